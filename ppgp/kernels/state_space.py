@@ -61,6 +61,11 @@ class StateSpace:
         return self.signs or (1.0,) * len(self.observation)
 
     @property
+    def observed(self) -> tuple[int, ...]:
+        """The states in f."""
+        return tuple(i for i, weight in enumerate(self.observation) if weight)
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """The number of states of each independent process."""
         return self.blocks or (len(self.observation),)

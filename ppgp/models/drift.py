@@ -69,6 +69,13 @@ def check_determined(drift: Drift, X: Tensor, neighbours: int | None) -> None:
         )
 
 
+def coordinates(drift: Drift, d: int) -> int:
+    """Return how many of d columns are coordinates."""
+    if isinstance(drift, tuple):
+        return d - len(drift)
+    return d
+
+
 def places(drift: Drift, X: Float[Tensor, "*b n d"]) -> Tensor:
     """Return the columns of X that are coordinates: all but those that the drift names.
 

@@ -35,6 +35,7 @@ from ..target.capabilities import (
     PosteriorFunctions,
 )
 from .base import Model, full_batch_only
+from .gaussian_predictions import with_noise
 from .inducing import medians, refuse_broken
 from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows, with_known
 from .latent_gp import with_latent, with_likelihood
@@ -277,11 +278,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         """
         mean, spread = self._conditional(theta, X, train, joint, kept)
         noise = self._noise(theta, X, noise_sd)
-        if joint:
-            root = cholesky(add_diagonal(spread, noise), "predictive covariance")
-            return dist.MultivariateNormal(mean, scale_tril=root)
-        # in place: spread is a new tensor as large as the predictions
-        return dist.Normal(mean, spread.add_(noise).sqrt_())
+        return with_noise(mean, spread, noise, joint)
 
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None

@@ -26,7 +26,7 @@ from ..priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled
 from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
 from .advice import instead_of
 from .base import Model, full_batch_only
-from .drift import Drift, basis, check_determined, checked, places
+from .drift import Drift, basis, check_determined, checked, coordinates, places
 from .inducing import medians, refuse_broken
 from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from .kriging_equations import KrigingEquations
@@ -145,18 +145,12 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     def sites(self, d: int) -> dict[str, Site | Param]:
         nugget = DEFAULT_NUGGET if self.nugget is None else self.nugget
         sites = {
-            **prefixed("variogram", self.kernel.sites(self._coordinates(d))),
+            **prefixed("variogram", self.kernel.sites(coordinates(self.drift, d))),
             "nugget": site("nugget", nugget, positive=True, zero=True),
         }
         if self.drift == "none":
             sites["mean"] = mean_site(self.mean)
         return sites
-
-    def _coordinates(self, d: int) -> int:
-        """Return how many of d columns are coordinates."""
-        if isinstance(self.drift, tuple):
-            return d - len(self.drift)
-        return d
 
     def work(self, n: int, d: int) -> float:
         return float(n) ** 3 + super().work(n, d)
@@ -167,7 +161,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         Raises:
             NotEnoughMemory: if they do not.
         """
-        check_memory_of_covariance(n, self._coordinates(d), self.kernel, like)
+        check_memory_of_covariance(n, coordinates(self.drift, d), self.kernel, like)
 
     def prepare(self, data: Dataset) -> Kriging:
         """Return the recipe with its missing priors.
@@ -212,7 +206,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         """Return the recipe with its priors out of ``InUnitsOfData``: nothing is standardised."""
         variogram = self.variogram
         if variogram is not None:
-            variogram = variogram.in_units(Units.none(self._coordinates(len(scaler.x_mean))))
+            variogram = variogram.in_units(Units.none(coordinates(self.drift, len(scaler.x_mean))))
         nugget, mean = self.nugget, self.mean
         if nugget is not None:
             nugget = rescaled(nugget)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -37,7 +36,7 @@ from .memory_checks import (
     check_memory_of_covariance,
     check_memory_of_predictions,
 )
-from .sites import Theta, draw, mean_site, number_of_draws, split_params
+from .sites import Theta, draw, mean_site, one_by_one
 from .units import mean_on_model_scale, mean_or_default, of_gp
 
 APPROXIMATIONS = ("laplace", "ep", "sampled")
@@ -190,11 +189,6 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
 
     # -- f given the training rows, one draw at a time: theta is {site: [*event]} ----------------
 
-    def _one_by_one(self, theta: Theta, d: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
-        drawn, networks = split_params(self.sites_at(d), theta)
-        for i in range(number_of_draws(drawn)):
-            yield i, {**networks, **{name: value[i] for name, value in drawn.items()}}
-
     def _approximation(self, theta: Theta, train: Dataset) -> tuple[Tensor, ...]:
         """Return the tensors of the LatentGaussian of f at the training rows."""
         X, y = train.X, train.y
@@ -221,11 +215,11 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
         m = len(X)
         width = max(1, m if joint else min(m, ROWS_AT_ONCE))
         check_memory_of_conditioning(train.n, width, 1, self.kernel, X)
-        every = list(self._one_by_one(theta, X.shape[1]))
+        every = one_by_one(self.sites_at(X.shape[1]), theta)
         check_memory_of_predictions(len(every), m, X, joint)
         means = X.new_empty(len(every), m)
         spreads = X.new_empty(len(every), *((m,) if joint else ()), m)
-        for i, one in every:
+        for i, one in enumerate(every):
             hyper = under("kernel", one)
             found = LatentGaussian(*kept.get(i, partial(self._approximation, one, train), one))
             for row in range(0, m, width):
@@ -282,7 +276,7 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
         al. (2016). It is approximate also where the approximation of f is exact given all rows.
         """
         means, variances = [], []
-        for _, one in self._one_by_one(theta, train.d):
+        for one in one_by_one(self.sites_at(train.d), theta):
             found = LatentGaussian(*self._approximation(one, train))
             K = self.kernel(under("kernel", one), train.X)
             mean, variance = found.without_each_row(K)
@@ -296,7 +290,7 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
         if not self._sampled:
             return {"y": self.loo(theta, data).log_prob(data.y)}
         f = []
-        for _, one in self._one_by_one(theta, data.d):
+        for one in one_by_one(self.sites_at(data.d), theta):
             root = inducing_root(self.kernel(under("kernel", one), data.X))
             f.append(self.value(one, "mean", data.X) + root @ one["v"])
         given = self.likelihood.distribution(self._own(theta), torch.stack(f))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyro.distributions as dist
@@ -13,14 +13,15 @@ from torch.distributions import Distribution, Independent
 from ..data.dataset import Dataset
 from ..data.roles import columns_given
 from ..likelihoods.joint_rows import LatentMarginal
-from ..numerics.cholesky import add_diagonal, cholesky
+from ..numerics.cholesky import add_diagonal
 from ..numerics.group_blocks import Blocks
 from ..numerics.grouped_effects import EffectsGivenRows, effects_given_rows
 from ..priors import value_of
+from .gaussian_predictions import with_noise
 from .glm import GLM
 from .memory_checks import check_memory_of_predictions
 from .multilevel_rows import rows_of
-from .sites import Theta, number_of_draws
+from .sites import Theta, number_of_draws, one_by_one
 from .varying import (
     Grouping,
     Units,
@@ -146,10 +147,6 @@ class MultilevelPredictions:
 
     # -- given the training rows ------------------------------------------------------------------
 
-    def _one_by_one(self, theta: Theta) -> Iterator[dict[str, Tensor]]:
-        for i in range(number_of_draws(theta)):
-            yield {name: value[i] for name, value in theta.items()}
-
     def _given_rows(self, one: Theta, train: Dataset, wider: float = 1.0) -> EffectsGivenRows:
         """Return the distribution of u given the training rows and one draw of the sites.
 
@@ -175,7 +172,7 @@ class MultilevelPredictions:
         mean = self.functions(theta, X, columns.get("offset")).expand(count, -1)
         blocks = blocks_of(self.groupings, X, codes, units)
         means, spreads = [], []
-        for one in self._one_by_one(theta):
+        for one in one_by_one({}, theta):
             u = self._given_rows(one, train)
             first, variance = u.moments(blocks)
             means.append(first)
@@ -228,8 +225,7 @@ class MultilevelPredictions:
             return self._given(theta, mean, spread, **known)
         if self.gaussian:
             noise = self._noise(theta, mean, noise_sd).expand(mean.shape)
-            root = cholesky(add_diagonal(spread, noise), "predictive covariance")
-            return dist.MultivariateNormal(mean, scale_tril=root)
+            return with_noise(mean, spread, noise, joint)
         own = {name: theta[name] for name in self.likelihood.sites() if name in theta}
         return LatentMarginal(self.likelihood.for_rows(trials), own, mean, spread)
 
@@ -268,7 +264,7 @@ class MultilevelPredictions:
         taken out. Vehtari et al. (2016).
         """
         moments = []
-        for one in self._one_by_one(theta):
+        for one in one_by_one({}, theta):
             blocks, _ = self._blocks(one, train.X, train.groups or {})
             moments.append(self._given_rows(one, train).without_each_row(blocks))
         mean, variance = (torch.stack(part) for part in zip(*moments, strict=True))
@@ -316,7 +312,7 @@ class MultilevelPredictions:
             chunk = max(1, DRAWN_AT_ONCE // train.n)
             u = torch.vmap(of_draw, chunk_size=chunk)(dict(theta), e)
         else:
-            rows = zip(self._one_by_one(theta), e, strict=True)
+            rows = zip(one_by_one({}, theta), e, strict=True)
             u = torch.stack([of_draw(*row) for row in rows])
         return u.flatten(0, 1)
 

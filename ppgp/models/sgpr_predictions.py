@@ -17,14 +17,14 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset
 from ..errors import NumericalError
 from ..kernels import Kernel
-from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.collapsed_bound import Projection, SparseMarginal, inducing_root
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
 from ..priors import Site, under
 from .base import Model
+from .gaussian_predictions import with_noise
 from .memory_checks import check_memory_of_predictions
-from .sites import Theta, number_of_draws, split_params
+from .sites import Theta, one_by_one
 
 ROWS_AT_ONCE = 8192
 
@@ -82,11 +82,9 @@ class CollapsedPosterior(Model):
 
     def _one_by_one(self, theta: Theta, d: int) -> list[dict[str, Tensor]]:
         """Return theta of each draw, {site: [*event]}, with the params."""
-        drawn, params = split_params(self.sites_at(d), theta)
-        if "inducing" in drawn:
-            params["inducing"] = drawn.pop("inducing")
-        count = number_of_draws(drawn)
-        return [{**params, **{k: v[i] for k, v in drawn.items()}} for i in range(count)]
+        shared = {name: theta[name] for name in ("inducing",) if name in theta}
+        others = {name: value for name, value in theta.items() if name not in shared}
+        return [{**shared, **one} for one in one_by_one(self.sites_at(d), others)]
 
     def _solved(self, theta: Theta, train: Dataset) -> DrawOfSparse:
         """Solve the system of the training rows for one draw theta {site: [*event]}.
@@ -198,12 +196,7 @@ class CollapsedPosterior(Model):
         kept: ResultCache | None = None,
     ) -> Distribution:
         mean, spread, noise = self._conditional(theta, X, train, joint, kept)
-        if joint:
-            covariance = add_diagonal(spread, noise[:, None])
-            root = cholesky(covariance, "predictive covariance")
-            return dist.MultivariateNormal(mean, scale_tril=root)
-        # in place: spread is a new tensor as large as the predictions
-        return dist.Normal(mean, spread.add_(noise[:, None]).sqrt_())
+        return with_noise(mean, spread, noise[:, None], joint)
 
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None

@@ -42,6 +42,15 @@ def first_draw(sites: Mapping[str, Site | Param], theta: Theta) -> dict[str, Ten
     return {**params, **{name: value[0] for name, value in draws.items()}}
 
 
+def one_by_one(sites: Mapping[str, Site | Param], theta: Theta) -> list[dict[str, Tensor]]:
+    """Return theta of each draw, {site: [*event]}, with the params."""
+    draws, params = split_params(sites, theta)
+    return [
+        {**params, **{name: value[i] for name, value in draws.items()}}
+        for i in range(number_of_draws(draws))
+    ]
+
+
 def number_of_draws(theta: Theta) -> int:
     """Return the length of the draw axis; 1 if theta is empty."""
     if theta:

@@ -34,7 +34,7 @@ from .base import full_batch_only
 from .gp import GP
 from .inducing import medians, refuse_broken
 from .product_kernels import require_product
-from .sites import Theta, draw
+from .sites import Theta, draw, one_by_one
 from .ski_many_nodes import EstimatedDensity, explained, from_nodes
 from .units import mean_on_model_scale, mean_or_default, power
 
@@ -200,7 +200,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
 
     def _middle(self, theta: Theta, d: int) -> Theta:
         """Return the median of the draws, {site: [*event]}."""
-        one = self.one_by_one(theta, d)
+        one = one_by_one(self.sites_at(d), theta)
         return {name: torch.stack([t[name] for t in one]).median(0).values for name in one[0]}
 
     def _inputs(self, theta: Theta, X: Tensor) -> tuple[Kernel, Theta, Tensor]:

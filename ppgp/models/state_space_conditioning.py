@@ -21,7 +21,7 @@ from .base import Model
 from .known_noise import with_known
 from .memory_checks import check_memory_of_predictions
 from .sites import Theta, number_of_draws, split_params
-from .state_space_predictions import At, Smoothed, after, ahead, at, end_of, joint, smoothed
+from .state_space_predictions import At, Smoothed, after, at, joint, onward, smoothed
 from .state_space_regressors import columns_of, weight_variances
 from .state_space_rows import Steps, steps_of
 
@@ -212,7 +212,7 @@ class StateSpaceConditioning(Model, Updates):
         residual = y - self.value(theta, "mean", X)[..., None]
         noise = self._noise(theta, X, sd)
         start = (m, P, time, self._space(theta, X))
-        end = end_of(*start, X[:, 0], residual, noise, columns_of(X))
+        end = onward(*start, X[:, 0], residual, noise, columns_of(X)).end()
         into.get("end", lambda: end, theta)
 
     def one_step_ahead(
@@ -230,7 +230,8 @@ class StateSpaceConditioning(Model, Updates):
             noise = self._noise(part, X, new.noise_sd)
             level = self.value(part, "mean", X)[..., None]
             start = (m[..., chunk], P[..., chunk], time, self._space(part, X))
-            mean, variance = ahead(*start, X[:, 0], new.y - level, noise, columns_of(X))
+            found = onward(*start, X[:, 0], new.y - level, noise, columns_of(X))
+            mean, variance = found.moments()
             means.append(mean + level)
             variances.append(variance + noise)
         return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())

@@ -18,7 +18,7 @@ from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
 from ..kernels.state_space import require
 from ..kernels.units import Units
-from ..numerics.cholesky import add_diagonal, cholesky
+from ..numerics.cholesky import add_diagonal
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
 from ..priors import (
@@ -41,6 +41,7 @@ from ..target.capabilities import (
 from .advice import instead_of
 from .base import full_batch_only
 from .first_scales import first_scales
+from .gaussian_predictions import with_noise
 from .known_noise import check_aligned, refuse_duplicate_rows
 from .memory_checks import check_memory_of_rows
 from .sites import Theta, draw, first_draw, mean_site, number_of_draws, split_params
@@ -217,13 +218,9 @@ class StateSpaceGP(
             A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
             event [m].
         """
-        noise = self._noise(theta, X, noise_sd)
-        if not joint:
-            mean, variance = self._marginal(theta, X, train, kept)
-            return dist.Normal(mean, (variance + noise).sqrt())
-        mean, covariance = self._joint(theta, X, train, kept)
-        root = cholesky(add_diagonal(covariance, noise), "predictive covariance")
-        return dist.MultivariateNormal(mean, scale_tril=root)
+        moments = self._joint if joint else self._marginal
+        mean, spread = moments(theta, X, train, kept)
+        return with_noise(mean, spread, self._noise(theta, X, noise_sd), joint)
 
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None

@@ -74,11 +74,6 @@ def wide(M: Tensor, shape: tuple[int, ...]) -> Tensor:
     return with_batch(M, len(shape) - 2).expand(shape)
 
 
-def row_of(space: StateSpace, columns: Tensor | None = None) -> Row:
-    """Return the observation of rows with regressors [r, *many]."""
-    return Row(tuple(i for i, weight in enumerate(space.observation) if weight), columns)
-
-
 @dataclass(frozen=True)
 class At:
     """The states at new times: N(m, P) given the rows before, and what later rows say (r, N).
@@ -152,7 +147,36 @@ def after(m: Tensor, P: Tensor, time: Tensor, space: StateSpace, t: Tensor) -> A
     return At(times_vector(F, m[..., None].expand(shape[1:])), P, zero[0], zero, zero[0])
 
 
-def end_of(
+@dataclass(frozen=True)
+class Onward:
+    """The filter over further rows, given the state at an earlier time.
+
+    Attributes:
+        times: of the rows, in order, [n].
+        filtered: the filter over them.
+        back: the place of each row in that order, [n].
+        observed: what the rows observe.
+    """
+
+    times: Tensor
+    filtered: Forward
+    back: Tensor
+    observed: Observed
+
+    def end(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the last time [1], and mean [s, k] and covariance [s, s, k] of the state there."""
+        m, P = self.filtered.last
+        return self.times[-1:], m[..., 0], P[..., 0]
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Return mean and variance [k, n] of f at the rows, each given the rows before it."""
+        rows = list(self.observed.rows())
+        means = [H.of(m) for m, H in zip(self.filtered.m, rows, strict=True)]
+        variances = [H.of(k) for k, H in zip(self.filtered.k, rows, strict=True)]
+        return torch.cat(means, -1)[..., self.back], torch.cat(variances, -1)[..., self.back]
+
+
+def onward(
     m: Tensor,
     P: Tensor,
     time: Tensor,
@@ -161,24 +185,8 @@ def end_of(
     residual: Tensor,
     noise: Tensor,
     columns: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the last time [1], and mean and covariance of the state there; see ``ahead``."""
-    times, filtered, *_ = _onward(m, P, time, space, t, residual, noise, columns)
-    m, P = filtered.last
-    return times[-1:], m[..., 0], P[..., 0]
-
-
-def ahead(
-    m: Tensor,
-    P: Tensor,
-    time: Tensor,
-    space: StateSpace,
-    t: Tensor,
-    residual: Tensor,
-    noise: Tensor,
-    columns: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return mean and variance [k, n] of f at further rows, each given the rows before it.
+) -> Onward:
+    """Filter further rows.
 
     Args:
         m: the mean of the state at ``time`` given the rows so far, [s, k] for k draws.
@@ -190,24 +198,6 @@ def ahead(
         noise: their noise variances, [*k, 1] or [*k, n].
         columns: their regressors [r, n]; None: there are none.
     """
-    found = _onward(m, P, time, space, t, residual, noise, columns)
-    _, filtered, back, observed = found
-    each = list(zip(filtered.m, filtered.k, observed.rows(), strict=True))
-    means, variances = [H.of(m) for m, _, H in each], [H.of(k) for _, k, H in each]
-    return torch.cat(means, -1)[..., back], torch.cat(variances, -1)[..., back]
-
-
-def _onward(
-    m: Tensor,
-    P: Tensor,
-    time: Tensor,
-    space: StateSpace,
-    t: Tensor,
-    residual: Tensor,
-    noise: Tensor,
-    columns: Tensor | None = None,
-) -> tuple[Tensor, Forward, Tensor, Observed]:
-    """Return the times in order, the filter over them, each row's place, and the observations."""
     times, order = torch.sort(t, stable=True)
     F, Q = space.transition(torch.cat([time, times]).diff()[:, None])
     k, shape = m.shape[-1], (*P.shape, len(t), 1)
@@ -217,11 +207,11 @@ def _onward(
 
     seen = torch.ones_like(times)[:, None]
     weights = None if columns is None else columns[:, order, None]
-    observed = Observed(row_of(space).states, weights, seen=seen, blocks=space.sizes)
+    observed = Observed(space.observed, weights, seen=seen, blocks=space.sizes)
     F, Q = wide(F, shape), wide(Q, shape)
     y, R = in_order(residual), in_order(noise)
     filtered = forward(F, Q, R, y, observed, m[..., None], P[..., None])
-    return times, filtered, torch.argsort(order), observed
+    return Onward(times, filtered, torch.argsort(order), observed)
 
 
 def joint(found: Smoothed, space: StateSpace, t: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
@@ -262,7 +252,7 @@ def _between(found: Smoothed, space: StateSpace, times: Tensor, last: Tensor) ->
     shape = (*found.P.shape[:-1], len(here))
     low, high = last[:-1], last[1:]
     first, final = low.clamp_max(n - 1), (high - 1).clamp_min(0)
-    observation = row_of(space, found.columns[:, first])
+    observation = Row(space.observed, found.columns[:, first])
 
     def moves(dt: Tensor) -> Tensor:
         return wide(space.transition(dt.clamp_min(0.0))[0], shape)

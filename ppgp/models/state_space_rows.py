@@ -80,10 +80,9 @@ def steps_of(space: StateSpace, t: Tensor, noise: Tensor, columns: Tensor | None
         return with_batch(M, len(batch) + len(event)).expand(*M.shape[:2], *batch, *event)
 
     F, Q, P0 = wide(F, *dt.shape), wide(Q, *dt.shape), wide(P0, 1)[..., 0]
-    states = tuple(i for i, weight in enumerate(space.observation) if weight)
     R = R.expand(*batch, *dt.shape)
     weights = None if columns is None else in_lanes(columns[:, order], lanes)
-    observed = Observed(states, weights, seen=seen, blocks=space.sizes)
+    observed = Observed(space.observed, weights, seen=seen, blocks=space.sizes)
     return Steps(times, order, lanes, F, Q, P0, R, observed)
 
 

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
-from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.result_cache import ResultCache
 from ..priors import Param, PriorLike, Site, prefixed, site
 from .base import Model
+from .gaussian_predictions import with_noise
 from .gp import GP
 from .memory_checks import check_memory_of_predictions
-from .sites import Theta, mean_site, number_of_draws, split_params
+from .sites import Theta, mean_site, one_by_one
 
 
 class StructuredGP(Model):
@@ -71,18 +71,12 @@ class StructuredGP(Model):
         """Return warnings about the fitted network of a deep kernel."""
         return self.dense(data.d).check_fit(theta, data)
 
-    def one_by_one(self, theta: Theta, d: int) -> list[dict[str, Tensor]]:
-        """Return theta of each draw, {site: [*event]}, with the params."""
-        drawn, params = split_params(self.sites_at(d), theta)
-        count = number_of_draws(drawn)
-        return [{**params, **{k: v[i] for k, v in drawn.items()}} for i in range(count)]
-
     def _moments(
         self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return mean and variance of f at X for each draw, and the noise variance [draw]."""
         kept = kept or ResultCache(limit=0)
-        every = self.one_by_one(theta, train.d)
+        every = one_by_one(self.sites_at(train.d), theta)
         check_memory_of_predictions(len(every), len(X), X, joint)
         means = X.new_empty(len(every), len(X))
         spreads = X.new_empty(len(every), *((len(X),) if joint else ()), len(X))
@@ -116,12 +110,7 @@ class StructuredGP(Model):
             event [m].
         """
         mean, spread, noise = self._moments(theta, X, train, joint, kept)
-        if joint:
-            covariance = add_diagonal(spread, noise[:, None])
-            root = cholesky(covariance, "predictive covariance")
-            return dist.MultivariateNormal(mean, scale_tril=root)
-        # in place: spread is a new tensor as large as the predictions
-        return dist.Normal(mean, spread.add_(noise[:, None]).sqrt_())
+        return with_noise(mean, spread, noise[:, None], joint)
 
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
@@ -135,7 +124,9 @@ class StructuredGP(Model):
 
         Rasmussen & Williams (2006), equations 5.10 to 5.12.
         """
-        moments = [self.leave_one_out(one, train) for one in self.one_by_one(theta, train.d)]
+        moments = [
+            self.leave_one_out(one, train) for one in one_by_one(self.sites_at(train.d), theta)
+        ]
         means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
         return dist.Normal(means, variances.sqrt())
 

@@ -19,10 +19,10 @@ from ..numerics.vecchia import ROWS_IN_ONE_PASS
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import FollowsFit, LatentFunction, LeaveOneOut, WarmStart
 from .base import full_batch_only
-from .drift import Drift, check_determined, checked, places
+from .drift import Drift, check_determined, checked, coordinates, places
 from .gp import GP
 from .inducing import medians, refuse_broken
-from .known_noise import check_aligned, refuse_duplicate_rows
+from .known_noise import check_aligned, refuse_duplicate_rows, with_known
 from .sites import Theta, draw, mean_site
 from .units import mean_on_model_scale, mean_or_default, of_gp, power
 from .vecchia_predictions import NeighbourPredictions
@@ -107,18 +107,12 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         sites = {
-            **prefixed("kernel", self.kernel.sites(self._coordinates(d))),
+            **prefixed("kernel", self.kernel.sites(coordinates(self.drift, d))),
             "noise": site("noise", self.noise, positive=True, zero=True),
         }
         if self.drift == "none":
             sites["mean"] = mean_site(self.mean)
         return sites
-
-    def _coordinates(self, d: int) -> int:
-        """Return how many of d columns are coordinates."""
-        if isinstance(self.drift, tuple):
-            return d - len(self.drift)
-        return d
 
     def work(self, n: int, d: int) -> float:
         return float(n) * self._number**3 + super().work(n, d)
@@ -232,8 +226,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
 
     def _noise_of_rows(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         """Return the error variance of each row [n] at one draw."""
-        noise = self.value(theta, "noise", X).expand(len(X))
-        return noise if noise_sd is None else noise + noise_sd.square()
+        return with_known(self.value(theta, "noise", X).expand(len(X)), noise_sd)
 
     def model(
         self,

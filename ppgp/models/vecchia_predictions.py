@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import pyro.distributions as dist
@@ -21,8 +20,9 @@ from ..numerics.vecchia import Law, Sets, weights
 from ..priors import under
 from .base import Model
 from .drift import Drift, basis, places
+from .gaussian_predictions import with_noise
 from .memory_checks import check_memory_of_predictions
-from .sites import Theta, number_of_draws, split_params
+from .sites import Theta, one_by_one
 
 PLACES_AT_ONCE = 2048
 DEFAULT_NEIGHBOURS = 30
@@ -102,16 +102,6 @@ class NeighbourPredictions(Model):
         law = self._law(theta, rows, None if noise_sd is None else noise_sd.flatten())
         return ConditionalOnNeighbours(self._centre(theta, X), law, len(X))
 
-    def _draws(self, theta: Theta, d: int) -> tuple[int, Iterator[tuple[int, dict[str, Tensor]]]]:
-        """Return the number of draws, and (its number, theta without the draw axis) of each."""
-        drawn, params = split_params(self.sites_at(d), theta)
-        count = number_of_draws(drawn)
-        one_by_one = (
-            (k, {**params, **{name: value[k] for name, value in drawn.items()}})
-            for k in range(count)
-        )
-        return count, one_by_one
-
     def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
         """Return beta [p] and the root R [p, p] of its precision R'R, at one draw."""
         if self.drift == "none":
@@ -127,12 +117,12 @@ class NeighbourPredictions(Model):
     ) -> tuple[Tensor, Tensor]:
         """Return the mean and the variance of f at X, [draw, m] each."""
         kept = kept or ResultCache(limit=0)
-        count, draws = self._draws(theta, train.d)
-        check_memory_of_predictions(count, len(X), X)
+        draws = one_by_one(self.sites_at(train.d), theta)
+        check_memory_of_predictions(len(draws), len(X), X)
         number = self._number_for(train.n)
         near = nearest_rows(self._scaled(train.X), self._scaled(X), number)
-        means, variances = X.new_empty(count, len(X)), X.new_empty(count, len(X))
-        for k, one in draws:
+        means, variances = X.new_empty(len(draws), len(X)), X.new_empty(len(draws), len(X))
+        for k, one in enumerate(draws):
             beta, R = kept.get((k, k + 1), partial(self.training_factor, one, train), one)
             for i in range(0, len(X), PLACES_AT_ONCE):
                 at = slice(i, i + PLACES_AT_ONCE)
@@ -193,10 +183,9 @@ class NeighbourPredictions(Model):
         if joint:
             return self._joint(theta, X, train, noise_sd)
         mean, variance = self._conditional(theta, X, train, kept)
-        noise = torch.stack(
-            [self._noise_of_rows(one, X, noise_sd) for _, one in self._draws(theta, train.d)[1]]
-        )
-        return dist.Normal(mean, variance.add_(noise).sqrt_())
+        draws = one_by_one(self.sites_at(train.d), theta)
+        noise = torch.stack([self._noise_of_rows(one, X, noise_sd) for one in draws])
+        return with_noise(mean, variance, noise, joint)
 
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
@@ -209,13 +198,13 @@ class NeighbourPredictions(Model):
         self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None
     ) -> Distribution:
         """Return the joint distribution of y at X, whose rows follow the training rows."""
-        count, draws = self._draws(theta, train.d)
-        check_memory_of_predictions(count, len(X), X, joint=True)
+        draws = one_by_one(self.sites_at(train.d), theta)
+        check_memory_of_predictions(len(draws), len(X), X, joint=True)
         members = self._members_after(train.X, X)
         every = torch.cat([train.X, X])
         n, m = train.n, len(X)
         means, roots = [], []
-        for _, one in draws:
+        for one in draws:
             beta, R = self.training_factor(one, train)
             kernel, hyper, (where,) = self.kernel.to_feature_space(
                 under("kernel", one), places(self.drift, every)
@@ -273,7 +262,7 @@ class NeighbourPredictions(Model):
         Dubrule (1983).
         """
         means, variances = [], []
-        for _, one in self._draws(theta, train.d)[1]:
+        for one in one_by_one(self.sites_at(train.d), theta):
             of_rows = self._marginal(one, train.X, train.noise_sd)
             Z = torch.cat([(train.y - of_rows.loc)[:, None], of_rows.F], 1)
             w = of_rows.weights().T

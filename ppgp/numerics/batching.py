@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from .dispatch_mode import DispatchMode
 from .memory import must_fit
 
 MEMORY_BUDGET = 256 * 2**20  # bytes that the tensors made by one call may take
@@ -16,7 +16,7 @@ MEMORY_BUDGET = 256 * 2**20  # bytes that the tensors made by one call may take
 Draws = Mapping[str, Tensor]
 
 
-class Allocated(TorchDispatchMode):
+class Allocated(DispatchMode):
     """Count the bytes of every tensor created inside the block, whether freed or not.
 
     The count is an upper bound on the memory that the block needs.
@@ -28,11 +28,6 @@ class Allocated(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.bytes = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: nothing compiles this method, and torch._dynamo takes 1.5 s to import."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))

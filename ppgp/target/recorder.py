@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ..numerics.dispatch_mode import DispatchMode
 from ..numerics.libraries import settings_unchanged
 
 aten = torch.ops.aten
@@ -45,7 +45,7 @@ class Layout:
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(DispatchMode):
     """Add a node to a graph for each operation that runs inside this context.
 
     An operation that turns a value into a Python number raises an error if the value depends on the
@@ -60,11 +60,6 @@ class Recorder(TorchDispatchMode):
         self.constants: dict[int, tuple[Tensor, fx.Node]] = {}
         self.vary: set[fx.Node] = set()  # with the arguments or at random
         self.written = False  # whether what varies was written into memory of other tensors
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: nothing compiles this method, and torch._dynamo takes 1.5 s to import."""
-        return False
 
     def argument(self, x: Tensor) -> None:
         """Make a tensor an argument of the graph, after those before it."""

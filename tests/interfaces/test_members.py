@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tool_modules import tool
 
 from ppgp.interfaces import recipes
 from ppgp.interfaces.members import FILE, members
@@ -21,24 +20,15 @@ assert not heavy, heavy
 """
 
 
-@pytest.fixture(scope="module")
-def tool() -> ModuleType:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-    try:
-        import members as tool
-    finally:
-        sys.path.pop(0)
-    return tool
-
-
-def test_the_file_is_that_of_the_classes(tool: ModuleType) -> None:
+def test_the_file_is_that_of_the_classes() -> None:
     """``make tables`` updates it."""
-    assert FILE.read_text(encoding="utf-8") == tool.stored()
+    assert FILE.read_text(encoding="utf-8") == tool("members").stored()
 
 
-def test_the_readme_has_the_tables_of_the_classes(tool: ModuleType) -> None:
+def test_the_readme_has_the_tables_of_the_classes() -> None:
     """``make tables`` updates them."""
-    assert tool.in_readme(tool.README.read_text()) == tool.tables()
+    script = tool("members")
+    assert script.readme_tables.in_readme(script.NAME) == script.tables()
 
 
 def test_every_member_has_a_sentence() -> None:

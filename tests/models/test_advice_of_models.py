@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import fields
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from tool_modules import tool
 from waves import F64
 
 import ppgp
@@ -141,19 +139,10 @@ def test_the_command_line_fits_the_models_that_suit() -> None:
     assert [*advised_models(table(), "poisson", None, usual)] == ["gp", "svgp"]
 
 
-@pytest.fixture(scope="module")
-def tool() -> ModuleType:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-    try:
-        import advice as tool
-    finally:
-        sys.path.pop(0)
-    return tool
-
-
-def test_the_readme_has_the_table_of_the_function(tool: ModuleType) -> None:
+def test_the_readme_has_the_table_of_the_function() -> None:
     """``make tables`` updates it."""
-    assert tool.in_readme(tool.README.read_text()) == tool.table()
+    advice = tool("advice")
+    assert advice.readme_tables.in_readme(advice.NAME) == advice.table()
 
 
 def test_slow_methods_are_left_out_where_they_would_take_long() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from pathlib import Path
 
 import pytest
+from tool_modules import tool
 
 import ppgp
 from ppgp import models
@@ -65,12 +64,8 @@ def test_a_program_has_none() -> None:
 
 def test_the_readme_has_the_table_of_the_classes() -> None:
     """``python tests/tools/matrix.py --write`` updates it."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-    try:
-        import matrix
-    finally:
-        sys.path.pop(0)
-    assert matrix.in_readme(matrix.README.read_text()) == matrix.table()
+    matrix = tool("matrix")
+    assert matrix.readme_tables.in_readme(matrix.NAME) == matrix.table()
     named = set(matrix.CALLS.values())
     internal = ("FollowsFit", "OwnGuide", "SubsetModel", "WarmStart")
     asked_for_inside = {getattr(capabilities, name) for name in internal}

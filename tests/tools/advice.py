@@ -6,15 +6,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
+
+import readme_tables
 
 from ppgp import advise, likelihoods
 from ppgp.models.advice import about
 
-README = Path(__file__).parents[2] / "README.md"
-BEGIN, END = "<!-- advice -->\n", "<!-- end of advice -->\n"
+NAME = "advice"  # of the marks in the README
 SHOWN = 3
 
 #: what the data are -> the arguments of ``advise``
@@ -43,19 +42,5 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def in_readme(text: str) -> str:
-    """Return the table between its marks in the README."""
-    return text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
-
-
-def main() -> None:
-    if "--write" not in sys.argv:
-        print(table(), end="")
-        return
-    text = README.read_text()
-    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    README.write_text(before + table() + after)
-
-
 if __name__ == "__main__":
-    main()
+    readme_tables.show(NAME, table())

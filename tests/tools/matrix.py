@@ -6,15 +6,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import readme_tables
 
 from ppgp import models
 from ppgp.models import Model
 from ppgp.target import capabilities
 
-README = Path(__file__).parents[2] / "README.md"
-BEGIN, END = "<!-- capabilities -->\n", "<!-- end of capabilities -->\n"
+NAME = "capabilities"  # of the marks in the README
 
 #: a call -> the capability that it needs
 CALLS = {
@@ -55,19 +53,5 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def in_readme(text: str) -> str:
-    """Return the table between its marks in the README."""
-    return text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
-
-
-def main() -> None:
-    if "--write" not in sys.argv:
-        print(table(), end="")
-        return
-    text = README.read_text()
-    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    README.write_text(before + table() + after)
-
-
 if __name__ == "__main__":
-    main()
+    readme_tables.show(NAME, table())

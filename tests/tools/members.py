@@ -10,16 +10,15 @@ import importlib
 import inspect
 import json
 import re
-import sys
-from pathlib import Path
 from typing import Any
+
+import readme_tables
 
 from ppgp import conformal, inference, kernels, learners, likelihoods, models, networks
 from ppgp.experiments import EXPERIMENTS, experiment
 from ppgp.interfaces.members import FILE
 
-README = Path(__file__).parents[2] / "README.md"
-BEGIN, END = "<!-- members -->\n", "<!-- end of members -->\n"
+NAME = "members"  # of the marks in the README
 
 #: family -> (module, base class, heading of the table)
 FAMILIES: dict[str, tuple[Any, type, str]] = {
@@ -92,20 +91,5 @@ def tables() -> str:
     return "\n".join(parts)
 
 
-def in_readme(text: str) -> str:
-    """Return the tables between their marks in the README."""
-    return text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
-
-
-def main() -> None:
-    if "--write" not in sys.argv:
-        print(tables(), end="")
-        return
+if __name__ == "__main__" and readme_tables.show(NAME, tables()):
     FILE.write_text(stored(), encoding="utf-8")
-    text = README.read_text()
-    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    README.write_text(before + tables() + after)
-
-
-if __name__ == "__main__":
-    main()
