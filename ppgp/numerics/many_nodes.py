@@ -8,9 +8,8 @@ N = L'A L and phi(N) = (I + N / s2)^-1/2,
     log|I + L'W'W L / s2| = log|I + N / s2| + log|M|,  M = phi (I + L'W'W L / s2) phi,
 
 where the first term comes from eigenvalues along each axis, and M is near the identity. Its log
-determinant is estimated from fixed probes z by z'log(M) z. Lanczos' method, which is that of
-conjugate gradients, gives this and M^-1 b: Ubaru, Chen & Saad (2017); Gardner, Pleiss, Bindel,
-Weinberger & Wilson (2018). The slopes are those of the estimate itself.
+determinant is estimated from fixed probes. Lanczos' method, which is that of conjugate gradients,
+gives this and M^-1 b; see ``lanczos``. The slopes are those of the estimate itself.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from torch import Tensor
 
 from .cholesky import LOG_2PI
 from .kronecker import outer, rotated
+from .lanczos import Krylov, fixed_signs, krylov, log_det
 
 __all__ = ["Estimate", "GridSums", "ManyNodes", "Sparse", "estimate", "probes_of"]
 
@@ -69,9 +69,7 @@ class GridSums:
 
 def probes_of(m: int, seed: int, like: Tensor) -> Tensor:
     """Return fixed probes of signs, [m, PROBES]."""
-    generator = torch.Generator().manual_seed(seed)
-    signs = torch.randint(0, 2, (m, PROBES), generator=generator)
-    return (2 * signs - 1).to(like)
+    return fixed_signs(m, PROBES, seed, like)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,37 +125,20 @@ class ManyNodes:
         """Return W'W L U phi V for V [m, k], at the nodes."""
         return self.G.times(self.turned(self.phi[:, None] * V, self.Ps))
 
-    def lanczos(self, b: Tensor, left: float = LEFT) -> tuple[Tensor, ...]:
-        """Return the Krylov bases of M from each column of b, with full reorthogonalisation.
+    def lanczos(self, b: Tensor, left: float = LEFT) -> Krylov:
+        """Return the Krylov bases of M from each column of b, which keep ``sums(V)``.
 
         Args:
             b: [m, k], none of its columns 0.
             left: the share of each column that a solution in the basis may leave.
-
-        Returns:
-            The bases V [steps, m, k], ``sums(V)``, M in the bases T [k, steps, steps], and the
-            shares that are left [k], which are larger than ``left`` after ``MOST_STEPS``.
         """
         phi = self.phi[:, None]
-        basis, products, diagonal, beside = [b / b.norm(dim=0)], [], [], []
-        most = min(MOST_STEPS, len(b))
-        while True:
-            v = basis[-1]
-            products.append(self.sums(v))
-            w = phi.square() * v + self.c * phi * self.back(products[-1])
-            own = (w * v).sum(0)
-            diagonal.append(torch.where(v.abs().sum(0) == 0, 1.0, own))
-            V = torch.stack(basis)
-            for _ in range(2):
-                w = w - torch.einsum("smk,sk->mk", V, torch.einsum("smk,mk->sk", V, w))
-            size = w.norm(dim=0)
-            T = _tridiagonal(diagonal, beside)
-            shares = _residuals(T, size)
-            if len(basis) == most or bool((shares <= left).all()):
-                return V, torch.stack(products), T, shares
-            going = size > 1e-12 * own.abs()
-            beside.append(torch.where(going, size, 0.0))
-            basis.append(torch.where(going, w / size, 0.0))
+
+        def product(v: Tensor) -> tuple[Tensor, Tensor]:
+            sums = self.sums(v)
+            return phi.square() * v + self.c * phi * self.back(sums), sums
+
+        return krylov(product, b, left=left, most=MOST_STEPS)
 
     def solved(self, b: Tensor, left: float = LEFT) -> Tensor:
         """Return (I + L'W'W L / s2)^-1 b for b [m, k] in the basis U; see ``lanczos``."""
@@ -168,22 +149,6 @@ class ManyNodes:
         first = torch.zeros(T.shape[:2]).to(b)
         first[:, 0] = size
         return phi * torch.einsum("smk,ks->mk", V, torch.linalg.solve(T, first))
-
-
-def _tridiagonal(diagonal: list[Tensor], beside: list[Tensor]) -> Tensor:
-    """Return the matrices [k, steps, steps] of these diagonals, of [k] each."""
-    T = torch.diag_embed(torch.stack(diagonal, 1))
-    if beside:
-        off = torch.stack(beside, 1)
-        T = T + torch.diag_embed(off, 1) + torch.diag_embed(off, -1)
-    return T
-
-
-def _residuals(T: Tensor, size: Tensor) -> Tensor:
-    """Return |b - M x| / |b| of the solution in each basis, [k]."""
-    first = torch.zeros(T.shape[:2]).to(T)
-    first[:, 0] = 1.0
-    return size * torch.linalg.solve(T, first)[:, -1].abs()
 
 
 class Estimate(NamedTuple):
@@ -221,7 +186,7 @@ def estimate(
         nan = torch.full_like(rr, torch.nan)
         return Estimate(nan, nan, 0, tuple(torch.full_like(x, torch.nan) for x in inputs), 0.0)
     M = ManyNodes.at(sums, noise, Ls)
-    phi, c, m, p = M.phi, M.c, len(Wr), sums.probes.shape[1]
+    phi, c, m = M.phi, M.c, len(Wr)
     of_Wr = M.back(Wr[:, None])[:, 0]
     b = phi * of_Wr
     size = b.norm()
@@ -232,24 +197,15 @@ def estimate(
     first[0] = size
     x = torch.linalg.solve(T[0], first)
     square = size * x[0]
-    # Gauss quadrature: the eigenvalues of T, and the squared first entries of their vectors
-    roots, S = torch.linalg.eigh(T[1:])
-    roots = roots.clamp_min(torch.finfo(roots.dtype).tiny)
-    each = m * (S[:, 0].square() * roots.log()).sum(1)
-    log_det = sums.n * noise.log() + torch.log1p(c * M.values).sum() + each.mean()
-    value = -0.5 * (log_det + c * rr - c**2 * square + sums.n * LOG_2PI)
-    error = 0.5 * each.std() / p**0.5
-
-    # columns a with d(-2 value) = sum a'dM a; those of the log determinant are a root of the
-    # divided differences of log at the eigenvalues of T
-    core = S[:, 0, :, None] * S[:, 0, None, :] * _differences_of_log(roots)
-    weights, E = torch.linalg.eigh(core)
-    keep = (weights > 1e-13 * weights.max()).any(0)
-    weights, E = weights[:, keep].clamp_min(0.0) * (m / p), E[:, :, keep]
-    mixed = (S @ E) * weights.sqrt()[:, None]
+    of_M = log_det(T[1:], m)
+    log_det_of_rows = sums.n * noise.log() + torch.log1p(c * M.values).sum() + of_M.value
+    value = -0.5 * (log_det_of_rows + c * rr - c**2 * square + sums.n * LOG_2PI)
+    # columns a with d(-2 value) = sum a'dM a
     u, Gu = V[:, :, 0].mT @ x, products[:, :, 0].mT @ x
     a, Ga = (
-        torch.cat([torch.einsum("smk,ksr->mkr", Z[:, :, 1:], mixed).flatten(1), c * z[:, None]], 1)
+        torch.cat(
+            [torch.einsum("smk,ksr->mkr", Z[:, :, 1:], of_M.mixed).flatten(1), c * z[:, None]], 1
+        )
         for Z, z in ((V, u), (products, Gu))
     )
     back = M.back(Ga)
@@ -271,21 +227,12 @@ def estimate(
     of_noise = sums.n / noise - of_c * c**2
     slope_of_Wr = c**2 * M.turned((phi * u)[:, None], M.Ps)[:, 0]
     slopes = (-0.5 * of_noise, slope_of_Wr, -0.5 * c, *of_L)
-    return Estimate(value, error, len(V), slopes, float(shares[0]))
+    return Estimate(value, 0.5 * of_M.error, len(V), slopes, float(shares[0]))
 
 
 def _unfolded(T: Tensor, shape: list[int], axis: int) -> Tensor:
     """Return T [m, k] with one row per entry of an axis."""
     return T.reshape(*shape, -1).movedim(axis, 0).reshape(shape[axis], -1)
-
-
-def _differences_of_log(x: Tensor) -> Tensor:
-    """Return the divided differences (log x_i - log x_j) / (x_i - x_j) of x [*, k]."""
-    low = torch.minimum(x[..., :, None], x[..., None, :])
-    ratio = torch.maximum(x[..., :, None], x[..., None, :]) / low - 1
-    near = ratio < 1e-6
-    safe = torch.where(near, 1.0, ratio)
-    return torch.where(near, 1 - 0.5 * ratio, torch.log1p(safe) / safe) / low
 
 
 def _slope_in_eigenvalues(M: ManyNodes, axis: int, left: Tensor, right: Tensor) -> Tensor:

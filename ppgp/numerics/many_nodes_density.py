@@ -10,69 +10,23 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from .known_slopes import with_known_slopes
 from .kronecker import rotated
 from .many_nodes import GridSums, estimate
 
 __all__ = ["ManyNodesMarginal", "estimated_log_density"]
-
-STEP = 1e-4  # relative to each input, by which second derivatives are differences of slopes
-
-
-class _Slopes(torch.autograd.Function):
-    """The slopes of the estimate. Their derivative is a central difference along a direction."""
-
-    @staticmethod
-    def forward(ctx: Any, sums: Any, *inputs: Any) -> Any:
-        ctx.sums = sums
-        ctx.save_for_backward(*inputs)
-        noise, Wr, rr, *Ls = inputs
-        return estimate(sums, noise, Wr, rr, Ls).slopes
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        # the second derivatives are symmetric, so that they act on the direction itself
-        inputs = ctx.saved_tensors
-        reach = max(
-            float(d.abs().max() / x.abs().max().clamp_min(torch.finfo(x.dtype).tiny))
-            for d, x in zip(grad_outputs, inputs, strict=True)
-        )
-        if not reach > 0:
-            return None, *(torch.zeros_like(x) for x in inputs)
-        step = STEP / reach
-        ends = []
-        for signed in (step, -step):
-            moved = [x + signed * d for x, d in zip(inputs, grad_outputs, strict=True)]
-            noise, Wr, rr, *Ls = moved
-            ends.append(estimate(ctx.sums, noise, Wr, rr, Ls).slopes)
-        return None, *((ahead - behind) / (2 * step) for ahead, behind in zip(*ends, strict=True))
-
-
-class _Estimated(torch.autograd.Function):
-    """The estimated log density with its explicit gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, sums: Any, *inputs: Any) -> Any:
-        noise, Wr, rr, *Ls = inputs
-        found = estimate(sums, noise, Wr, rr, Ls)
-        ctx.sums, ctx.count = sums, len(inputs)
-        ctx.save_for_backward(*inputs, *found.slopes)
-        return found.value
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        inputs, slopes = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        if torch.is_grad_enabled():
-            of_inputs: Any = _Slopes.apply(ctx.sums, *inputs)
-            slopes = of_inputs
-        return None, *(grad_outputs[0] * slope for slope in slopes)
 
 
 def estimated_log_density(
     sums: GridSums, noise: Tensor, Wr: Tensor, rr: Tensor, Ls: Sequence[Tensor]
 ) -> Tensor:
     """Return the value of ``many_nodes.estimate``, with first and second derivatives."""
-    value: Any = _Estimated.apply(sums, noise, Wr, rr, *Ls)
-    return value
+
+    def evaluate(noise: Tensor, Wr: Tensor, rr: Tensor, *Ls: Tensor) -> tuple[Tensor, Any]:
+        found = estimate(sums, noise, Wr, rr, Ls)
+        return found.value, found.slopes
+
+    return with_known_slopes(evaluate, noise, Wr, rr, *Ls)
 
 
 class ManyNodesMarginal(dist.TorchDistribution):
