@@ -263,10 +263,9 @@ class Dataset(TrainingData):
             target: The column that is y. Every other column is an input.
             one_hot: Whether to turn each column of text or categories into one column of 0 and 1
                 per level, named ``column=level``.
-            noise_sd: The column with the known standard deviation of each target's error, which is
-                not an input; its name is kept.
+            noise_sd: The column with the known standard deviation of each target's error.
             coordinates: The input columns that are scaled by one factor.
-            missing: "refuse" or "keep", as ``Dataset`` takes it.
+            missing: "refuse" or "keep", as ``Dataset`` takes it, or "drop" rows with empty cells.
             categories: "refuse", "one-hot" (as ``one_hot=True``) or "codes": one column of codes
                 for each column of text or categories, for models that split them into sets. A
                 missing category is a missing value, and one that ``predict`` meets first is a new
@@ -284,18 +283,19 @@ class Dataset(TrainingData):
         Raises:
             UnknownName: If there is no such column; the message offers the nearest name.
             SettingError: If one column has two of these roles, or an option has another value.
-            DataError: If an input column holds text, or two columns share a name.
+            DataError: If an input column holds text, a value is missing, or a name occurs twice.
         """
         roles = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
         roles |= {"trials": trials, "weights": weights, "ids": ids}
-        found = parts_of(frame, target, roles, groups, "one-hot" if one_hot else categories, dates)
+        categories = "one-hot" if one_hot else categories
+        found = parts_of(frame, target, roles, groups, categories, dates, missing)
         return cls(
             found.inputs.to_numpy(dtype=float),
             found.target,
             [str(c) for c in found.inputs.columns],
             str(target),
             coordinates=coordinates,
-            missing=missing,
+            missing="keep" if missing == "keep" else "refuse",
             categorical=list(found.levels) or None,
             levels=list(found.levels.values()) or None,
             noise_name=noise_sd,

@@ -10,10 +10,12 @@ from ..errors import DataError, SettingError, UnknownName
 from .categories import coded
 from .columns import check_word, indicators, numeric, refuse_twice
 from .dates import DATES, with_years
+from .missing_cells import without_blanks
 from .roles import ROLES
 from .targets import ordered_categories
 
 CATEGORIES = ("refuse", "one-hot", "codes")
+MISSING = ("refuse", "keep", "drop")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ def parts_of(
     groups: Sequence[str] | None,
     categories: str,
     dates: str = "refuse",
+    missing: str = "refuse",
 ) -> FrameParts:
     """Return the inputs, the target and the columns with roles of a frame.
 
@@ -50,11 +53,12 @@ def parts_of(
         groups: The columns of groupings.
         categories: "refuse", "one-hot" or "codes", as ``Dataset.from_frame`` takes it.
         dates: "refuse" or "years", as ``Dataset.from_frame`` takes it.
+        missing: "refuse", "keep" or "drop", as ``Dataset.from_frame`` takes it.
 
     Raises:
         UnknownName: If there is no such column; the message offers the nearest name.
         SettingError: If a column has two roles, or an option has another value.
-        DataError: If an input column holds text, or two columns share a name.
+        DataError: If an input column holds text, a value is missing, or two columns share a name.
     """
     if isinstance(groups, str):
         raise SettingError("a list of columns as groups", repr(groups), f"write [{groups!r}]")
@@ -66,14 +70,15 @@ def parts_of(
     _check_roles(taken, list(frame.columns))
     refuse_twice(map(str, frame.columns))
     refuse_no_rows(len(frame))
+    check_word("categories", categories, CATEGORIES)
+    check_word("dates", dates, DATES)
+    frame = _with_values(frame, [name for _, name in taken], missing)
     columns: dict[str, Any] = {
         role: frame[name].to_numpy() for role, name in roles.items() if name is not None
     }
     if groups:  # as they are: categories have an order
         columns["groups"] = {str(name): frame[name] for name in groups}
     inputs = frame.drop(columns=[name for _, name in taken])
-    check_word("categories", categories, CATEGORIES)
-    check_word("dates", dates, DATES)
     if dates == "years":
         inputs = with_years(inputs)
     levels: dict[str, tuple[str, ...]] = {}
@@ -85,6 +90,23 @@ def parts_of(
     if ordered_categories(y) is None:
         y = y.to_numpy()
     return FrameParts(numeric(inputs), y, columns, levels)
+
+
+def _with_values(frame: Any, with_roles: Sequence[Any], missing: str) -> Any:
+    """Return the frame whose cells have values, but for those of inputs if ``missing`` is "keep".
+
+    Args:
+        frame: A pandas DataFrame.
+        with_roles: The columns that are not inputs.
+        missing: "refuse", "keep" or "drop".
+    """
+    check_word("missing", missing, MISSING)
+    if missing == "keep":
+        return without_blanks(frame, with_roles, False)
+    also = "or fill them"
+    if not bool(frame[list(with_roles)].isna().any(axis=None)):
+        also = "fill them, or pass missing='keep' for models.Boosted, whose Trees take NaN"
+    return without_blanks(frame, frame.columns, missing == "drop", also)
 
 
 def _check_roles(roles: Sequence[tuple[str, Any]], columns: Sequence[Any]) -> None:

@@ -44,7 +44,7 @@ def load(
         target: The column that is y; required for a file, optional otherwise.
         data_home: Where scikit-learn keeps what it fetches.
         coordinates: The columns that are places in one space, as ``Dataset`` takes them.
-        missing: "refuse" or "keep" missing values, as ``Dataset.from_frame`` takes it.
+        missing: "refuse", "keep" or "drop" missing values, as ``Dataset.from_frame`` takes it.
         categories: "refuse", "one-hot" or "codes", what text and categories become, as
             ``Dataset.from_frame`` takes it.
         right_censored: The column with the flags of censored targets, as ``Dataset.from_frame``

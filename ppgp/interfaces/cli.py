@@ -6,15 +6,17 @@ Commands import torch when they run, so that ``ppgp --help`` is quick.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from .. import __version__, files
-from ..errors import NotApplicable, PpgpError, SettingError
+from ..errors import NotApplicable, PpgpError
 from . import data_options as columns
 from .lists import named_members
+from .options import Level, Likelihood, Progress, Seed, Settings
 from .output import whole_output
+from .posterior_commands import calibrate, diagnose, predict
 from .recipe_options import (
     AUTO,
     advised_models,
@@ -36,23 +38,6 @@ app = typer.Typer(
 
 FRACTIONS = (0.6, 0.2, 0.2)  # of the rows: to fit, to calibrate, to test
 USUAL_METHODS = "map,laplace,svi,nuts"
-TABLES = (".csv", ".parquet")  # formats of predictions
-
-Likelihood = Annotated[
-    str | None,
-    typer.Option(help="poisson, negative-binomial, ... or a recipe, of a model that takes one"),
-]
-Level = Annotated[float, typer.Option(help="level of the intervals, in (0, 1)")]
-Seed = Annotated[int, typer.Option(help="seed of every random number")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="an option of a model or method, numbers in the units of the data: "
-        "kernel.lengthscale=2, nuts.draws=200, noise='LogNormal(0, 1)'",
-    ),
-]
-Progress = Annotated[bool, typer.Option(help="show progress bars")]
 
 
 @app.callback(invoke_without_command=True)
@@ -89,6 +74,7 @@ def compare(
     settings: Settings = None,
     progress: Progress = True,
     missing: columns.Missing = "refuse",
+    drop_missing: columns.DropMissing = False,
     categories: columns.Categories = "refuse",
     dates: columns.Dates = "refuse",
     coordinates: columns.Coordinates = "",
@@ -116,8 +102,9 @@ def compare(
         "weights": weights,
         "ids": ids,
     }
+    cells = columns.treatment_of_blanks(missing, drop_missing)
     table = columns.load_table(
-        data, target, missing, categories, coordinates, groups, roles, classes, dates
+        data, target, cells, categories, coordinates, groups, roles, classes, dates
     )
     train, calibration, test = table.split(*FRACTIONS, seed=seed)
     if models == AUTO:
@@ -176,6 +163,7 @@ def fit(
     settings: Settings = None,
     progress: Progress = True,
     missing: columns.Missing = "refuse",
+    drop_missing: columns.DropMissing = False,
     categories: columns.Categories = "refuse",
     dates: columns.Dates = "refuse",
     coordinates: columns.Coordinates = "",
@@ -204,8 +192,9 @@ def fit(
         "ids": ids,
         "right_censored": right_censored,
     }
+    cells = columns.treatment_of_blanks(missing, drop_missing)
     table = columns.load_table(
-        data, target, missing, categories, coordinates, groups, roles, classes, dates
+        data, target, cells, categories, coordinates, groups, roles, classes, dates
     )
     method = how or methods_of_models([model], None, "nuts")[model][0]
     models, methods = build_models_and_methods(
@@ -226,128 +215,8 @@ def fit(
     raise typer.Exit(INTERRUPTED)
 
 
-@app.command()
-def predict(
-    posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
-    data: Annotated[Path, typer.Argument(help="new rows: a .csv, .tsv or .parquet file")],
-    calibration: Annotated[
-        Path | None,
-        typer.Option(help="a file of rows that are not training rows, with their target"),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(help="the target column of the calibration file (and of data, if it has one)"),
-    ] = None,
-    level: Level = 0.9,
-    out: Annotated[Path, typer.Option(help="file to write, .csv or .parquet")] = Path(
-        "predictions.csv"
-    ),
-) -> None:
-    """Predict new rows; with calibration rows, the intervals carry a guarantee."""
-    from .posterior_tables import predicted_table
-
-    files.check_file(out)
-    # the table itself may go to the standard output; the messages then go to the standard error
-    to_stream = files.is_stream(out)
-    suffix = out.suffix.lower()
-    if suffix not in TABLES and not to_stream:
-        raise SettingError(
-            f"a file to write that ends in {' or '.join(TABLES)}",
-            str(out),
-            "rename it: --out predictions.csv",
-        )
-    table, region = predicted_table(posterior, data, calibration, target, level)
-    with files.replacing(out) as file:
-        if suffix == ".parquet":
-            table.to_parquet(file)
-        else:
-            table.to_csv(file, index=False)
-    typer.echo(f"wrote: {out} ({len(table)} rows)", err=to_stream)
-    if region is not None:
-        typer.echo(f"guarantee: {region.guarantee}", err=to_stream)
-
-
-@app.command()
-def calibrate(
-    posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
-    data: Annotated[
-        Path, typer.Argument(help="rows that are not training rows, with their target")
-    ],
-    target: Annotated[
-        str | None, typer.Option(help="the target column; default: that of the fit")
-    ] = None,
-    scores: Annotated[
-        str | None, typer.Option(help="scores or recipes, comma-separated; see `ppgp list`")
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(help="a column of groups: the guarantee then holds in each")
-    ] = None,
-    level: Level = 0.9,
-    seed: Seed = 0,
-) -> None:
-    """Calibrate several scores on half of the rows, and test their sets on the other half."""
-    from ..data.table_files import read_frame
-    from ..posterior.loading import load_posterior
-    from ..posterior.region import exact_level
-    from .score_comparison import ScoreComparison
-
-    exact_level(level)
-    fitted = load_posterior(posterior)
-    name = target or str(fitted.data.target_name)
-    comparison = ScoreComparison(fitted, read_frame(data), name, group, seed)
-    print_table(
-        comparison.rows(split_names(scores or ""), level),
-        f"{level:.0%} sets: {comparison.n_calibration} rows to calibrate, "
-        f"{comparison.n_test} to test",
-    )
-    if not group:
-        typer.echo(
-            f"band: where the coverage of {comparison.n_test} test rows lies, nine times in ten; "
-            "not known for scores that tie or have two sides"
-        )
-
-
-@app.command()
-def diagnose(
-    posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
-    worst: Annotated[int, typer.Option(help="how many scalars to show, the worst first")] = 12,
-    out: Annotated[
-        Path | None, typer.Option(help="folder for the figures that suit this kind of posterior")
-    ] = None,
-    reference: Annotated[
-        Path | None,
-        typer.Option(help="another fit of the same model to judge this one by; also drawn"),
-    ] = None,
-) -> None:
-    """Report whether to trust a posterior: chains by their mixing, guides by importance weights."""
-    from ..diagnostics.diagnosis import diagnose as diagnose_posterior
-    from ..posterior.loading import load_posterior
-
-    if out is not None:
-        files.check_folder(out)
-    fitted = load_posterior(posterior)
-    other = None if reference is None else load_posterior(reference)
-    diagnosis = diagnose_posterior(fitted, other)
-    table = diagnosis.table
-    key = next((c for c in ("r_hat", "shift") if c in table.columns), None)
-    if key is not None:
-        size: Any = table[key].astype(float).abs()
-        table = table.loc[size.sort_values(ascending=False).index]
-    rows = [{"site": site, **row} for site, row in table.head(worst).to_dict("index").items()]
-    print_table(
-        rows,
-        f"{posterior.name}: {min(worst, len(table))} of {len(table)} scalars, the worst first",
-    )
-    for finding in diagnosis.findings:
-        typer.echo(f"- {finding}")
-    typer.echo(f"verdict: {diagnosis.verdict} ({diagnosis.reason})")
-    if out is None:
-        return
-    from .. import plots
-
-    for name, figure in plots.suited(fitted, other).items():
-        files.write_figure(out / f"{name}.png", figure, dpi=130)
-        typer.echo(f"figure: {out / name}.png")
+for command in (predict, calibrate, diagnose):
+    app.command()(command)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import SettingError
 from .recipe_options import split_names
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ Data = Annotated[
 Target = Annotated[str | None, typer.Option(help="the target column; needed for a file")]
 Missing = Annotated[
     str, typer.Option(help='"refuse" missing values of inputs, or "keep" them for ngboost')
+]
+DropMissing = Annotated[
+    bool, typer.Option("--drop-missing", help="drop rows with an empty cell, and say how many")
 ]
 Categories = Annotated[
     str,
@@ -66,6 +70,7 @@ def _option(words: str) -> Callable[[re.Match[str]], str]:
 IN_THE_SHELL: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"Dataset\.from_frame does, with one_hot=True", "--categories one-hot does"),
     (r"Dataset(?:\.from_frame)?\((missing|categories)='([\w-]+)'\)", r"--\1 \2"),
+    (r"with missing='drop'", "with --drop-missing"),
     (r"\b(missing|categories|dates)='([\w-]+)'", r"--\1 \2"),
     (r"pass (\w+)=, or a Dataset", "add its column to the file"),
     (r"pass \w+=, a Dataset, or a table with (the column .+)$", r"add \1 to the file"),
@@ -94,7 +99,7 @@ def load_table(
     Args:
         data: A name or a file.
         target: The target column.
-        missing: "refuse" or "keep".
+        missing: "refuse", "keep" or "drop".
         categories: "refuse", "one-hot" or "codes".
         coordinates: Names of columns, comma-separated.
         groups: Names of columns, comma-separated.
@@ -115,6 +120,21 @@ def load_table(
         dates=dates,
         **roles,
     )
+
+
+def treatment_of_blanks(missing: str, drop: bool) -> str:
+    """Return what ``load`` takes as ``missing``.
+
+    Args:
+        missing: What ``--missing`` gives.
+        drop: Whether ``--drop-missing`` is given.
+
+    Raises:
+        SettingError: If both are given.
+    """
+    if drop and missing == "keep":
+        raise SettingError("one of --missing keep and --drop-missing", "both", "leave one out")
+    return "drop" if drop else missing
 
 
 def in_the_shell(sentence: str) -> str:

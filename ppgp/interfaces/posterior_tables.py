@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..errors import DataError, NotApplicable, UnknownName, listed
 
 if TYPE_CHECKING:
@@ -15,13 +17,20 @@ if TYPE_CHECKING:
     from ..posterior.prediction import Prediction
     from ..posterior.region import Region
 
-__all__ = ["inputs_for", "known_targets", "predicted_table", "targets_for"]
+__all__ = ["inputs_for", "known_rows", "known_targets", "predicted_table", "targets_for"]
 
 
 def predicted_table(
-    posterior: Path, data: Path, calibration: Path | None, target: str | None, level: float
+    posterior: Path,
+    data: Path,
+    calibration: Path | None,
+    target: str | None,
+    level: float,
+    drop_missing: bool = False,
 ) -> tuple[pd.DataFrame, Region | None]:
     """Return the table that ``ppgp predict`` writes, and its intervals or label sets.
+
+    A row of new inputs with a missing value keeps its place, and its prediction is missing.
 
     Args:
         posterior: The file of the posterior.
@@ -29,9 +38,12 @@ def predicted_table(
         calibration: The file of the calibration rows; None: there are none.
         target: The target column; None: that of the fit.
         level: The level of the intervals.
+        drop_missing: Whether to drop calibration rows with a missing value.
 
     Raises:
         UnknownName: If the calibration rows lack the target column.
+        DataError: If a calibration row has a missing value and is not dropped, or every new row
+            has one.
     """
     from ..conformal import LAC, Normalized, calibrate
     from ..data.table_files import read_frame
@@ -39,22 +51,76 @@ def predicted_table(
 
     fitted = load_posterior(posterior)
     name = target or fitted.data.target_name
-    prediction = fitted.predict(inputs_for(read_frame(data), fitted, name))
+    rows = read_frame(data)
+    blank = _rows_without_inputs(rows, fitted, name)
+    prediction = fitted.predict(inputs_for(rows[~blank], fitted, name))
     if prediction.kind == "classes":
         score, region = LAC(), None
     else:
         score, region = Normalized(), prediction.interval(level)
     if calibration is not None:
-        known = read_frame(calibration)
-        if name not in known.columns:
-            raise UnknownName("target column", str(name), map(str, known.columns))
+        known = known_rows(calibration, fitted, (str(name), None), drop_missing)
         of_known = fitted.predict(inputs_for(known, fitted, name))
         calibrator = calibrate(score, of_known, known_targets(known, str(name), fitted))
         region = calibrator(prediction, level=level)
     labels = fitted.data.classes
     if labels is None and prediction.kind == "classes":
         labels = tuple(range(prediction.probabilities.shape[1]))
-    return prediction_table(prediction, region, labels or ()), region
+    table = prediction_table(prediction, region, labels or ())
+    return table.set_index(np.flatnonzero(~blank)).reindex(range(len(rows))), region
+
+
+def known_rows(
+    path: Path, posterior: Posterior, columns: tuple[str, str | None], drop_missing: bool
+) -> Any:
+    """Return the rows of a file that are not training rows and whose target is known.
+
+    Args:
+        path: The file.
+        posterior: The posterior that predicts them.
+        columns: The target column, and the column of groups; None: there are no groups.
+        drop_missing: Whether to drop rows with a missing value.
+
+    Raises:
+        UnknownName: If a column is not in the file.
+        DataError: If a row has a missing value and is not dropped.
+    """
+    from ..data.missing_cells import without_blanks
+    from ..data.table_files import read_frame
+
+    frame = read_frame(path)
+    named = [name for name in columns if name]
+    for name in named:
+        if name not in frame.columns:
+            kind = "target column" if name == columns[0] else "column"
+            raise UnknownName(kind, name, map(str, frame.columns))
+    flags = posterior.data.censored_name
+    if flags in frame.columns:
+        named.append(str(flags))
+    needed = [*named, *_columns_without_blanks(frame, posterior, *columns)]
+    return without_blanks(frame, dict.fromkeys(needed), drop_missing)
+
+
+def _rows_without_inputs(frame: Any, posterior: Posterior, target: str | None) -> np.ndarray:
+    """Return which rows [n] of a frame lack an input; a DataWarning counts them."""
+    from ..data.missing_cells import blank_rows
+
+    columns = _columns_without_blanks(frame, posterior, target)
+    return blank_rows(frame, columns, "their predictions are empty")
+
+
+def _columns_without_blanks(frame: Any, posterior: Posterior, *excluded: str | None) -> list[Any]:
+    """Return the columns of a frame that a prediction reads and whose cells need values."""
+    from ..data.dates import source_of
+    from ..data.roles import ROLES
+
+    data = posterior.data
+    optional = {name for role, name in data.names_of_roles.items() if not ROLES[role].predicts}
+    if data.missing == "keep":
+        names = data.feature_names or tuple(map(str, frame.columns))
+        optional |= {*names, *(source_of(name) or "" for name in names)}
+    read = _columns_read(frame, posterior, *excluded)
+    return [column for column in read if str(column) not in optional | set(excluded)]
 
 
 def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
@@ -64,18 +130,23 @@ def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
     the frame holds. Any other posterior takes all columns but the ``excluded`` ones.
     """
     from ..data.columns import numeric
+
+    read = frame[_columns_read(frame, posterior, *excluded)]
+    return read if posterior.data.feature_names else numeric(read).to_numpy(dtype=float)
+
+
+def _columns_read(frame: Any, posterior: Posterior, *excluded: str | None) -> list[Any]:
+    """Return the names of the columns of ``inputs_for``."""
     from ..data.dates import source_of
 
     data = posterior.data
     names = data.feature_names
     if not names:
-        kept = [column for column in frame.columns if column not in excluded]
-        return numeric(frame[kept]).to_numpy(dtype=float)
+        return [column for column in frame.columns if column not in excluded]
     categorical = {name.partition("=")[0] for name in names}
     others = {*data.names_of_roles.values(), *(data.groups or ())}
     made = categorical | {source_of(name) for name in names}
-    kept = [c for c in frame.columns if str(c) in made | others or str(c) in names]
-    return frame[kept]
+    return [c for c in frame.columns if str(c) in made | others or str(c) in names]
 
 
 def known_targets(frame: Any, target: str, posterior: Posterior) -> Any:

@@ -90,7 +90,7 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Dataset.from_frame(
             pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "y": [0.0, 1.0]}), "y"
         ),
-        "row 1, column a",
+        "column a, row 1",
     ),
     "two columns of one name": (
         lambda: Dataset.from_frame(pd.DataFrame(np.eye(3), columns=["a", "a", "y"]), "y"),

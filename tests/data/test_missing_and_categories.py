@@ -70,7 +70,7 @@ def test_codes_follow_the_order_of_categories_or_the_alphabet() -> None:
     assert data.coded == [2, 3]
     assert bool(data.X[[5, 9], 2].isnan().all())
     assert data.X[:, 3].tolist() == [{"low": 0.0, "high": 2.0}[one] for one in table["grade"]]
-    with pytest.raises(DataError, match="NaN or infinity in rows 3, 5, 9, columns size, colour"):
+    with pytest.raises(DataError, match="column size, row 3; column colour, rows 5, 9"):
         Dataset.from_frame(table, "y", categories="codes")
     with pytest.raises(SettingError, match="as categories"):
         Dataset.from_frame(table, "y", categories="numbers")

@@ -61,7 +61,7 @@ def test_fit_takes_missing_values_categories_and_censored_targets(folder: Path) 
 @pytest.mark.parametrize(
     ("drop", "more", "advice"),
     [
-        (["colour", "alive"], [], "--missing keep to ngboost"),
+        (["colour", "alive"], [], "--missing keep for ngboost"),
         (["b", "alive"], [], "--categories codes"),
         (["b", "alive"], [], "--categories one-hot does"),
         (["alive"], [*CODES, "--model", "linear"], "to ngboost"),
