@@ -37,7 +37,8 @@ def states_at_rows(steps: Steps, residual: Tensor, draw: Draw) -> Tensor:
     R = steps.R.expand(k, *size)
     prior = simulated(F, Q, P0, draw.normal(width, k), draw.normal(width, k, *size))
     y = steps.observed.of(prior) + R.sqrt() * draw.normal(k, *size)
-    filtered, back = passes(F, Q, P0, R, steps.in_order(residual) - y, steps.observed)
+    rest = steps.observed.seen * (steps.in_order(residual) - y)
+    filtered, back = passes(F, Q, P0, R, rest, steps.observed)
     correction = [
         m + times_vector(P, r) for m, P, r in zip(filtered.m, filtered.P, back.r, strict=True)
     ]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .gaussian_grouped_effects import log_integral
 from .group_blocks import Blocks, inverses, solved
-from .latent_laplace import RowDensity
+from .latent_mode import RowDensity
 
 __all__ = ["EffectsGivenRows", "effects_given_rows", "grouped_log_evidence"]
 

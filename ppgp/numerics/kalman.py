@@ -3,6 +3,9 @@
 x_i = F_i x_(i-1) + N(0, Q_i), y_i = H_i'x_i + N(0, R_i), with x_0 ~ N(0, P0) just before the
 first row. Sarkka & Solin (2019), chapter 10; the backward recursion and the slopes are those of
 Koopman & Shephard (1992). Matrices are in lanes, see ``lanes``.
+
+A row may also have a precision c_i / R_i, of any sign, in place of 1 / R_i: its log density is then
+(y_i f_i - c_i f_i^2 / 2) / R_i with f_i = H_i'x_i, up to a constant.
 """
 
 from __future__ import annotations
@@ -68,7 +71,8 @@ class Observed(Row):
     """The observation of all rows.
 
     Attributes:
-        seen: 1 where there is an observation and 0 where there is none, [steps, lanes].
+        seen: c: 1 where there is an observation and 0 where there is none, [steps, lanes], or any
+            numbers [*b, steps, lanes].
         blocks: the sizes of the blocks of F, which is block-diagonal.
     """
 
@@ -97,7 +101,7 @@ class Forward:
         k: the covariance of state and observation, P H.
         w: 1 / variance of the observation; 0 where there is none.
         v: the observation less its mean, times w.
-        value: the log density [*b].
+        S: c times the variance of f, plus R.
         last: mean and covariance of the state at the end of each lane, given its rows.
     """
 
@@ -108,7 +112,7 @@ class Forward:
     k: list[Tensor]
     w: list[Tensor]
     v: list[Tensor]
-    value: Tensor
+    S: list[Tensor]
     last: tuple[Tensor, Tensor]
 
 
@@ -125,8 +129,9 @@ def runs(F: Tensor, Q: Tensor, P0: Tensor, R: Tensor, y: Tensor, observed: Obser
         A, b = block_product(F_t, A, o.blocks), times_vector(F_t, b)
         C = o.moved(F_t, block_product(F_t, C, o.blocks)) + Q_t
         a, k = H.of(A), H.of(C)
-        w = seen_t / (H.of(k) + R_t)
-        v = (y_t - H.of(b)) * w
+        inverse_S = 1 / (seen_t * H.of(k) + R_t)
+        w = seen_t * inverse_S
+        v = (y_t - seen_t * H.of(b)) * inverse_S
         aw = a * w
         eta, J = torch.addcmul(eta, a, v), torch.addcmul(J, a[:, None], aw)
         b, A = torch.addcmul(b, k, v), torch.addcmul(A, k[:, None], aw, value=-1)
@@ -146,15 +151,14 @@ def forward(
         FP = block_product(F_t, P, o.blocks)
         m, P = times_vector(F_t, m), o.moved(F_t, FP) + Q_t
         k = H.of(P)
-        S = H.of(k) + R_t
-        w = seen_t / S
-        v = (y_t - H.of(m)) * w
+        S = seen_t * H.of(k) + R_t
+        inverse_S = 1 / S
+        w = seen_t * inverse_S
+        v = (y_t - seen_t * H.of(m)) * inverse_S
         for kept, value in ((ms, m), (Ps, P), (FPs, FP), (ks, k), (ws, w), (vs, v), (Ss, S)):
             kept.append(value)
         m, P = torch.addcmul(m, k, v), update(P, k, w)
-    S, v = torch.stack(Ss, -2), torch.stack(vs, -2)
-    terms = observed.seen * (S.log() + LOG_2PI) + v * v * S
-    return Forward(ms, Ps, FPs, before, ks, ws, vs, -0.5 * terms.sum((-2, -1)), (m, P))
+    return Forward(ms, Ps, FPs, before, ks, ws, vs, Ss, (m, P))
 
 
 @dataclass(frozen=True)
@@ -186,15 +190,14 @@ def backward(F: Tensor, observed: Observed, filtered: Forward, r: Tensor, N: Ten
         n = times_vector(N, K)
         u = filtered.v[t] - (K * r).sum(0)
         d = w + (K * n).sum(0)
-        seen = observed.seen[t]
-        h = rows[t].vector(r) * seen
+        h = rows[t].vector(r)
         r = torch.addcmul(r, h, u)
         half = n - 0.5 * d * h
         N = N - outer(h, half) - outer(half, h)
         rs.append(r)
         Ns.append(N)
-        us.append(u * seen)
-        ds.append(d * seen)
+        us.append(u)
+        ds.append(d)
         r = times_vector(F_t.transpose(0, 1), r)
         N = H.moved(F_t.transpose(0, 1), block_product(F_t.transpose(0, 1), N, H.blocks))
     return Backward(rs[::-1], Ns[::-1], us[::-1], ds[::-1], (r, N))
@@ -232,17 +235,20 @@ def slopes(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Return the log density [*b], and its slopes in F, Q, P0, R and y."""
     filtered, back = passes(F, Q, P0, R, y, observed)
-    r, N = _stack(back.r), _stack(back.N)
+    S, v = in_steps(filtered.S), in_steps(filtered.v)
+    value = -0.5 * (observed.seen * (S.log() + LOG_2PI) + v * v * S).sum((-2, -1))
+    r, N = in_steps(back.r), in_steps(back.N)
     rr_N = outer(r, r) - N
-    r_before = blocks_of_product(r[:, None], _stack(filtered.before)[None], observed.blocks)
-    by_F = blocks_of_product(rr_N, _stack(filtered.F_P), observed.blocks) + r_before
-    u, d = _stack(back.u), _stack(back.d)
+    r_before = blocks_of_product(r[:, None], in_steps(filtered.before)[None], observed.blocks)
+    by_F = blocks_of_product(rr_N, in_steps(filtered.F_P), observed.blocks) + r_before
+    u, d = in_steps(back.u), in_steps(back.d)
     r0, N0 = (value[..., 0] for value in back.start)
     by_P0 = 0.5 * (outer(r0, r0) - N0)
-    return filtered.value, (by_F, 0.5 * rr_N, by_P0, 0.5 * (u * u - d), -u)
+    return value, (by_F, 0.5 * rr_N, by_P0, 0.5 * (u * u - d), -u)
 
 
-def _stack(values: Sequence[Tensor]) -> Tensor:
+def in_steps(values: Sequence[Tensor]) -> Tensor:
+    """Return a list over steps as one tensor [..., steps, lanes]."""
     return torch.stack(list(values), -2)
 
 
@@ -288,7 +294,7 @@ def log_density(
         Q: the covariances of what they add, of the same shape.
         P0: the covariance of the state before the first row, of mean 0, [s, s, *b].
         R: the noise variances [*b, steps, lanes]; positive where nothing is observed.
-        y: the observations [*b, steps, lanes].
+        y: the observations [*b, steps, lanes]; 0 where there is none.
         observed: what each row observes.
     """
     outputs: Any = _LogDensity.apply(F, Q, P0, R, y, observed)

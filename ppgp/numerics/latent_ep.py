@@ -17,14 +17,14 @@ from torch import Tensor
 from ..errors import NumericalError
 from .latent_laplace import (
     VAGUE,
+    DensePrior,
     LatentGaussian,
-    RowDensity,
     downdate,
     downdate_by_root,
     identity_plus,
-    mode_of,
     root_of,
 )
+from .latent_mode import RowDensity, mode_of
 
 __all__ = ["TiltedRows", "ep_log_evidence", "expand_by_ep"]
 
@@ -170,7 +170,7 @@ def _converged(K: Tensor, mean: Tensor, rows: TiltedRows) -> _Sites | None:
 
 def _start(K: Tensor, mean: Tensor, rows: TiltedRows) -> tuple[Tensor, Tensor]:
     """Return tau and nu of Laplace's approximation, or 0 where it has no mode."""
-    a, h = mode_of(K, mean, rows)
+    a, h = mode_of(DensePrior(K), mean, rows)
     tau = -rows.slopes(mean + h, ())[1]
     nu = a + tau * h
     if bool((torch.isfinite(nu) & (tau >= 0)).all()):

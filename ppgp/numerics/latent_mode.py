@@ -1,0 +1,196 @@
+"""The mode of a latent Gaussian vector f, given rows that depend on one f_i each.
+
+f = mean + h, h ~ N(0, K), and the log density of the rows is a sum over i of a function of f_i.
+Rasmussen & Williams (2006), section 3.4, whose W is minus the second derivative of that function.
+How K is stored, and how systems with it are solved, is left to a ``LatentPrior``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from ..errors import NumericalError
+
+__all__ = ["Conditioned", "LatentPrior", "Parameters", "RowDensity", "mode_of", "require_mode"]
+
+Parameters = tuple[Tensor, ...]
+STEPS = 200
+HALVINGS = 30
+ROUNDING = 1e-10  # how much a step may descend, relative to what it maximises
+NEAR = 1.0  # gain of a step, in nats, below which the observed curvature is tried
+#: Gain of a step, in nats, below which the search ends. Newton's steps converge quadratically, so
+#: that the next one would gain its square; those with expected curvature only linearly.
+SMALL = {True: 1e-10, False: 1e-20}
+SMALL_SINGLE = 1e-7
+
+
+@runtime_checkable
+class RowDensity(Protocol):
+    """The log densities of n rows as functions of f [n], and of parameters."""
+
+    def log_prob(self, f: Tensor, parameters: Parameters) -> Tensor:
+        """Return the log density of each row, [n]."""
+        ...
+
+    def slopes(self, f: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
+        """Return the first and the second derivative of each by its f_i, [n]."""
+        ...
+
+    def information(self, f: Tensor, parameters: Parameters) -> Tensor:
+        """Return the Fisher information of each row about its f_i, [n]."""
+        ...
+
+
+@runtime_checkable
+class Conditioned(Protocol):
+    """h ~ N(0, K) given Gaussian rows, whose log densities are b_i h_i - W_i h_i^2 / 2.
+
+    Its covariance is (K^-1 + W)^-1. The numbers are not finite where there is no such Gaussian.
+    """
+
+    @property
+    def h(self) -> Tensor:
+        """The mean of h, (K^-1 + W)^-1 b, [n]."""
+        ...
+
+    @property
+    def a(self) -> Tensor:
+        """K^-1 times the mean of h, which is b - W h, [n]."""
+        ...
+
+    def half_log_det(self) -> Tensor:
+        """Return log|I + K W| / 2."""
+        ...
+
+    def variance(self) -> Tensor:
+        """Return the variance of each h_i, [n]."""
+        ...
+
+    def slopes(self, u: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Return c = (I + W K)^-1 u and K c, [n], and the slopes in the tensors of the prior.
+
+        The slopes are those of b'h / 2 + u'h - log|I + K W| / 2, where b, u and W do not move. That
+        in K is (a a' + a c' + c a' - (K + W^-1)^-1) / 2.
+        """
+        ...
+
+
+@runtime_checkable
+class LatentPrior(Protocol):
+    """The distribution N(0, K) of h."""
+
+    def given(self, W: Tensor, b: Tensor, *, differentiable: bool = False) -> Conditioned:
+        """Return h given Gaussian rows.
+
+        Args:
+            W: the precision of each, [n], of any sign.
+            b: the precision of each times its value, [n].
+            differentiable: whether derivatives of the result will be taken.
+        """
+        ...
+
+
+def mode_of(
+    prior: LatentPrior, mean: Tensor, rows: RowDensity, parameters: Parameters = ()
+) -> tuple[Tensor, Tensor]:
+    """Maximise log p(rows given f) - h' K^-1 h / 2 over f = mean + h, by algorithm 3.1.
+
+    Where the log density of a row is not concave, its expected curvature takes the place of the
+    observed one, until steps are small. A step that does not ascend is halved.
+
+    Returns:
+        a [n] and h [n], where h = K a; NaN if a step is not finite.
+    """
+    a = h = torch.zeros_like(mean)
+    value, gain = rows.log_prob(mean, parameters).sum(), math.inf
+    for _ in range(STEPS):
+        first, second = rows.slopes(mean + h, parameters)
+        newton = bool((second <= 0).all())
+        along = partial(_along, (a, h), mean, rows, parameters)
+        if not newton and gain < NEAR:
+            found = _observed_step(prior.given(-second, first - a), along, value, first - a)
+            if found is not None:
+                a, h, value, gain = found
+                if gain <= _small(mean.dtype, True):
+                    break
+                continue
+        W = -second
+        if not newton:
+            W = torch.where(second <= 0, W, rows.information(mean + h, parameters))
+        step = prior.given(W, first - a)
+        gain = float((first - a) @ step.h)
+        if not math.isfinite(gain):
+            return torch.full_like(a, math.nan), torch.full_like(h, math.nan)
+        a, h, value = _ascended(partial(along, (step.a, step.h)), value)
+        if gain <= _small(mean.dtype, newton):
+            break
+    return a, h
+
+
+def require_mode(
+    prior: LatentPrior, mean: Tensor, rows: RowDensity, parameters: Parameters = ()
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a and h of ``mode_of``, and W [n] at the mode.
+
+    Raises:
+        NumericalError: if there is no finite mode.
+    """
+    a, h = mode_of(prior, mean, rows, parameters)
+    if not bool(torch.isfinite(h).all()):
+        do = "check the hyperparameters and the targets"
+        raise NumericalError("a mode of f given the rows", "steps that are not finite", do)
+    return a, h, -rows.slopes(mean + h, parameters)[1]
+
+
+def _small(dtype: torch.dtype, newton: bool) -> float:
+    return SMALL[newton] if dtype == torch.float64 else SMALL_SINGLE
+
+
+def _along(
+    here: tuple[Tensor, Tensor],
+    mean: Tensor,
+    rows: RowDensity,
+    parameters: Parameters,
+    step: tuple[Tensor, Tensor],
+    t: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a, h and what the mode maximises after t times a step in (a, h)."""
+    a, h = here[0] + t * step[0], here[1] + t * step[1]
+    return a, h, rows.log_prob(mean + h, parameters).sum() - 0.5 * a @ h
+
+
+def _ascended(at: Callable[[float], Any], value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what ``at`` gives at the first of 1, 1/2, 1/4, ... that does not descend."""
+    t, allowed = 1.0, ROUNDING * (1 + value.abs())
+    for _ in range(HALVINGS):
+        found = at(t)
+        if bool(found[2] >= value - allowed):
+            return found
+        t /= 2
+    return at(0.0)
+
+
+def _observed_step(
+    step: Conditioned, along: Callable[..., Any], value: Tensor, slope: Tensor
+) -> tuple[Tensor, Tensor, Tensor, float] | None:
+    """Return a, h, the value and the gain of a whole Newton step; None if it does not ascend.
+
+    Args:
+        step: the step, with the observed curvature.
+        along: ``_along`` of a step and its length.
+        value: what the mode maximises, before the step.
+        slope: its slope in h there.
+    """
+    gain = float(slope @ step.h)
+    if not gain >= 0:
+        return None
+    found = along((step.a, step.h), 1.0)
+    if not bool(found[2] >= value - ROUNDING * (1 + value.abs())):
+        return None
+    return (*found, gain)
