@@ -63,6 +63,11 @@ def _multiplications(model: Any, data: Any, how: Any) -> float:
     return 0.0
 
 
+def _default(model: Any, data: Any) -> Inference:
+    """Return the method of a fit without ``how``."""
+    return own_method(model, getattr(data, "n", 0)) if isinstance(model, Model) else NUTS()
+
+
 def fit(
     model_or_program: Model | Callable[..., Any],
     data: Dataset | Mapping[str, Any],
@@ -81,9 +86,10 @@ def fit(
         data: a Dataset for a model; ``{argument: value}`` for a program.
         how: the method, a record from ``ppgp.inference``. None: the model's own, which is
             ``NaturalGradientBoosting()`` for Boosted and a deep ensemble for NeuralRegression with
-            flat priors, and ``NUTS()`` for other models. If all hyperparameters of the model are
-            numbers, there is nothing to search: the Posterior of every method is
-            then one draw, with log p(y) (or its lower bound) in its stats.
+            flat priors, and ``NUTS()`` for other models; ``Laplace()`` for a Gaussian process of
+            more than ``model.sampled_rows`` rows (500 of GP), with which NUTS would take long. If
+            all hyperparameters of the model are numbers, there is nothing to search: the Posterior
+            of every method is then one draw, with log p(y) (or its lower bound) in its stats.
         seed: the seed that every random number follows from.
         progress: whether to show a progress bar.
         standardise: whether to standardise the data first, as far as the model declares that they
@@ -117,8 +123,7 @@ def fit(
     _check_seed_and_path(seed, checkpoint)
     with one_at_a_time(), limited(_multiplications(model_or_program, data, how)):
         if how is None:
-            own = own_method(model_or_program) if isinstance(model_or_program, Model) else None
-            how = own or NUTS()
+            how = _default(model_or_program, data)
         if not isinstance(how, Inference):
             raise _no_method(how)
         if isinstance(model_or_program, Program):

@@ -1,4 +1,4 @@
-"""The methods that models name as their own, which ``fit`` uses without ``how``."""
+"""The methods that ``fit`` uses without ``how``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from ..errors import UnknownName
 from .base import Inference
 from .boosting.natural_gradient import NaturalGradientBoosting
 from .ensemble import Ensemble
+from .mcmc.nuts import NUTS
+from .optimise.laplace import Laplace
 from .optimise.map import MAP
 
-__all__ = ["OWN_METHODS", "own_method"]
+__all__ = ["OWN_METHODS", "default_name", "own_method"]
 
 
 def deep_ensemble() -> Inference:
@@ -23,18 +25,33 @@ def deep_ensemble() -> Inference:
 OWN_METHODS: dict[str, Callable[[], Inference]] = {
     "deep-ensemble": deep_ensemble,
     "ngb": NaturalGradientBoosting,
+    "laplace": Laplace,
 }
+USUAL = "nuts"
 
 
-def own_method(model: Any) -> Inference | None:
-    """Return the method that a model names as its own; None if it names none.
+def default_name(model: Any, n: int) -> str:
+    """Return the name of the method of a fit to n rows without ``how``.
+
+    It is the model's own, or else NUTS, which for a model of many rows would take hours: past
+    ``Model.sampled_rows`` it is Laplace.
+    """
+    if model.own_method:
+        return model.own_method
+    if model.sampled_rows is not None and n > model.sampled_rows:
+        return "laplace"
+    return USUAL
+
+
+def own_method(model: Any, n: int) -> Inference:
+    """Return the method of a fit to n rows without ``how``.
 
     Raises:
-        UnknownName: If there is no such method.
+        UnknownName: If the model names a method as its own that does not exist.
     """
-    name = model.own_method
-    if not name:
-        return None
+    name = default_name(model, n)
+    if name == USUAL:
+        return NUTS()
     if name not in OWN_METHODS:
         raise UnknownName("method of a model", name, OWN_METHODS)
     return OWN_METHODS[name]()

@@ -111,7 +111,7 @@ def compare(
         plan = advised_models(train, likelihood, how, USUAL_METHODS)
     else:
         names_of_models = split_names(models or usual_models(table))
-        plan = methods_of_models(names_of_models, how, USUAL_METHODS)
+        plan = methods_of_models(names_of_models, how, USUAL_METHODS, train.n)
     methods = list(dict.fromkeys(name for names in plan.values() for name in names))
     built_models, built_methods = build_models_and_methods(
         [*plan], methods, settings or [], likelihood, table.groups or ()
@@ -153,7 +153,8 @@ def fit(
     target: columns.Target = None,
     model: Annotated[str, typer.Option(help="a name or recipe; see `ppgp list`")] = "gp",
     how: Annotated[
-        str | None, typer.Option(help="a method; default: the model's own, or else nuts")
+        str | None,
+        typer.Option(help="a method; default: the model's own, or nuts, or for many rows laplace"),
     ] = None,
     likelihood: Likelihood = None,
     out: Annotated[Path, typer.Option(help="file to save the posterior in")] = Path(
@@ -196,7 +197,7 @@ def fit(
     table = columns.load_table(
         data, target, cells, categories, coordinates, groups, roles, classes, dates
     )
-    method = how or methods_of_models([model], None, "nuts")[model][0]
+    method = how or methods_of_models([model], None, "nuts", table.n)[model][0]
     models, methods = build_models_and_methods(
         [model], [method], settings or [], likelihood, table.groups or ()
     )

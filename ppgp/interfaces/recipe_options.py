@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import NotApplicable, SettingError, UnknownName
+from ..errors import NotApplicable, PpgpWarning, SettingError, UnknownName
 from . import recipes
 from .model_options import with_groups, with_likelihood
 
@@ -18,6 +19,7 @@ __all__ = [
     "usual_models",
 ]
 
+NUTS = "nuts"
 AUTO = "auto"  # the models that ``ppgp.advise`` names for a table
 MOST_ADVISED = 3
 SHORT = 0.5  # seconds of a fit by MAP up to which NUTS, a thousand times slower, is tried too
@@ -85,19 +87,35 @@ def _advised_recipe(model: str, table: Any, likelihood: str | None) -> str:
     return next(names)
 
 
-def methods_of_models(models: list[str], methods: str | None, usual: str) -> dict[str, list[str]]:
+def methods_of_models(
+    models: list[str], methods: str | None, usual: str, n: int
+) -> dict[str, list[str]]:
     """Return {model: the names of its methods}.
 
     Args:
         models: Names or recipes of models.
         methods: Comma-separated methods of all models; None: those that the models have of their
             own.
-        usual: Comma-separated methods of the models that have none.
+        usual: Comma-separated methods of the models that have none. NUTS is left out, with a
+            warning, of a model for which it takes long.
+        n: The number of training rows.
     """
     if methods is not None:
         return {name: split_names(methods) for name in models}
-    own = {name: recipes.own_how(name, recipes.build_model(name)) for name in models}
-    return {name: split_names(how or usual) for name, how in own.items()}
+    from ..inference.own_methods import default_name
+
+    plan = {}
+    for name in models:
+        model = recipes.build_model(name)
+        plan[name] = split_names(recipes.own_how(name, model) or usual)
+        default = default_name(model, n)
+        if NUTS in plan[name] and default != NUTS:
+            plan[name] = [how for how in plan[name] if how != NUTS] or [default]
+            sentence = (
+                f"{NUTS} is left out for {name}, as it is slow with {n} rows; --how asks for it"
+            )
+            warnings.warn(sentence, PpgpWarning, stacklevel=2)
+    return plan
 
 
 def build_models_and_methods(

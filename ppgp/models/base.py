@@ -50,7 +50,8 @@ class Model:
         keeps_factor: whether ``predict`` and ``latent`` take ``kept``, a ResultCache by which the
             predictions of one posterior share the factor of the covariance of the training rows.
         own_method: the method of ``fit`` without ``how``, a name of ``inference.own_methods``; "":
-            NUTS.
+            NUTS up to ``sampled_rows`` rows (some ten minutes), and Laplace past them.
+        sampled_rows: see ``own_method``; None: there is no limit.
         takes_missing: whether X may hold NaN, a missing value (``Dataset(missing="keep")``).
         takes_censored: whether targets may be right-censored (``Dataset(right_censored=)``). Then
             ``model`` takes their flags by that name.
@@ -83,6 +84,7 @@ class Model:
     known_noise: ClassVar[bool] = False
     keeps_factor: ClassVar[bool] = False
     own_method: str = ""
+    sampled_rows: ClassVar[int | None] = None
     takes_missing: bool = False
     takes_censored: bool = False
     takes_categories: bool = False

@@ -92,6 +92,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
     known_noise = True
     joint_rows = True
     keeps_factor = True
+    sampled_rows = 500
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
         """Return a GP, or with a likelihood a LatentGP."""

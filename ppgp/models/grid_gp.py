@@ -67,6 +67,7 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
     noise: PriorLike = LogNormal(-2.0, 1.0)
     mean: PriorLike | None = None
     standardised: bool = field(default=False, kw_only=True)
+    sampled_rows = 10_000
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernels", checked(self.kernels))

@@ -98,6 +98,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     standardised: bool = field(default=False, kw_only=True)
     scales = ""
     known_noise = True
+    sampled_rows = 500
     joint_rows = True
 
     def __post_init__(self) -> None:

@@ -91,6 +91,7 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
     rows: int | None = field(default=None, repr=False, compare=False)
     standardised: bool = field(default=False, kw_only=True)
     keeps_factor = True
+    sampled_rows = 200
     latent_values = ("v",)
 
     def __post_init__(self) -> None:

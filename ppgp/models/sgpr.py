@@ -83,6 +83,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
     Z: Any = field(default=None, repr=False, compare=False)
     standardised: bool = field(default=False, kw_only=True)
     joint_rows = True
+    sampled_rows = 1000
     density_at_numbers = "elbo"
 
     def __post_init__(self) -> None:

@@ -92,6 +92,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         default=None, repr=False, compare=False, kw_only=True
     )
     standardised: bool = field(default=False, kw_only=True)
+    sampled_rows = 0  # a gradient of many nodes is slow, whatever the rows
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -99,6 +99,7 @@ class StateSpaceGP(
     known_noise = True
     joint_rows = True
     keeps_factor = True
+    sampled_rows = 1000
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -81,6 +81,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
     lengths: tuple[float, ...] | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
     known_noise = True
+    sampled_rows = 500
     joint_rows = True
 
     def __post_init__(self) -> None:

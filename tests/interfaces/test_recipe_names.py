@@ -100,5 +100,7 @@ def test_the_own_method_of_every_named_model_builds(name: str) -> None:
 )
 def test_a_recipe_has_its_own_method(name: str, how: str) -> None:
     assert recipes.own_how(name, recipes.build_model(name)) == how
-    assert methods_of_models([name], None, "map,nuts") == {name: [how] if how else ["map", "nuts"]}
-    assert methods_of_models([name], "svi", "map,nuts") == {name: ["svi"]}
+    assert methods_of_models([name], None, "map,nuts", 50) == {
+        name: [how] if how else ["map", "nuts"]
+    }
+    assert methods_of_models([name], "svi", "map,nuts", 50) == {name: ["svi"]}
