@@ -13,11 +13,9 @@ from ..errors import SettingError
 from ..kernels import Kernel, Matern
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
-from ..numerics.correlation_lengths import correlation_lengths
-from ..numerics.nearest_earlier import ORDERS
 from ..numerics.vecchia import ROWS_IN_ONE_PASS
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
-from ..target.capabilities import FollowsFit, LatentFunction, LeaveOneOut, WarmStart
+from ..target.capabilities import LatentFunction, LeaveOneOut
 from .base import full_batch_only
 from .drift import Drift, check_determined, checked, coordinates, places
 from .gp import GP
@@ -28,11 +26,10 @@ from .units import mean_on_model_scale, mean_or_default, of_gp, power
 from .vecchia_predictions import NeighbourPredictions
 
 SUBSET_ROWS = 1024
-MOVED = 2.0  # neighbours are searched again if the ratio of two lengthscales changes so much
 
 
 @dataclass(frozen=True, repr=False)
-class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, FollowsFit):
+class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
     """Gaussian process of many rows in few columns: each row given its nearest earlier rows.
 
     With the rows in an order, log p(y) is the sum of log p(y_i given the ``neighbours`` rows
@@ -94,14 +91,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
                 "a function",
                 "compute its values as columns of X, and name these: drift=(2, 3)",
             )
-        if self.neighbours is not None and (
-            type(self.neighbours) is not int or self.neighbours < 1
-        ):
-            got = repr(self.neighbours)
-            raise SettingError("a whole number of neighbours", got, "pass 1 or more")
-        if self.order not in ORDERS:
-            wanted = f"an order of rows: {' or '.join(ORDERS)}"
-            raise SettingError(wanted, repr(self.order), "choose one")
+        self.check_neighbours()
         if self.drift != "none" and self.mean not in (None, 0.0):
             got = f"mean={self.mean!r} and drift={self.drift!r}"
             raise SettingError('a known mean with drift="none"', got, "drop one")
@@ -131,33 +121,15 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
         sites = self.sites_at(data.d)
         refuse_broken(self.kernel, where)
         check_determined(self.drift, data.X, None)
-        if self.neighbours is not None and self.neighbours >= data.n:
-            raise SettingError(
-                f"fewer neighbours than the {data.n} rows",
-                str(self.neighbours),
-                f"pass at most {data.n - 1}, which is the exact process, or use GP",
-            )
+        self.refuse_too_many(data)
         hyper = under("kernel", medians(sites, where, 0))
         if self.noise == 0:
             nugget = self.kernel.nugget(hyper, where)
             refuse_duplicate_rows(where, data.noise_sd, nugget, "different rows of X", "noise")
-        lengths = self.lengths
-        if lengths is None or len(lengths) != where.shape[1]:
-            lengths = self._lengths(hyper, where)
         mean = self.mean
         if self.drift == "none":
             mean = mean_or_default(mean, data)
-        return replace(self, mean=mean, lengths=lengths)
-
-    def _lengths(self, hyper: Theta, where: Tensor) -> tuple[float, ...]:
-        """Return how far the kernel correlates along each coordinate."""
-        if self._deep(where.shape[1]):
-            return (1.0,) * where.shape[1]
-        return correlation_lengths(self.kernel, hyper, where)
-
-    def _deep(self, d: int) -> bool:
-        """Return whether the kernel has a network, so that rows are near by their inputs alone."""
-        return any(isinstance(s, Param) for s in self.kernel.sites(d).values())
+        return replace(self, mean=mean, lengths=self.lengths_at(hyper, where))
 
     def in_units(self, scaler: Scaler) -> Vecchia:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
@@ -188,42 +160,6 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
         subset = torch.randperm(data.n, generator=generator)[:SUBSET_ROWS].to(data.X.device)
         mean = self.mean if self.drift == "none" else None
         return GP(self.kernel, self.noise, mean), data.rows(subset)
-
-    def warm_start(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """Return the hyperparameters of the subset model."""
-        return {name: value for name, value in theta.items() if name in self.sites_at(data.d)}
-
-    def reselected(self, theta: Theta, data: Dataset) -> Vecchia:
-        """Return the recipe with neighbours that are nearest at theta, for another fit.
-
-        Args:
-            theta: the hyperparameters of one draw, {site: [*event]}.
-            data: the training rows.
-        """
-        where = places(self.drift, data.X)
-        lengths = self._lengths(under("kernel", theta), where)
-        return replace(self, lengths=lengths).made_from(self, self.made_for)
-
-    def outdated(self, theta: Theta, data: Dataset) -> bool:
-        """Return whether lengthscales relative to one another have changed by more than 2."""
-        if self.lengths is None or self._deep(len(self.lengths)):
-            return False
-        new = self._lengths(under("kernel", theta), places(self.drift, data.X))
-        ratios = [a / b for a, b in zip(new, self.lengths, strict=True)]
-        return max(ratios) > MOVED * min(ratios)
-
-    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
-        """Return warnings about neighbours that are no longer the nearest, and about a network."""
-        notes = self.kernel.check_fit(under("kernel", theta), places(self.drift, data.X))
-        middle = {name: value.median(0).values for name, value in theta.items()}
-        if not self.outdated(middle, data):
-            return notes
-        sentence = (
-            "the ratio of two lengthscales differs by more than a factor of 2 from that by which "
-            "neighbours were chosen: fit by MAP, which chooses them again, and then fit its "
-            "posterior.model by this method"
-        )
-        return [*notes, sentence]
 
     def _noise_of_rows(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         """Return the error variance of each row [n] at one draw."""

@@ -10,68 +10,34 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from ..kernels import Kernel
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.least_variance import at_least_rounding
-from ..numerics.nearest_earlier import nearest_earlier, nearest_rows, order_of_rows
+from ..numerics.nearest_earlier import nearest_rows
 from ..numerics.neighbour_distribution import ConditionalOnNeighbours, NeighbourMarginal
 from ..numerics.result_cache import ResultCache
-from ..numerics.vecchia import Law, Sets, weights
+from ..numerics.vecchia import Law, weights
 from ..priors import under
-from .base import Model
 from .drift import Drift, basis, places
 from .gaussian_predictions import with_noise
 from .memory_checks import check_memory_of_predictions
+from .nearest_rows import NearestRows
 from .sites import Theta, one_by_one
 
 PLACES_AT_ONCE = 2048
-DEFAULT_NEIGHBOURS = 30
 
 
-class NeighbourPredictions(Model):
+class NeighbourPredictions(NearestRows):
     """Predictions of a model y ~ N(F beta, K + noise I) from the nearest training rows.
 
     The trend is estimated from all training rows, by generalised least squares under the
     approximate covariance.
     """
 
-    kernel: Kernel
-    neighbours: int | None
-    order: str
     drift: Drift
-    seed: int
-    lengths: tuple[float, ...] | None
     keeps_factor = True
-
-    @property
-    def _number(self) -> int:
-        """The largest number of neighbours of a row."""
-        return self.neighbours or DEFAULT_NEIGHBOURS
-
-    def _number_for(self, n: int) -> int:
-        """Return the number of neighbours of a new row: all n where rows depend on all others."""
-        return n if self._number == n - 1 else self._number
 
     def _noise_of_rows(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         raise NotImplementedError
-
-    def _scaled(self, X: Tensor) -> Tensor:
-        """Return the coordinates in the lengths by which rows are near."""
-        where = places(self.drift, X)
-        return where if self.lengths is None else where / where.new_tensor(self.lengths)
-
-    def _sets(self, X: Tensor) -> Sets:
-        """Return the neighbours of the rows; they are searched once for the same rows."""
-        known: tuple[Tensor, Sets] | None = vars(self).get("_sets_of")
-        if known is not None and (known[0] is X or torch.equal(known[0], X)):
-            return known[1]
-        scaled = self._scaled(X.detach())
-        order = order_of_rows(scaled, self.order, self.seed)
-        near = nearest_earlier(scaled[order], self._number)
-        members = torch.where(near >= 0, order[near.clamp_min(0)], -1)
-        sets = Sets(torch.cat([members, order[:, None]], 1).int())
-        vars(self)["_sets_of"] = (X, sets)
-        return sets
 
     def _centre(self, theta: Theta, like: Tensor) -> Tensor:
         """Return the known mean of one draw; 0 where there is a drift."""
@@ -236,23 +202,6 @@ class NeighbourPredictions(Model):
             means.append(F[n:] @ beta + self._centre(one, X) - solved[:, 0])
             roots.append(root)
         return dist.MultivariateNormal(torch.stack(means), scale_tril=torch.stack(roots))
-
-    def _members_after(self, train: Tensor, X: Tensor) -> Tensor:
-        """Return the sets of new rows [m, k + 1], numbered after the training rows."""
-        n, m = len(train), len(X)
-        old, new = self._scaled(train), self._scaled(X)
-        number = self._number_for(n)
-        near = nearest_rows(old, new, number)
-        away = (old[near] - new[:, None]).norm(dim=-1)
-        between = torch.cdist(new, new, compute_mode="donot_use_mm_for_euclid_dist")
-        later = torch.ones(m, m, dtype=torch.bool, device=X.device).triu()
-        between = between.masked_fill(later, torch.inf)
-        numbers = torch.cat([near, n + torch.arange(m, device=X.device).expand(m, m)], 1)
-        width = min(number, n + m - 1)
-        nearest = torch.cat([away, between], 1).topk(width, largest=False)
-        members = numbers.gather(1, nearest.indices).masked_fill(nearest.values.isinf(), -1)
-        itself = n + torch.arange(m, device=X.device)[:, None]
-        return torch.cat([members, itself], 1)
 
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
         """Return the distribution of each y_i given the other rows, batch [draw, n].

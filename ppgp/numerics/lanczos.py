@@ -13,8 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Krylov", "LogDet", "fixed_signs", "krylov", "log_det"]
+__all__ = ["Krylov", "LogDet", "beside_one_another", "fixed_signs", "krylov", "log_det"]
 
+FIRST_STEPS = 32  # for which there is room from the start
 NEGLIGIBLE = 1e-13  # relative size of a part of a slope that is left out
 
 
@@ -22,7 +23,7 @@ class Krylov(NamedTuple):
     """The bases of Krylov spaces of M.
 
     Attributes:
-        V: [steps, m, k], one basis for each of k vectors.
+        V: [k, steps, m], one basis for each of k vectors.
         kept: [steps, ...], what the product keeps of each step.
         T: [k, steps, steps], M in the bases.
         left: [k], the share of each vector that a solution in its basis leaves.
@@ -36,8 +37,8 @@ class Krylov(NamedTuple):
     def applied(self, function: Callable[[Tensor], Tensor], sizes: Tensor) -> Tensor:
         """Return f(M) b [m, k] for the vectors b of norms ``sizes`` [k] that span the bases."""
         values, S = torch.linalg.eigh(self.T)
-        weights = (S @ (function(values) * S[:, 0])[..., None])[..., 0] * sizes[:, None]
-        return torch.einsum("smk,ks->mk", self.V, weights)
+        weights = (S @ (function(values) * S[:, 0])[..., None]) * sizes[:, None, None]
+        return (self.V.mT @ weights)[..., 0].T
 
 
 def krylov(
@@ -51,25 +52,30 @@ def krylov(
         left: the share of each column that a solution in its basis may leave.
         most: the largest number of steps.
     """
-    basis, kept, diagonal, beside = [b / b.norm(dim=0)], [], [], []
+    kept, diagonal, beside = [], [], []
+    newest = (b / b.norm(dim=0)).T
+    V = b.new_empty(b.shape[1], FIRST_STEPS, len(b))
     most = min(most, len(b))
     while True:
-        v = basis[-1]
+        step, v = len(kept), newest.T
+        if step == V.shape[1]:
+            V = torch.cat([V, torch.empty_like(V)], 1)
+        V[:, step] = newest
         w, of_step = product(v)
         kept.append(of_step)
         own = (w * v).sum(0)
         diagonal.append(torch.where(v.abs().sum(0) == 0, 1.0, own))
-        V = torch.stack(basis)
+        so_far, rest = V[:, : step + 1], w.T[:, None]
         for _ in range(2):
-            w = w - torch.einsum("smk,sk->mk", V, torch.einsum("smk,mk->sk", V, w))
-        size = w.norm(dim=0)
+            rest = rest - (rest @ so_far.mT) @ so_far
+        size = rest[:, 0].norm(dim=1)
         T = _tridiagonal(diagonal, beside)
         shares = _residuals(T, size)
-        if len(basis) == most or bool((shares <= left).all()) or not bool(own.isfinite().all()):
-            return Krylov(V, torch.stack(kept), T, shares)
+        if step + 1 == most or bool((shares <= left).all()) or not bool(own.isfinite().all()):
+            return Krylov(so_far, torch.stack(kept), T, shares)
         going = size > 1e-12 * own.abs()
         beside.append(torch.where(going, size, 0.0))
-        basis.append(torch.where(going, w / size, 0.0))
+        newest = torch.where(going[:, None], rest[:, 0] / size[:, None], 0.0)
 
 
 def _tridiagonal(diagonal: list[Tensor], beside: list[Tensor]) -> Tensor:
@@ -87,6 +93,11 @@ def _residuals(T: Tensor, size: Tensor) -> Tensor:
     first[:, 0] = 1.0
     solved, _ = torch.linalg.solve_ex(T, first)
     return size * solved[:, -1].abs()
+
+
+def beside_one_another(columns: Tensor) -> Tensor:
+    """Return columns [k, m, r] as [m, k r]."""
+    return columns.transpose(0, 1).flatten(1)
 
 
 def fixed_signs(m: int, count: int, seed: int, like: Tensor) -> Tensor:

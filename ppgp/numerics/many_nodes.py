@@ -24,7 +24,7 @@ from torch import Tensor
 
 from .cholesky import LOG_2PI
 from .kronecker import outer, rotated
-from .lanczos import Krylov, fixed_signs, krylov, log_det
+from .lanczos import Krylov, beside_one_another, fixed_signs, krylov, log_det
 
 __all__ = ["Estimate", "GridSums", "ManyNodes", "Sparse", "estimate", "probes_of"]
 
@@ -148,7 +148,7 @@ class ManyNodes:
         V, _, T, _ = self.lanczos(torch.where(size > 0, right, 1.0), left)
         first = torch.zeros(T.shape[:2]).to(b)
         first[:, 0] = size
-        return phi * torch.einsum("smk,ks->mk", V, torch.linalg.solve(T, first))
+        return phi * torch.einsum("ksm,ks->mk", V, torch.linalg.solve(T, first))
 
 
 class Estimate(NamedTuple):
@@ -193,7 +193,7 @@ def estimate(
     start = torch.where(size > 0, b, torch.ones_like(b))
     probes = M.turned(sums.probes, [U.mT for U in M.Us])
     V, products, T, shares = M.lanczos(torch.cat([start[:, None], probes], 1))
-    first = torch.zeros(len(V)).to(b)
+    first = torch.zeros(len(products)).to(b)
     first[0] = size
     x = torch.linalg.solve(T[0], first)
     square = size * x[0]
@@ -201,12 +201,11 @@ def estimate(
     log_det_of_rows = sums.n * noise.log() + torch.log1p(c * M.values).sum() + of_M.value
     value = -0.5 * (log_det_of_rows + c * rr - c**2 * square + sums.n * LOG_2PI)
     # columns a with d(-2 value) = sum a'dM a
-    u, Gu = V[:, :, 0].mT @ x, products[:, :, 0].mT @ x
+    P = products.permute(2, 0, 1)
+    u, Gu = V[0].mT @ x, P[0].mT @ x
     a, Ga = (
-        torch.cat(
-            [torch.einsum("smk,ksr->mkr", Z[:, :, 1:], of_M.mixed).flatten(1), c * z[:, None]], 1
-        )
-        for Z, z in ((V, u), (products, Gu))
+        torch.cat([beside_one_another(Z[1:].mT @ of_M.mixed), c * z[:, None]], 1)
+        for Z, z in ((V, u), (P, Gu))
     )
     back = M.back(Ga)
     # d(-2 value) has the terms left'd(phi) right, and 2 c (dL q)'at_nodes
@@ -227,7 +226,7 @@ def estimate(
     of_noise = sums.n / noise - of_c * c**2
     slope_of_Wr = c**2 * M.turned((phi * u)[:, None], M.Ps)[:, 0]
     slopes = (-0.5 * of_noise, slope_of_Wr, -0.5 * c, *of_L)
-    return Estimate(value, 0.5 * of_M.error, len(V), slopes, float(shares[0]))
+    return Estimate(value, 0.5 * of_M.error, len(products), slopes, float(shares[0]))
 
 
 def _unfolded(T: Tensor, shape: list[int], axis: int) -> Tensor:

@@ -137,7 +137,12 @@ class Law:
 
     def weights(self, sets: Sets) -> Float[Tensor, "k n"]:
         """Return the weights of each row and of those that it depends on."""
-        return weights(partial(self.kernel, self.theta), self.variance, self.X, sets.members)
+
+        def part(members: Tensor, of_rows: Rows, theta: Rows) -> tuple[Tensor]:
+            return (self._weights(members, of_rows, theta).T,)
+
+        (w,) = self._computed(by_parts, part, self.X[:, :1].detach(), sets)
+        return w.T
 
     def whitened(self, Z: Tensor, sets: Sets) -> Whitened:
         """Return the columns of Z [n, q] multiplied by U."""
@@ -173,11 +178,15 @@ class Law:
 
     def _of_sets(self, members: Tensor, of_rows: Rows, theta: Rows) -> tuple[Tensor, Tensor]:
         """Return the columns of Z times U [q, rows], and twice the log of the diagonal of U."""
-        places, diagonal, Z = of_rows
-        named = dict(zip(self.theta, theta, strict=True))
-        w = weights_of_sets(partial(self.kernel, named), diagonal, places, _existing(members))
+        Z, w = of_rows[2], self._weights(members, of_rows, theta)
         products = torch.stack([(w * column).sum(0) for column in Z.unbind(-1)])
         return products / w[-1].sqrt(), w[-1].log()
+
+    def _weights(self, members: Tensor, of_rows: Rows, theta: Rows) -> Tensor:
+        """Return the weights of the sets, [k, rows]."""
+        named = dict(zip(self.theta, theta, strict=True))
+        covariance = partial(self.kernel, named)
+        return weights_of_sets(covariance, of_rows[1], of_rows[0], _existing(members))
 
     def _computed(self, how: Callable[..., Any], part: Part, Z: Tensor, sets: Sets) -> Any:
         """Compute a function of all sets, ``ROWS_AT_ONCE`` at a time.
