@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import difflib
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .overrides import set_attributes
 
@@ -150,6 +151,10 @@ class UnknownName(PpgpError, LookupError):
         )
 
 
+class UnknownArgument(UnknownName, TypeError):
+    """A constructor has no argument of this name; the message offers the most similar one."""
+
+
 class NotApplicable(PpgpError, TypeError):
     """The operation is impossible for this model; the message names one that supports it."""
 
@@ -245,6 +250,34 @@ class Elsewhere:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         kind = owner.__name__ if owner is not None else type(instance).__name__
         raise AttributeError(f"{kind!r} has no attribute {self.name!r}: write {self.instead}")
+
+
+class NamedArguments:
+    """The base of records whose constructors offer the nearest name for one that they lack."""
+
+    if not TYPE_CHECKING:  # a type checker reads the arguments of the subclass
+
+        def __new__(cls, /, *positional: Any, **given: Any) -> Any:
+            """Return an object, after a check of the names of the arguments.
+
+            Raises:
+                UnknownArgument: If the constructor has no argument of a name.
+            """
+            if given:
+                _check_arguments(cls, given)
+            return super().__new__(cls)
+
+
+def _check_arguments(kind: type, given: Iterable[str]) -> None:
+    """Raise UnknownArgument for a name that the constructor of a class does not take."""
+    parameters = inspect.signature(kind.__init__).parameters
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        return
+    own = [name for name in parameters if name != "self"]
+    former = {*getattr(kind, "renamed_fields", ()), *getattr(kind, "removed_fields", ())}
+    for name in given:
+        if name not in own and name not in former:
+            raise UnknownArgument(f"argument of {kind.__name__}", name, own)
 
 
 def renamed_arguments(**names: str) -> Any:

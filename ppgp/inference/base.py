@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import NotApplicable, SettingError, an
+from ..errors import NamedArguments, NotApplicable, SettingError, an
 from ..numerics.memory import must_fit
 from ..posterior.posterior import Posterior
 from ..target.capabilities import NetworkWeights
@@ -17,7 +17,7 @@ from ..target.target import Target
 from .options import check_options
 
 
-class Inference:
+class Inference(NamedArguments):
     """An inference method: a frozen record of options, which is called with a Target.
 
     ``how(target, seed=, progress=, init=)`` returns a Posterior, also after a run that did not

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
-from ..errors import SettingError, counted
+from ..errors import NamedArguments, SettingError, counted
 from ..priors import Param, Prior, Site, in_units_of_data, site, value_of, with_plain_numbers
 from .units import Factor, Units
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 NO_UNIT = (0, 0)  # powers of y and of X
 
 
-class Hyperparameters:
+class Hyperparameters(NamedArguments):
     """A frozen record with positive hyperparameters as fields.
 
     Attributes:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import NotApplicable, NumericalError, SettingError
+from ..errors import NamedArguments, NotApplicable, NumericalError, SettingError
 from ..numerics.finite import all_finite
 from ..priors import with_plain_numbers
 
@@ -69,7 +69,7 @@ class Growing(ABC):
         """
 
 
-class Learner(ABC):
+class Learner(NamedArguments, ABC):
     """A regression of K outputs on X.
 
     A new one defines the methods below, or inherits ``Stagewise``: one function fits a stage, and
@@ -91,7 +91,7 @@ class Learner(ABC):
         """Return the approximate number of bytes of one stage of one output, for n rows [n, d]."""
         return 0.0
 
-    def check_storable(self) -> None:  # noqa: B027  # most learners have nothing to refuse
+    def check_storable(self) -> None:  # most learners have nothing to refuse
         """Check that the tensors of a fit are all that a file needs.
 
         Raises:

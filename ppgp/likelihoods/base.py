@@ -13,14 +13,14 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from ..errors import NotApplicable, Renamed, take_renamed_method
+from ..errors import NamedArguments, NotApplicable, Renamed, take_renamed_method
 from ..priors import Site, rescaled, value_of, with_plain_numbers
 from ..priors.units import power as to_power
 
 Theta = Mapping[str, Tensor]
 
 
-class Likelihood:
+class Likelihood(NamedArguments):
     """p(y | f), a frozen record of priors and structure.
 
     A new likelihood defines ``distribution`` and ``marginal``, and ``expected`` if it has a closed

@@ -14,6 +14,7 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset, Scaler
 from ..errors import (
     Elsewhere,
+    NamedArguments,
     NotApplicable,
     Renamed,
     SettingError,
@@ -30,7 +31,7 @@ from .sites import Theta, draw
 M = TypeVar("M", bound="Model")
 
 
-class Model:
+class Model(NamedArguments):
     """A recipe: the priors and the structure of a model before it meets data.
 
     A recipe is frozen. It holds no training data, no mode and no fitted tensors, and ``model`` is

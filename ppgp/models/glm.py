@@ -87,8 +87,8 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
         """Return a GLM, or with groups a Multilevel."""
         given = (options.get(name) for name in ("groups", "effects"))
         if cls is GLM and any(one is not None for one in given):
-            return super().__new__(cls.with_groups)
-        return super().__new__(cls)
+            return super().__new__(cls.with_groups, **options)
+        return super().__new__(cls, **options)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -97,7 +97,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
         """Return a GP, or with a likelihood a LatentGP."""
         if options.get("likelihood") is None and options.get("latent") is None:
-            return super().__new__(cls)
+            return super().__new__(cls, **options)
         return with_likelihood(*arguments, **options)
 
     def __post_init__(self) -> None:

@@ -30,11 +30,13 @@ from .gp import GP
 from .grid_factors import Kernels, checked, of_columns, product_of
 from .inducing import medians
 from .sites import Theta, draw
+from .ski_grid import MOST_COLUMNS
 from .structured_gp import StructuredGP
 from .units import mean_on_model_scale, mean_or_default, power
 
 MATRICES = 6  # of each axis that the density holds for the gradient
 CELLS = 8  # numbers per cell that it holds
+SKI_RECIPE = "SKI(kernel)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,7 +119,7 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
 
         def compute() -> tuple[Tensor, ...]:
             columns = [factor.columns for factor in self.factors(X.shape[-1])]
-            grid = complete_grid(X, columns, instead_of("GridGP", X.shape[1], len(X)))
+            grid = complete_grid(X, columns, _instead(X.shape[1], len(X)))
             return grid.cell, *grid.levels
 
         cell, *levels = kept.get("grid", compute, {"X": X})
@@ -210,3 +212,11 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
     ) -> Callable[[Tensor], Tensor]:
         """Draw functions from the posterior, as ``GP`` does: at a cost of O(n^3)."""
         return self.dense(train.d).pathwise(theta, train, samples, features, generator)
+
+
+def _instead(d: int, n: int) -> str:
+    """Return what to fit to n rows of d columns that form no complete grid."""
+    others = instead_of("GridGP", d, n)
+    if d > MOST_COLUMNS or SKI_RECIPE in others:
+        return others
+    return f"{others}, or {SKI_RECIPE}, whose grid no row needs to be on"

@@ -22,7 +22,7 @@ P = TypeVar("P", bound=Any)
 OF_THE_ROWS = ("log_density", "log_evidence", "elbo")
 
 
-def update(self: P, X: Any, y: Any, *, noise_sd: Any = None) -> P:
+def update(self: P, X: Any, y: Any = None, *, noise_sd: Any = None) -> P:
     """Return the posterior of the function given further rows too.
 
     The draws of the hyperparameters stay those of the fit, and so does the scale of the model:
@@ -32,8 +32,8 @@ def update(self: P, X: Any, y: Any, *, noise_sd: Any = None) -> P:
 
     Args:
         self: The posterior.
-        X: The new rows [m, d], as in ``predict``.
-        y: Their targets [m], in the units of the data.
+        X: The new rows [m, d], as in ``predict``, or a Dataset.
+        y: Their targets [m], in the units of the data; None: those of the Dataset.
         noise_sd: Their known noise [m] or one number, if the rows of the fit have it.
 
     Returns:
@@ -59,7 +59,7 @@ def update(self: P, X: Any, y: Any, *, noise_sd: Any = None) -> P:
     return found
 
 
-def one_step_ahead(self: Any, X: Any, y: Any, *, noise_sd: Any = None) -> Prediction:
+def one_step_ahead(self: Any, X: Any, y: Any = None, *, noise_sd: Any = None) -> Prediction:
     """Return the prediction of each further row given the fit and all rows before it.
 
     It is that of ``update`` and ``predict`` in turn, row by row in the order of time, at the cost
@@ -68,8 +68,9 @@ def one_step_ahead(self: Any, X: Any, y: Any, *, noise_sd: Any = None) -> Predic
 
     Args:
         self: The posterior.
-        X: The new rows [m, d], in any order, none before the last row of the fit.
-        y: Their targets [m], in the units of the data. Each enters the predictions after its own.
+        X: The new rows [m, d], or a Dataset, in any order, none before the last row of the fit.
+        y: Their targets [m], in the units of the data; None: those of the Dataset. Each enters the
+            predictions after its own.
         noise_sd: Their known noise [m] or one number, if the rows of the fit have it.
 
     Returns:
@@ -91,6 +92,10 @@ def one_step_ahead(self: Any, X: Any, y: Any, *, noise_sd: Any = None) -> Predic
 def _further_rows(fit: Fitted, X: Any, y: Any, noise_sd: Any) -> Dataset:
     """Return rows with targets on the scale of the model, with known noise where the fit has it."""
     old: Dataset = fit.data
+    if y is None:
+        if not isinstance(X, Dataset):
+            raise DataError("a Dataset, or X and y", "no y", "pass the targets of the new rows")
+        y = X.y
     rows, roles = inputs_and_roles(fit, X, {"noise_sd": noise_sd})
     targets, _ = check_targets(y, None, rows)
     known = roles.get("noise_sd")

@@ -20,7 +20,7 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..errors import SettingError
+from ..errors import NamedArguments, SettingError
 from ..overrides import computed
 
 __all__ = [
@@ -46,7 +46,7 @@ else:  # NumPy's numbers and tensors without axes are accepted too, and become P
     Number = float | int | np.generic | np.ndarray | Tensor | tuple
 
 
-class Prior:
+class Prior(NamedArguments):
     """The interface of priors.
 
     Attributes:

@@ -214,7 +214,11 @@ def test_functions_are_draws_of_the_joint_posterior() -> None:
 
 
 def updated(fit: ppgp.Posterior, rows: Dataset) -> ppgp.Posterior:
-    return fit.update(rows.X, rows.y, noise_sd=rows.noise_sd)
+    """Return the posterior given further rows, which a Dataset and its parts give alike."""
+    found = fit.update(rows)
+    parts = fit.update(rows.X, rows.y, noise_sd=rows.noise_sd)
+    assert found.data.same_rows(parts.data)
+    return found
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
@@ -262,6 +266,7 @@ def test_one_step_ahead_is_predict_and_update_in_turn(noise_sd: bool) -> None:
     mixed = torch.randperm(rest.n, generator=torch.Generator().manual_seed(0))
     rows = rest.rows(mixed)
     found = fit.one_step_ahead(rows.X, rows.y, noise_sd=rows.noise_sd).distribution
+    close(fit.one_step_ahead(rows).distribution.mean, found.mean, rtol=0.0, atol=0.0)
     for i in range(rest.n):
         row = rest.rows(slice(i, i + 1))
         place = int((mixed == i).nonzero())
@@ -276,6 +281,8 @@ def test_one_step_ahead_is_predict_and_update_in_turn(noise_sd: bool) -> None:
 def test_an_update_that_does_not_suit_the_fit_is_refused() -> None:
     data = table(20)
     fit = fitted(StateSpaceGP(Matern(2.5, 1.0, 0.5), 0.1, 0.0), data)
+    with pytest.raises(DataError, match="a Dataset, or X and y, got no y"):
+        fit.update(data.X)
     with pytest.raises(DataError, match="as in the fit"):
         fit.update(data.X, data.y, noise_sd=0.1)
     with pytest.raises(DataError, match="as many targets"):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...errors import NotApplicable, an, own_class
+from ...errors import NamedArguments, NotApplicable, an, own_class
 from ...numerics.float_search import Condition, last_inside
 from ...posterior.origin import Origin
 from ...posterior.prediction import Prediction
@@ -21,7 +21,7 @@ from ...posterior.region import Region
 ULPS = 8  # roundings by which ``widened`` moves an end
 
 
-class Score:
+class Score(NamedArguments):
     """A nonconformity score and its inverse.
 
     They satisfy ``y in region(prediction, q, level)  <=>  score(prediction, y, level) <= q`` in
