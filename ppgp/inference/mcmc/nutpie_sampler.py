@@ -16,6 +16,7 @@ from ...numerics.libraries import settings_unchanged
 from ...numerics.process_locks import help_in, turns_of_this_thread
 from ...target.target import Target
 from .chain_starts import start_of_chain
+from .coordinates import Coordinates
 from .nuts_engines import NUTSOptions
 
 REPORT_SECONDS = 0.1  # between two reports of progress by a chain
@@ -43,7 +44,7 @@ class _Recoverable(Exception):
 
 
 class NutpieSampler:
-    """What all chains share: the density in the coordinates w of z = origin + root w.
+    """What all chains share: the density in the coordinates w of the sampler.
 
     Args:
         options: the options of the run.
@@ -63,16 +64,9 @@ class NutpieSampler:
     ) -> None:
         self.options, self.target, self.centre, self.seed = options, target, centre, seed
         self.preconditioned = preconditioner is not None
-        origin, root = preconditioner or (torch.zeros(0), torch.zeros(0))
-        self.origin, self.root = (x.double().cpu().numpy() for x in (origin, root))
+        self.coordinates = Coordinates(target, preconditioner)
         self.callback = target.callback()
         self.turns = turns_of_this_thread()  # this thread waits for those that sample
-
-    def unconstrained(self, w: np.ndarray) -> np.ndarray:
-        """Return z [p] from the coordinates w [p] of the sampler."""
-        if not self.preconditioned:
-            return w
-        return self.origin + self.root @ w
 
     def whole_chain(self, number: int, report: Report) -> Parts | None:
         """Run one chain from start to end; after Ctrl-C, return the draws so far."""
@@ -141,7 +135,7 @@ class Chain:
         help_in(run.turns)
         self.gradients += 1
         try:
-            value, gradient = run.callback(run.unconstrained(w))
+            value, gradient = run.callback(run.coordinates.point(w))
         except torch.linalg.LinAlgError:
             # a Cholesky factor in a user's program: the density does not exist there
             raise _Recoverable from None
@@ -151,9 +145,7 @@ class Chain:
             raise _Recoverable from None
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
             raise _Recoverable
-        if run.preconditioned:
-            gradient = gradient @ run.root
-        return value, gradient
+        return run.coordinates.density(w, value, gradient)
 
     def expanded(self, w: np.ndarray, **_: Any) -> Parts:
         """Return z [p] of a draw w [p]. nutpie calls this once per draw."""
@@ -162,7 +154,7 @@ class Chain:
         if now - self.reported > REPORT_SECONDS:
             self.reported = now
             self.report(self.draws, self.gradients)
-        return {"z": self.run.unconstrained(w)}
+        return {"z": self.run.coordinates.point(w)}
 
     def initial_point(self, own: int) -> np.ndarray:
         """Return the start w [p] of the chain; ``own`` is its seed."""
@@ -170,9 +162,7 @@ class Chain:
         help_in(run.turns)
         try:
             z = start_of_chain(run.target, run.centre, own).double().cpu().numpy()
-            if not run.preconditioned:
-                return z
-            return np.linalg.solve(run.root, z - run.origin)
+            return run.coordinates.inverse(z)
         except BaseException as error:
             # raised again at the end of the chain, as in logp
             self.failure = self.failure or error
@@ -201,7 +191,7 @@ class Chain:
             ) from cause
         if self.failure is not None:
             raise self.failure
-        return _parts(raw)
+        return self._target_density(_parts(raw))
 
     def stop(self) -> None:
         """End the current trajectory at its next gradient, of which there may be a thousand."""
@@ -210,12 +200,18 @@ class Chain:
     def cut(self, sampler: Any) -> Parts | None:
         """Return the draws that were complete at the stop; None if there are none."""
         try:
-            return _parts(sampler.abort(), self.whole)
+            return self._target_density(_parts(sampler.abort(), self.whole))
         except KeyboardInterrupt:
             raise
         except BaseException:
             # the chain had no start yet; a panic in Rust is no Exception
             return None
+
+    def _target_density(self, parts: Parts | None) -> Parts | None:
+        """Return the parts with the log density of z instead of that of w."""
+        if parts is not None:
+            parts["lp"] = parts["lp"] - self.run.coordinates.log_jacobian(parts["z"])
+        return parts
 
 
 def chain_seed(seed: int, chain: int) -> int:
