@@ -94,6 +94,8 @@ def row_sums(X: Tensor, y: Tensor, axes: Sequence[Axis]) -> RowSums:
 def explained(M: ManyNodes, at: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Return the variance [t] of f interpolated at rows, before and after the training rows.
 
+    The second is an upper bound, close where Lanczos' method converges; see ``left_at``.
+
     Args:
         M: the parts of the posterior of f at the nodes.
         at: the nodes that each row reads [t, 4^d].
@@ -104,7 +106,7 @@ def explained(M: ManyNodes, at: Tensor, weights: Tensor) -> tuple[Tensor, Tensor
         part = slice(row, row + SOLVES)
         R = from_nodes(M, at[part], weights[part])
         before[part] = R.square().sum(0)
-        after[part] = (R * M.solved(R, LEFT)).sum(0)
+        after[part] = M.left_at(R, LEFT)
     return before, after
 
 

@@ -150,6 +150,26 @@ class ManyNodes:
         first[:, 0] = size
         return phi * torch.einsum("ksm,ks->mk", V, torch.linalg.solve(T, first))
 
+    def left_at(self, R: Tensor, left: float) -> Tensor:
+        """Return r'(I + L'W'W L / s2)^-1 r [k] for the columns r of R [m, k], never too small.
+
+        In a Krylov basis it is r'M^-1 r, apart from e'M^-1 e >= 0 with what the basis leaves, e,
+        which is at most |e|^2 over the smallest eigenvalue of M, and M - phi^2 is positive
+        semidefinite. Golub & Meurant (2010), section 3. The result is that bound, and r'r at most.
+
+        Args:
+            R: [m, k], in the basis U.
+            left: the share of each column that a basis may leave.
+        """
+        right = self.phi[:, None] * R
+        square = right.square().sum(0)
+        found = self.lanczos(torch.where(square > 0, right, 1.0), left)
+        first = torch.zeros(found.T.shape[:2]).to(R)
+        first[:, 0] = 1.0
+        solved = torch.linalg.solve(found.T, first)[:, 0]
+        error = found.left.square() / self.phi.min().square()
+        return torch.minimum(square * (solved + error), R.square().sum(0))
+
 
 class Estimate(NamedTuple):
     """The estimated log density.

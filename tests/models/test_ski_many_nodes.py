@@ -135,6 +135,29 @@ def test_predictions_are_those_of_dense_algebra(name: str, few: pytest.MonkeyPat
         torch.testing.assert_close(one.variance, other.variance, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("steps", [1, 3, 150])
+def test_variances_are_never_below_those_of_dense_algebra(
+    steps: int, few: pytest.MonkeyPatch
+) -> None:
+    """Too few steps give larger ones, at most those without training rows."""
+    data = rows(300)
+    model = SKI(RBF(1.0, 0.7), 14, 0.003, 0.0).prepare(data)
+    X = data.X[:40] * 0.9 + 0.1
+    few.setattr(ski_grid, "MOST_NODES", 5000)
+    dense, loo = model.latent({}, X, data).variance, model.loo({}, data).variance
+    few.setattr(ski_grid, "MOST_NODES", 20)
+    few.setattr(many_nodes, "MOST_STEPS", steps)
+    found = model.latent({}, X, data).variance
+    jitter = 1e-6  # of the axes, which is not quite that of the nodes
+    assert bool((found >= dense - jitter).all())
+    assert bool((model.loo({}, data).variance >= loo - jitter).all())
+    assert bool((found <= 1.0 + jitter).all())
+    if steps == 150:
+        torch.testing.assert_close(found, dense, atol=2e-6, rtol=1e-3)
+    else:
+        assert bool((found > dense + 1e-3).any())
+
+
 def test_a_fit_says_how_exact_it_is(few: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data, how = rows(200), inference.MAP(starts=1)
     model = SKI(RBF(1.0, 1.0), 18)
