@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,7 +37,8 @@ from .base import Model, full_batch_only
 from .gaussian_predictions import with_noise
 from .inducing import medians, refuse_broken
 from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows, with_known
-from .latent_gp import with_latent, with_likelihood
+from .latent_gp import with_likelihood
+from .latent_model import show_latent
 from .matheron import matheron
 from .memory_checks import (
     check_memory_of_conditioning,
@@ -395,4 +395,4 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         return {"y": self.loo(theta, data).log_prob(data.y)}
 
 
-GP.__signature__ = with_latent(inspect.signature(GP.__init__))  # type: ignore[attr-defined] # help
+show_latent(GP)

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import pyro
-import pyro.distributions as dist
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, SettingError, UnknownName
+from ..errors import NotApplicable, UnknownName
 from ..kernels import RBF, Kernel
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
-from ..likelihoods import Bernoulli, Categorical, FromDistribution, Likelihood, Scored
-from ..likelihoods import Laplace as DoubleExponential
+from ..likelihoods import Bernoulli, Likelihood
 from ..likelihoods.joint_rows import LatentMarginal, LikelihoodRows
 from ..numerics.collapsed_bound import inducing_root
 from ..numerics.latent_ep import expand_by_ep
 from ..numerics.latent_laplace import LatentGaussian, expand_at_mode
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
-from ..priors import LogNormal, Normal, Param, PriorLike, Site, prefixed, under
-from ..target.capabilities import Capability, LatentFunction, LeaveOneOut
-from .any_likelihood import AnyLikelihood
+from ..priors import Normal, Param, PriorLike, Site, prefixed, under
+from ..target.capabilities import Capability, LeaveOneOut
 from .base import full_batch_only
 from .inducing import refuse_broken
+from .latent_model import LatentModel, check_latent
 from .memory_checks import (
     check_memory_of_conditioning,
     check_memory_of_covariance,
@@ -40,14 +37,13 @@ from .sites import Theta, draw, mean_site, one_by_one
 from .units import mean_on_model_scale, mean_or_default, of_gp
 
 APPROXIMATIONS = ("laplace", "ep", "sampled")
-NOISE = LogNormal(-2.0, 1.0)  # the default of ``GP``, which does not count as given
 WHITE = Normal(0.0, 1.0)  # the prior of v
 ROWS_AT_ONCE = 2048
 SEARCH = 10  # factorisations in the search for one mode, about
 
 
 @dataclass(frozen=True, repr=False)
-class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
+class LatentGP(LatentModel, LeaveOneOut):
     """GP of any likelihood, all rows at once: f ~ GP(mean, kernel), and y_i given f_i.
 
     Rasmussen & Williams (2006), chapter 3. ``GP(kernel, likelihood=..., latent="laplace")`` makes
@@ -97,7 +93,6 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_kernel(self.kernel)
-        _check_likelihood(self.likelihood)
         if self.approximation not in APPROXIMATIONS:
             raise UnknownName("approximation", self.approximation, APPROXIMATIONS)
         if self.approximation == "ep" and not isinstance(self.likelihood, Bernoulli):
@@ -175,7 +170,7 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
         mean = self.value(theta, "mean", X).expand(len(X))
         K = self.kernel(under("kernel", theta), X)
         if not self._sampled:
-            own = self._own(theta)
+            own = self.of_likelihood(theta)
             joint = LatentMarginal(self.likelihood, own, mean, K, self.approximation)
             return pyro.sample("y", joint, obs=y)
         v = pyro.sample("v", Site(WHITE, (len(X),)).distribution(X))
@@ -183,10 +178,6 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
         with pyro.plate("rows", len(X)):
             given: Any = self.likelihood.distribution(theta, f)
             return pyro.sample("y", given, obs=y)
-
-    def _own(self, theta: Theta) -> dict[str, Tensor]:
-        """Return the sites of the likelihood."""
-        return {name: theta[name] for name in self.likelihood.sites() if name in theta}
 
     # -- f given the training rows, one draw at a time: theta is {site: [*event]} ----------------
 
@@ -198,7 +189,7 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
             L = inducing_root(K)
             weights = torch.linalg.solve_triangular(L.mT, theta["v"][:, None], upper=True)[:, 0]
             return weights, torch.ones_like(weights), L
-        own = self._own(theta)
+        own = self.of_likelihood(theta)
         mean = self.value(theta, "mean", X).expand(len(X))
         rows = LikelihoodRows(self.likelihood, tuple(own), y)
         if self.approximation == "ep":
@@ -208,7 +199,7 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
         tensors = (found.weights, found.precision, found.root)
         return tensors if found.downdate is None else (*tensors, found.downdate)
 
-    def _latent(
+    def moments(
         self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
     ) -> tuple[Tensor, Tensor]:
         """Return the mean [draw, m] of f at X, and its variance or, if ``joint``, covariance."""
@@ -235,41 +226,6 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
                     spreads[i, rows] = at_least_rounding(left, prior)
         return means, spreads
 
-    def predict(
-        self,
-        theta: Theta,
-        X: Tensor,
-        train: Dataset,
-        *,
-        joint: bool = False,
-        kept: ResultCache | None = None,
-    ) -> Distribution:
-        """Return the predictive distribution of y at X, averaged over f.
-
-        Args:
-            theta: {site: [draw, *event]}.
-            X: inputs [m, d].
-            train: the training rows.
-            joint: whether the rows are predicted jointly. The log density of their joint
-                distribution is then Laplace's approximation; samples and moments have none.
-            kept: where f at the training rows is kept between predictions.
-
-        Returns:
-            A distribution of batch [draw, m]; if ``joint``, of batch [draw] and event [m].
-        """
-        mean, spread = self._latent(theta, X, train, joint, kept)
-        own = self._own(theta)
-        if joint:
-            return LatentMarginal(self.likelihood, own, mean, spread)
-        return self.likelihood.marginal(own, mean, spread)
-
-    def latent(
-        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
-    ) -> Distribution:
-        """Return the predictive distribution of f at X, batch [draw, m]."""
-        mean, variance = self._latent(theta, X, train, False, kept)
-        return dist.Normal(mean, variance.sqrt_())
-
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
         """Return the distribution of each y_i given the other rows, batch [draw, n].
 
@@ -283,7 +239,7 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
             mean, variance = found.without_each_row(K)
             means.append(self.value(one, "mean", train.X) + mean)
             variances.append(variance)
-        own = self._own(theta)
+        own = self.of_likelihood(theta)
         return self.likelihood.marginal(own, torch.stack(means), torch.stack(variances))
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
@@ -294,7 +250,7 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
         for one in one_by_one(self.sites_at(data.d), theta):
             root = inducing_root(self.kernel(under("kernel", one), data.X))
             f.append(self.value(one, "mean", data.X) + root @ one["v"])
-        given = self.likelihood.distribution(self._own(theta), torch.stack(f))
+        given = self.likelihood.distribution(self.of_likelihood(theta), torch.stack(f))
         return {"y": given.log_prob(data.y)}
 
 
@@ -312,48 +268,7 @@ def with_likelihood(
     Raises:
         SettingError: if latent is given without a likelihood, or noise beside one.
     """
-    if likelihood is None:
-        do = "for example likelihood=Bernoulli()"
-        raise SettingError("a likelihood beside latent", "none", do)
-    if noise not in (None, NOISE):
-        raise SettingError(
-            "no noise beside a likelihood",
-            f"noise={noise!r} and likelihood={likelihood!r}",
-            "leave noise out; the likelihood has its own",
-        )
+    check_latent(likelihood, noise)
     if kernel is None:
         kernel = RBF()
     return LatentGP(kernel, likelihood, latent or "laplace", mean, standardised=standardised)
-
-
-def with_latent(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature of ``GP``, given that of its ``__init__``."""
-    own = list(signature.parameters.values())[1:]
-    latent = inspect.Parameter(
-        "latent", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None"
-    )
-    return signature.replace(parameters=[*own, latent])
-
-
-def _check_likelihood(likelihood: Any) -> None:
-    """Check that the likelihood is one of a single function, with slopes by formula.
-
-    Raises:
-        SettingError: if it is no likelihood.
-        NotApplicable: if it is another.
-    """
-    if not isinstance(likelihood, Likelihood):
-        raise SettingError(
-            "a member of ppgp.likelihoods as likelihood",
-            repr(likelihood),
-            "for example Bernoulli()",
-        )
-    likelihood.check_real_f()
-    several = isinstance(likelihood, Categorical) or bool(likelihood.predicted)
-    rough = isinstance(likelihood, DoubleExponential | FromDistribution)
-    if several or rough or not isinstance(likelihood, Scored):
-        raise NotApplicable(
-            "a likelihood of one function of x with formulas for its slopes",
-            repr(likelihood),
-            "use SVGP(kernel, likelihood=...)",
-        )

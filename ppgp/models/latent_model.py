@@ -1,0 +1,132 @@
+"""What models of a Gaussian latent function f share, with any likelihood of y given f."""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from typing import Any
+
+import pyro.distributions as dist
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data.dataset import Dataset
+from ..errors import NotApplicable, SettingError
+from ..likelihoods import Categorical, FromDistribution, Likelihood, Scored
+from ..likelihoods import Laplace as DoubleExponential
+from ..likelihoods.joint_rows import LatentMarginal
+from ..numerics.result_cache import ResultCache
+from ..overrides import set_attributes
+from ..priors import LogNormal, PriorLike
+from ..target.capabilities import LatentFunction
+from .any_likelihood import AnyLikelihood
+from .sites import Theta
+
+NOISE = LogNormal(-2.0, 1.0)  # the default of ``GP``, which does not count as given
+
+
+class LatentModel(AnyLikelihood, LatentFunction):
+    """A model whose f at new rows is Gaussian given the hyperparameters and the training rows."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_likelihood(self.likelihood)
+
+    def of_likelihood(self, theta: Theta) -> dict[str, Tensor]:
+        """Return the sites of the likelihood."""
+        return {name: theta[name] for name in self.likelihood.sites() if name in theta}
+
+    @abstractmethod
+    def moments(
+        self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean [draw, m] of f at X, and its variance or, if ``joint``, covariance."""
+
+    def predict(
+        self,
+        theta: Theta,
+        X: Tensor,
+        train: Dataset,
+        *,
+        joint: bool = False,
+        kept: ResultCache | None = None,
+    ) -> Distribution:
+        """Return the predictive distribution of y at X, averaged over f.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            X: inputs [m, d].
+            train: the training rows.
+            joint: whether the rows are predicted jointly. The log density of their joint
+                distribution is then Laplace's approximation; samples and moments have none.
+            kept: where f at the training rows is kept between predictions.
+
+        Returns:
+            A distribution of batch [draw, m]; if ``joint``, of batch [draw] and event [m].
+        """
+        mean, spread = self.moments(theta, X, train, joint, kept)
+        own = self.of_likelihood(theta)
+        if joint:
+            return LatentMarginal(self.likelihood, own, mean, spread)
+        return self.likelihood.marginal(own, mean, spread)
+
+    def latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> Distribution:
+        """Return the predictive distribution of f at X, batch [draw, m]."""
+        mean, variance = self.moments(theta, X, train, False, kept)
+        return dist.Normal(mean, variance.sqrt_())
+
+
+def check_latent(likelihood: Any, noise: PriorLike | None) -> None:
+    """Check the arguments of a constructor that makes a model of f.
+
+    Raises:
+        SettingError: if there is no likelihood, or noise beside one.
+    """
+    if likelihood is None:
+        do = "for example likelihood=Bernoulli()"
+        raise SettingError("a likelihood beside latent", "none", do)
+    if noise not in (None, NOISE):
+        raise SettingError(
+            "no noise beside a likelihood",
+            f"noise={noise!r} and likelihood={likelihood!r}",
+            "leave noise out; the likelihood has its own",
+        )
+
+
+def check_likelihood(likelihood: Any) -> None:
+    """Check that the likelihood is one of a single function, with slopes by formula.
+
+    Raises:
+        SettingError: if it is no likelihood.
+        NotApplicable: if it is another.
+    """
+    if not isinstance(likelihood, Likelihood):
+        raise SettingError(
+            "a member of ppgp.likelihoods as likelihood",
+            repr(likelihood),
+            "for example Bernoulli()",
+        )
+    likelihood.check_real_f()
+    several = isinstance(likelihood, Categorical) or bool(likelihood.predicted)
+    rough = isinstance(likelihood, DoubleExponential | FromDistribution)
+    if several or rough or not isinstance(likelihood, Scored):
+        raise NotApplicable(
+            "a likelihood of one function of x with formulas for its slopes",
+            repr(likelihood),
+            "use SVGP(kernel, likelihood=...)",
+        )
+
+
+def show_latent(kind: type) -> None:
+    """Show the argument ``latent`` of ``kind.__new__`` in the signature of a class.
+
+    It is no field: a method has its name.
+    """
+    own = list(inspect.signature(kind.__init__).parameters.values())[1:]
+    latent = inspect.Parameter(
+        "latent", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None"
+    )
+    signature = inspect.signature(kind.__init__).replace(parameters=[*own, latent])
+    set_attributes(kind, __signature__=signature)
