@@ -9,6 +9,7 @@ from .gp import GP
 from .grid_gp import GridGP
 from .kriging import Kriging
 from .latent_gp import LatentGP
+from .latent_vecchia import LatentVecchia
 from .linear_regression import LinearRegression
 from .logistic_regression import LogisticRegression
 from .multilevel import Multilevel as Multilevel  # what GLM(groups=...) makes
@@ -33,6 +34,7 @@ __all__ = [
     "GridGP",
     "Kriging",
     "LatentGP",
+    "LatentVecchia",
     "LinearRegression",
     "LogisticRegression",
     "Model",

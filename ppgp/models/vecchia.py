@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyro
 import torch
@@ -13,6 +14,7 @@ from ..errors import SettingError
 from ..kernels import Kernel, Matern
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
+from ..likelihoods import Likelihood
 from ..numerics.vecchia import ROWS_IN_ONE_PASS
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import LatentFunction, LeaveOneOut
@@ -21,6 +23,8 @@ from .drift import Drift, check_determined, checked, coordinates, places
 from .gp import GP
 from .inducing import medians, refuse_broken
 from .known_noise import check_aligned, refuse_duplicate_rows, with_known
+from .latent_model import show_latent
+from .latent_vecchia import with_likelihood
 from .sites import Theta, draw, mean_site
 from .units import mean_on_model_scale, mean_or_default, of_gp, power
 from .vecchia_predictions import NeighbourPredictions
@@ -61,8 +65,13 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         mean: with drift "none", prior or number for the constant mean; None: the mean of the
             training rows.
         seed: seed of the order.
+        likelihood: the distribution of y given f in place of Gaussian noise, such as Poisson(). The
+            result is a ``LatentVecchia``, whose f has a constant mean in place of a drift. None:
+            Gaussian noise.
         lengths: set by ``prepare``: the length of each coordinate by which neighbours are nearest.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
+
+    With a likelihood, ``latent="laplace"`` says how f is integrated out; see ``LatentVecchia``.
 
     Raises:
         SettingError: for an option that is none of these.
@@ -75,11 +84,18 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
     drift: Drift = "constant"
     mean: PriorLike | None = None
     seed: int = 0
+    likelihood: Likelihood | None = field(default=None, repr=False, kw_only=True)
     lengths: tuple[float, ...] | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
     known_noise = True
     sampled_rows = 500
     joint_rows = True
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        """Return a Vecchia, or with a likelihood a LatentVecchia."""
+        if options.get("likelihood") is None and options.get("latent") is None:
+            return super().__new__(cls)
+        return with_likelihood(*arguments, **options)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -198,3 +214,6 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         members = sets.members[place[rows.to(place.device)]].long()
         X, y, *others = data.tables(members.clamp_min(0))
         return X, torch.where(members < 0, torch.inf, y), *others
+
+
+show_latent(Vecchia)

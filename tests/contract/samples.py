@@ -19,6 +19,7 @@ from ppgp.numerics.seeding import seeded
 #: approximate density
 SPELT_OUT: dict[str, Model] = {
     "LatentGP": models.LatentGP(likelihood=likelihoods.Gaussian()),
+    "LatentVecchia": models.LatentVecchia(likelihood=likelihoods.Gaussian()),
     "NeuralRegression": models.NeuralRegression(networks.MLP((3,), dropout=0.0, activation="tanh")),
     "SKI": models.SKI(grid=8, margin=0.1),
     "SoftmaxRegression": models.SoftmaxRegression(classes=3),

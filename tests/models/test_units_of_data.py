@@ -73,6 +73,12 @@ FIXED: dict[str, tuple[Model, Dataset]] = {
     "SGPR": (SGPR(RBF(70.0, 6.0), noise=1.5, mean=48.0, Z=Z), DATA),
     "SKI": (SKI(RBF(70.0, 6.0), 16, 1.5, 48.0, margin=0.2), DATA),
     "Vecchia": (Vecchia(RBF(70.0, 6.0), 1.5, 12, drift="none", mean=48.0), DATA),
+    "Vecchia, Student-t": (
+        Vecchia(
+            RBF(70.0, 6.0), neighbours=12, likelihood=likelihoods.StudentT(4.0, 1.2), mean=48.0
+        ),
+        DATA,
+    ),
     "GridGP": (GridGP((RBF(70.0, 6.0), Matern(1.5, 1.0, 40.0)), 1.5, 48.0), CELLS),
     "GP with a known noise": (GP(RBF(70.0, 6.0), noise=0.0), Dataset(DATA.X, DATA.y, noise_sd=2.0)),
     "GP of counts": (
