@@ -33,6 +33,7 @@ from ..priors import (
 from ..target.capabilities import (
     Capability,
     Components,
+    IntegratedCoefficients,
     JointGaussian,
     LatentFunction,
     LeaveOneOut,
@@ -64,6 +65,7 @@ class StateSpaceGP(
     Components,
     LeaveOneOut,
     JointGaussian,
+    IntegratedCoefficients,
 ):
     """Exact GP regression on one column in O(n): y ~ N(mean, K + noise I + diag(noise_sd^2)).
 
@@ -231,6 +233,9 @@ class StateSpaceGP(
         return dist.Normal(mean, variance.sqrt())
 
     def lacks(self, capability: type[Capability]) -> NotApplicable | None:
+        if capability is IntegratedCoefficients and self.regressors is None:
+            got = "StateSpaceGP without regressors"
+            return NotApplicable(capability.expected, got, "pass regressors=Normal(0, scale)")
         if capability is Components and not isinstance(self.kernel, Sum):
             got = type(as_written(self.kernel)).__name__
             return NotApplicable("a sum of kernels", got, "add kernels with +, or use latent")
@@ -265,6 +270,22 @@ class StateSpaceGP(
             )
             for name, each in moments.items()
         }
+
+    def weighted(self, d: int) -> range:
+        return range(1, d)
+
+    def weight_moments(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+        r = train.d - 1
+        # at the last time, the states given the rows before it are those given all rows
+        X = train.X[train.X[:, 0].argmax()].expand(r, -1)
+        H = torch.eye(self._width(train.d)).to(X)[:, -r:]
+        means, variances = [], []
+        for chunk, _, states in self._states(theta, X, train):
+            mean, variance = states.of(H)
+            shape = (chunk.stop - chunk.start, r)
+            means.append(mean.expand(shape))
+            variances.append(variance.expand(shape))
+        return torch.cat(means), torch.cat(variances).sqrt()
 
     def gaussian(
         self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None

@@ -10,8 +10,9 @@ from torch import Tensor
 from ..data.scaler import IdentityScaler, Scaler
 from ..errors import NotApplicable, SettingError, UnknownName
 from ..numerics.sandwich import two_sided
-from ..target.capabilities import LinearCoefficients, require
+from ..target.capabilities import IntegratedCoefficients, LinearCoefficients, require
 from .fitted import Fitted
+from .integrated_coefficients import table_of_integrated
 from .maximum_likelihood import covariance_at
 from .region import exact_level
 from .units_of_draws import UNITS, scale_of
@@ -46,7 +47,9 @@ def coefficients(
 
     Without arguments, draws of weights and bias in the units of the data.
 
-    With "draws", a table of these draws: mean, sd, the median and the central interval.
+    With "draws", a table of these draws: mean, sd, the median and the central interval. The
+    regressors of StateSpaceGP have this table alone, of their exact distribution under the draws of
+    the hyperparameters.
 
     Otherwise a table of maximum likelihood, for a GLM with flat priors fitted by MAP: estimate,
     standard error (se), z, the two-sided p-value of a normal z, and the Wald interval. Other priors
@@ -87,6 +90,15 @@ def coefficients(
         UnknownName: If there is no such covariance, column or system of units.
         DataError: If clusters are not one label per row or fewer than two, or a leverage is 1.
     """
+    share = float(1 - exact_level(level)) / 2
+    if units not in UNITS:
+        raise UnknownName("system of units", units, UNITS)
+    if isinstance(self.model, IntegratedCoefficients):
+        if exponentiate or dispersion is not None:
+            raise SettingError("intervals of coefficients alone", "more", "pass level and units")
+        table = table_of_integrated(self, covariance, share, units == "model")
+        table.index.name = scale_of(units, self.scaler)
+        return table
     model = require(self.model, LinearCoefficients)
     given = (level, units, exponentiate, dispersion) != (0.95, "data", False, None)
     if covariance is None and given:
@@ -94,9 +106,6 @@ def coefficients(
         raise SettingError("a covariance for a table of coefficients", "None", do)
     if covariance is None:
         return model.coefficients(self.draws, self.scaler, self.data.X)
-    share = float(1 - exact_level(level)) / 2
-    if units not in UNITS:
-        raise UnknownName("system of units", units, UNITS)
     scaler = self.scaler if units == "data" else IdentityScaler.for_data(self.data)
     if isinstance(covariance, str) and covariance == "draws":
         if dispersion is not None:

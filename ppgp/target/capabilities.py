@@ -20,7 +20,13 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset
 from ..numerics.result_cache import ResultCache
 from .capability import Capability, require, supports
-from .linear_capabilities import GeneralisedLinear, GroupEffects, LinearCoefficients, RowScores
+from .linear_capabilities import (
+    GeneralisedLinear,
+    GroupEffects,
+    IntegratedCoefficients,
+    LinearCoefficients,
+    RowScores,
+)
 
 __all__ = [
     "BlockMeans",
@@ -34,6 +40,7 @@ __all__ = [
     "GaussianNetwork",
     "GeneralisedLinear",
     "GroupEffects",
+    "IntegratedCoefficients",
     "JointGaussian",
     "LatentFunction",
     "LeaveOneOut",

@@ -27,6 +27,21 @@ class LinearCoefficients(Capability):
         """Return draws {site: [chain, draw, *event]} in the units of the data."""
 
 
+class IntegratedCoefficients(Capability):
+    """A linear part whose coefficients are normal given theta, and integrated out."""
+
+    expected = "a model with coefficients"
+    advice = "use a linear model, or read posterior.draws"
+
+    @abstractmethod
+    def weighted(self, d: int) -> range:
+        """Return the columns of X, of d in all, that have the r coefficients."""
+
+    @abstractmethod
+    def weight_moments(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+        """Return their means and standard deviations [draw, r] on the scale of the model."""
+
+
 class GroupEffects(Capability):
     """Coefficients that vary between groups of rows."""
 

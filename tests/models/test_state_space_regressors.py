@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 import ppgp
 from ppgp import inference
 from ppgp.data import Dataset
-from ppgp.errors import DataError, SettingError
+from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.kernels import Constant, Kernel, Linear, Matern, Subspace
 from ppgp.models import GP, Model, StateSpaceGP
 from ppgp.models.state_space_rows import StateSpaceMarginal
@@ -20,6 +21,7 @@ from ppgp.target import Target
 
 close = torch.testing.assert_close
 SCALES = (0.7, 2.0)
+NUMBERS = StateSpaceGP(Matern(1.5, 1.0, 1.0), 0.1, 0.0)
 KERNEL = Matern(2.5) + Constant(0.5)
 
 
@@ -150,6 +152,53 @@ def test_updates_and_functions_have_the_weights_too() -> None:
     assert float(error.abs().max()) < 4.5 / samples**0.5
     ratio = f.var(0) / latent.variance - 1
     assert float(ratio.abs().max()) < 4.5 * (2 / samples) ** 0.5
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+def test_coefficients_are_those_of_generalised_least_squares(standardise: bool) -> None:
+    """The conditional distribution of the weights given y, by dense algebra."""
+    rows = table(60)
+    X = torch.cat([rows.X[:, :1], (rows.X[:, 1:] - rows.X[:, 1:].mean(0)) * 3], 1)
+    data = Dataset(X, 2 + 5 * rows.y, ["time", "dose", "jump"], "y")
+    prior = InUnitsOfData(Normal(0.0, SCALES))
+    model = StateSpaceGP(Matern(1.5, 9.0, 0.4), 2.0, 1.5, regressors=prior)
+    fit = fitted(model, data, standardise=standardise)
+    found = fit.coefficients("draws", level=0.9)
+    kernel = Matern(1.5, 9.0, 0.4)
+    C = GP(kernel, 2.0)._covariance({}, X[:, :1])
+    F, V = X[:, 1:], torch.tensor(SCALES, dtype=torch.float64).square().diag()
+    gain = V @ F.mT @ torch.linalg.inv(C + F @ V @ F.mT)
+    mean = gain @ (data.y - 1.5)
+    sd = (V - gain @ F @ V).diagonal().sqrt()
+    assert list(found.index) == ["dose", "jump"]
+    assert list(found.columns) == ["mean", "sd", "5%", "50%", "95%"]
+    close(torch.tensor(found["mean"].to_numpy()), mean, rtol=1e-7, atol=1e-8)
+    close(torch.tensor(found["sd"].to_numpy()), sd, rtol=1e-7, atol=1e-8)
+    close(
+        torch.tensor(found["95%"].to_numpy()), mean + 1.6448536269514722 * sd, rtol=1e-6, atol=1e-6
+    )
+    own = torch.tensor(fit.coefficients("draws", units="model")["mean"].to_numpy())
+    close(own * fit.scaler.y_sd / fit.scaler.x_sd[1:], mean, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_coefficients_mix_over_the_draws() -> None:
+    data = table(40)
+    model = StateSpaceGP(Matern(1.5, 1.0, 0.4), mean=0.0, regressors=Normal(0.0, SCALES))
+    fit = ppgp.fit(model, data, inference.MAP(steps=3, starts=1), progress=False)
+    fit = replace(fit, draws={"noise": fit.draws["noise"] * torch.linspace(0.5, 2.0, 30)[None]})
+    found = fit.coefficients("draws")
+    mean, sd = fit.model.weight_moments(fit.theta, fit.data)
+    unit = fit.scaler.y_sd / fit.scaler.x_sd[1:]
+    assert mean.shape == sd.shape == (30, 2)
+    close(torch.tensor(found["mean"].to_numpy()), mean.mean(0) * unit)
+    total = (sd.square().mean(0) + mean.var(0, correction=0)).sqrt() * unit
+    close(torch.tensor(found["sd"].to_numpy()), total)
+    for wrong in (None, "model"):
+        with pytest.raises(SettingError, match=r"coefficients\('draws'\)"):
+            fit.coefficients(wrong)
+    with pytest.raises(NotApplicable, match="without regressors"):
+        fitted(NUMBERS, Dataset(data.X[:, :1], data.y)).coefficients("draws")
 
 
 def test_bad_input_is_refused_in_one_sentence() -> None:
