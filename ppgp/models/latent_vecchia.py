@@ -90,6 +90,7 @@ class LatentVecchia(NearestRows, LatentModel, LeaveOneOut):
     seed: int = 0
     lengths: tuple[float, ...] | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
+    sampled_rows = 200
     joint_rows = True
     keeps_factor = True
     sampled_rows = 200

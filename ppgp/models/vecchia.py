@@ -25,7 +25,8 @@ from .inducing import medians, refuse_broken
 from .known_noise import check_aligned, refuse_duplicate_rows, with_known
 from .latent_model import show_latent
 from .latent_vecchia import with_likelihood
-from .sites import Theta, draw, mean_site
+from .number_of_neighbours import too_few_neighbours
+from .sites import Theta, draw, first_draw, mean_site
 from .units import mean_on_model_scale, mean_or_default, of_gp, power
 from .vecchia_predictions import NeighbourPredictions
 
@@ -146,6 +147,16 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         if self.drift == "none":
             mean = mean_or_default(mean, data)
         return replace(self, mean=mean, lengths=self.lengths_at(hyper, where))
+
+    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
+        one = first_draw(self.sites_at(data.d), theta)
+
+        def weights(number: int) -> Tensor:
+            model = replace(self, neighbours=number)
+            return model._marginal(one, data.X, data.noise_sd).weights()
+
+        said = too_few_neighbours(min(self._number, data.n - 1), data.n, weights)
+        return [*super().check_fit(theta, data), *([] if said is None else [said])]
 
     def in_units(self, scaler: Scaler) -> Vecchia:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")

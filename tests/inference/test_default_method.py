@@ -16,6 +16,7 @@ SLOW = [
     models.GridGP(),
     models.Kriging(kernels.Exponential()),
     models.LatentGP(),
+    models.LatentVecchia(),
     models.SGPR(),
     models.StateSpaceGP(kernels.Matern(1.5)),
     models.Vecchia(),

@@ -352,3 +352,26 @@ def test_priors_of_numbers_are_in_the_units_of_the_data() -> None:
     torch.testing.assert_close(means[0], means[1], rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(means[0], means[2], rtol=1e-3, atol=1e-3)
     assert priors.LogNormal(-2.0, 1.0) == Vecchia().noise
+
+
+def test_few_neighbours_are_told_by_the_variances_of_rows() -> None:
+    """The ratio is that of the standard deviations by dense algebra."""
+    data = field(300)
+    model = Vecchia(KERNEL, 0.05, neighbours=2, drift="none", mean=0.0).prepare(data)
+    (said,) = model.check_fit({}, data)
+
+    def log_sd(number: int) -> float:
+        sets = replace(model, neighbours=number)._sets(data.X)
+        C = KERNEL({}, data.X) + 0.05 * torch.eye(data.n, dtype=F64)
+        total = 0.0
+        for members in sets.members:
+            rows = members[members >= 0].long()
+            total += 0.5 * float(torch.logdet(C[rows][:, rows]))
+            total -= 0.5 * float(torch.logdet(C[rows[:-1]][:, rows[:-1]]))
+        return total / data.n
+
+    percent = 100 * (math.exp(log_sd(2) - log_sd(30)) - 1)
+    assert percent > 10
+    assert f"given 2 neighbours, the standard deviations of rows are {percent:.0f} % larger" in said
+    for number in (14, 15, None):
+        assert not replace(model, neighbours=number).check_fit({}, data)
