@@ -82,7 +82,8 @@ def _advised_recipe(model: str, table: Any, likelihood: str | None) -> str:
     """Return the name of a model, or its recipe with the likelihood of labels."""
     if table.classes and likelihood is None:
         law = "Bernoulli" if len(table.classes) == 2 else "Categorical"
-        return f"{model}(ARD(RBF()), likelihood={law}())"
+        kernel = "ARD(RBF()), " if model in ("GP", "SVGP") else ""
+        return f"{model}({kernel}likelihood={law}())"
     names = (name for name, (call, _) in recipes.MODELS.items() if call.startswith(f"{model}("))
     return next(names)
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Advice", "Option", "advise", "instead_of", "smoothness_of"]
 
+#: what each model is with another likelihood than Gaussian noise
+LATENT = {"GP": "LatentGP", "Vecchia": "LatentVecchia"}
 ROUGH_LEAVES = ("Exponential", "Spherical", "LinearVariogram")
 
 
@@ -265,7 +267,7 @@ def _ranked(facts: Facts) -> Advice:
 def _option(name: str, facts: Facts) -> Option:
     """Return what there is to say of one model."""
     suits, reason = RULES[name](facts)
-    if name in EXACT and not facts.gaussian and suits:
+    if name in LATENT and not facts.gaussian and suits:
         reason = f"{reason}, with f by Laplace's method"
     takers = {role: TAKE.get(role, ()) for role in facts.roles}
     refused = [role for role, models in takers.items() if name not in models]
@@ -273,7 +275,7 @@ def _option(name: str, facts: Facts) -> Option:
         refused.append("noise_sd")
     if suits and refused:
         suits, reason = False, f"takes no {refused[0]}"
-    costed = "LatentGP" if name == "GP" and not facts.gaussian else name
+    costed = name if facts.gaussian else LATENT.get(name, name)
     applies = suits or name in ("GP", "SVGP", "SGPR")
     seconds = costs.seconds(costed, facts.n, facts.d) if applies else math.nan
     memory = costs.memory(costed, facts.n, facts.d) if applies else math.nan

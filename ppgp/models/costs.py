@@ -34,6 +34,7 @@ TERMS: Mapping[str, Mapping[str, Term]] = {
     "StateSpaceGP": {"n": lambda n, d: n, "1": lambda n, d: 1.0},
     "GridGP": {"n (n_1 + ... + n_d)": lambda n, d: n * d * _longest(n, d), "1": lambda n, d: 1.0},
     "Vecchia": {"n": lambda n, d: n, "1": lambda n, d: 1.0},
+    "LatentVecchia": {"n": lambda n, d: n, "1": lambda n, d: 1.0},
     "SKI": {"n 4^d": lambda n, d: n * 4.0**d, "1": lambda n, d: 1.0},
     "SGPR": {"n": lambda n, d: n, "1": lambda n, d: 1.0},
     "SVGP": {"n": lambda n, d: n, "1": lambda n, d: 1.0},
@@ -46,6 +47,7 @@ _NUMBERS: Mapping[str, Term] = {
     "StateSpaceGP": lambda n, d: 168.0 * n,  # three states: 12 s^2 + 20 s
     "GridGP": lambda n, d: 8.0 * n + 6.0 * d * _longest(n, d) ** 2,
     "Vecchia": lambda n, d: (2.0 * NEIGHBOURS + d) * n,
+    "LatentVecchia": lambda n, d: 2_500.0 * n,  # see ``latent_vecchia``
     "SKI": lambda n, d: 16.0 * NODES**2 + (d + 1.0) * n,
     "SGPR": lambda n, d: 10.0 * INDUCING**2 + (d + 1.0) * n,
     "SVGP": lambda n, d: 10.0 * INDUCING**2 + (d + 1.0) * n,

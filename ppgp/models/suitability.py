@@ -12,6 +12,7 @@ __all__ = ["EVERY", "EXACT", "MOST_ROWS", "RULES", "TAKE", "Facts"]
 
 MOST_ROWS = 5_000  # of an exact GP, which takes minutes from there on
 MOST_ROWS_OF_LATENT = 2_000  # of a GP with a search for f in each evaluation
+MOST_ROWS_OF_LATENT_VECCHIA = 100_000  # of Vecchia with such a search, which holds 20 kB a row
 MOST_ROWS_AT_ONCE = 1_000_000  # of SGPR
 MOST_LEVELS = 5_000  # along an axis of a grid, whose eigenvectors cost their cube
 MOST_PLACES = 10  # columns in which the nearest rows tell most: Katzfuss & Guinness (2021)
@@ -91,8 +92,11 @@ def _exact(facts: Facts) -> tuple[bool, str]:
 
 
 def _vecchia(facts: Facts) -> tuple[bool, str]:
-    if not facts.gaussian:
-        return False, "has Gaussian noise alone"
+    if facts.several:
+        return False, "has one function of x, and this likelihood several"
+    if not facts.gaussian and facts.n > MOST_ROWS_OF_LATENT_VECCHIA:
+        most = MOST_ROWS_OF_LATENT_VECCHIA
+        return False, f"takes all rows at once, with a search for f: for up to {most:,}"
     if facts.d > MOST_PLACES:
         return False, f"is for up to {MOST_PLACES} columns, where near rows tell most"
     if facts.smoothness is not None and facts.smoothness > SMOOTH:

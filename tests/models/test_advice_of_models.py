@@ -46,7 +46,9 @@ def first(**given: Any) -> str:
         ({"n": 100_000, "d": 20, "smoothness": 0.5}, "SVGP"),
         ({"n": 10_000_000, "d": 20}, "SVGP"),
         ({"n": 1_000, "d": 2, "likelihood": likelihoods.Poisson()}, "GP"),
-        ({"n": 10_000, "d": 2, "likelihood": likelihoods.Poisson()}, "SVGP"),
+        ({"n": 10_000, "d": 2, "likelihood": likelihoods.Poisson()}, "Vecchia"),
+        ({"n": 10_000, "d": 12, "likelihood": likelihoods.Poisson()}, "SVGP"),
+        ({"n": 1_000_000, "d": 2, "likelihood": likelihoods.Poisson()}, "SVGP"),
         ({"n": 100, "d": 2, "likelihood": likelihoods.Categorical()}, "SVGP"),
         ({"n": 100, "d": 2, "likelihood": likelihoods.Gaussian(likelihoods.Predicted())}, "SVGP"),
     ],
@@ -85,7 +87,7 @@ def test_rules_are_those_of_the_models() -> None:
         options = advise(n=100, d=1 + (name == "GridGP"), likelihood=likelihoods.Poisson()).options
         suits = next(option.suits for option in options if option.model == name)
         assert suits == any(field.name == "likelihood" for field in fields(model))
-    assert {*costs.TERMS} == {*EVERY, "LatentGP"}
+    assert {*costs.TERMS} == {*EVERY, "LatentGP", "LatentVecchia"}
     with pytest.raises(NotApplicable):
         models.SKI().sites(5)
     assert "SKI" not in {o.model for o in advise(n=10_000, d=5, kernel=RBF()).suited}
@@ -106,7 +108,8 @@ def test_costs_grow_with_rows_and_print_as_a_table() -> None:
 def test_sentences_name_what_suits() -> None:
     assert instead_of("SKI", 6) == "fit GP(kernel), or Vecchia(kernel) to more than 5,000 rows"
     counts = instead_of("GP", 3, 20_000, likelihood=likelihoods.Poisson())
-    assert counts == "fit SVGP(kernel, likelihood=...) by SVI(batch_size=1000)"
+    svgp = "SVGP(kernel, likelihood=...) by SVI(batch_size=1000)"
+    assert counts == f"fit Vecchia(kernel, likelihood=...), or {svgp}"
     with pytest.raises(SettingError, match=r"one column of X.*got 2 columns.*GP\(kernel\)"):
         ppgp.fit(models.StateSpaceGP(), table(), progress=False)
     many = table(5_001)
@@ -136,7 +139,7 @@ def test_the_command_line_fits_the_models_that_suit() -> None:
     }
     with pytest.raises(NotApplicable, match="--models linear"):
         advised_models(table(offset=torch.ones(60)), None, None, usual)
-    assert [*advised_models(table(), "poisson", None, usual)] == ["gp", "svgp"]
+    assert [*advised_models(table(), "poisson", None, usual)] == ["gp", "vecchia", "svgp"]
 
 
 def test_the_readme_has_the_table_of_the_function() -> None:

@@ -37,6 +37,11 @@ FITS: dict[str, tuple[Callable[[], Any], Any, tuple[int, int]]] = {
     "StateSpaceGP": (models.StateSpaceGP, inference.MAP(starts=1), (1_000, 40_000)),
     "GridGP": (models.GridGP, inference.MAP(starts=1), (30**2, 120**2)),
     "Vecchia": (models.Vecchia, inference.MAP(starts=1), (3_000, 8_000)),
+    "LatentVecchia": (
+        lambda: models.Vecchia(likelihood=likelihoods.Bernoulli()),
+        inference.MAP(starts=1),
+        (1_000, 4_000),
+    ),
     "SKI": (lambda: models.SKI(grid=32), inference.MAP(starts=1), (2_000, 200_000)),
     "SGPR": (models.SGPR, inference.MAP(starts=1), (1_000, 8_000)),
     "SVGP": (models.SVGP, inference.SVI(batch_size=1000, steps=100), (2_000, 100_000)),
@@ -53,7 +58,7 @@ def rows(name: str, n: int) -> Dataset:
         X = torch.cartesian_prod(axis, axis)
     f = torch.sin(5 * X).prod(1)
     y = f + 0.3 * torch.randn(n, generator=generator, dtype=torch.float64)
-    return Dataset(X, (y > 0).to(X) if name == "LatentGP" else y)
+    return Dataset(X, (y > 0).to(X) if name.startswith("Latent") else y)
 
 
 def seconds_of_fit(model: Any, data: Dataset, how: Any) -> float:
