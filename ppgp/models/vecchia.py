@@ -95,7 +95,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
         """Return a Vecchia, or with a likelihood a LatentVecchia."""
         if options.get("likelihood") is None and options.get("latent") is None:
-            return super().__new__(cls)
+            return super().__new__(cls, **options)
         return with_likelihood(*arguments, **options)
 
     def __post_init__(self) -> None:
