@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-from ..errors import SettingError, UnknownName, an
+from ..errors import PpgpError, SettingError, UnknownName, an
 from .members import named_recipes
 
 __all__ = [
@@ -259,6 +259,8 @@ def read(text: str, families: Sequence[Any], wanted: str = "") -> Any:
         raise SettingError(
             "a recipe such as GP(RBF())", repr(text), "close its brackets and quotes"
         ) from None
+    except PpgpError:
+        raise
     except TypeError as error:
         raise SettingError("a recipe with the right arguments", repr(text), str(error)) from None
 

@@ -31,6 +31,7 @@ CALLS = {
     "`posterior.components`": capabilities.Components,
     "`posterior.update`, `one_step_ahead`": capabilities.Updates,
     "`posterior.coefficients`": capabilities.LinearCoefficients,
+    '`posterior.coefficients("draws")` of regressors': capabilities.IntegratedCoefficients,
     '`posterior.coefficients("HC3")`, `residuals("deviance")`': capabilities.GeneralisedLinear,
     "`posterior.probit`": capabilities.ProbitPrediction,
     "`posterior.effects`": capabilities.GroupEffects,
