@@ -93,7 +93,6 @@ class LatentVecchia(NearestRows, LatentModel, LeaveOneOut):
     sampled_rows = 200
     joint_rows = True
     keeps_factor = True
-    sampled_rows = 200
 
     def __post_init__(self) -> None:
         super().__post_init__()

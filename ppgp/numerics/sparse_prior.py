@@ -36,6 +36,7 @@ FIRST = 200  # rows that are eliminated exactly
 PROBES = 16
 MOST_STEPS = 300
 LEFT = 1e-5  # share of each probe that the steps of Lanczos leave
+MOST_STEPS_OF_SOLVE = 3000
 LEFT_OF_SOLVE = 1e-10  # share of a right-hand side that conjugate gradients leave
 NOT_SOLVED = 1e-6  # a larger share that is left is no solution
 DRAWS_AT_ONCE = 16
@@ -120,7 +121,7 @@ class Precision:
             return self.product(v[:, None])[0][:, 0]
 
         x, residual = conjugate_gradients(
-            product, right[:, 0], steps=MOST_STEPS, left=LEFT_OF_SOLVE
+            product, right[:, 0], steps=MOST_STEPS_OF_SOLVE, left=LEFT_OF_SOLVE
         )
         if not float(residual.norm()) <= NOT_SOLVED * float(right.norm()):
             return torch.full_like(b, math.nan)

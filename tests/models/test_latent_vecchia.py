@@ -115,6 +115,17 @@ def test_rows_that_coincide_and_extreme_counts_have_finite_slopes() -> None:
     assert bool((f.variance >= 0).all())
 
 
+def test_huge_counts_under_a_small_prior_variance_have_a_finite_density() -> None:
+    """f must go far from its mean, where conjugate gradients take many steps."""
+    X = field(520)[0]
+    data = Dataset(X, torch.full((520,), 1e7, dtype=F64))
+    model = Vecchia(Matern(2.5), neighbours=10, likelihood=Poisson())
+    target = Target(model.prepare(data), data)
+    value, slopes = target.value_and_grad(target.origin() - 3)
+    assert bool(torch.isfinite(value))
+    assert bool(torch.isfinite(slopes).all())
+
+
 def test_what_it_refuses() -> None:
     for options, error, sentence in (
         ({"noise": 0.1}, SettingError, "leave noise out"),
