@@ -29,7 +29,7 @@ def with_likelihood(model: Any, likelihood: Any, called: str) -> Any:
     if likelihood is None:
         return model
     if not any(field.name == "likelihood" for field in fields(model)):
-        do = "use glm, gp, svgp, vecchia, or leave the likelihood out"
+        do = "use glm, gp, svgp, vecchia, state_space, or leave the likelihood out"
         raise NotApplicable("a model that takes a likelihood", called, do)
     if isinstance(likelihood, str):
         likelihood = recipes.build_likelihood(likelihood)

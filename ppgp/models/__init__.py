@@ -9,6 +9,7 @@ from .gp import GP
 from .grid_gp import GridGP
 from .kriging import Kriging
 from .latent_gp import LatentGP
+from .latent_state_space_gp import LatentStateSpaceGP
 from .latent_vecchia import LatentVecchia
 from .linear_regression import LinearRegression
 from .logistic_regression import LogisticRegression
@@ -34,6 +35,7 @@ __all__ = [
     "GridGP",
     "Kriging",
     "LatentGP",
+    "LatentStateSpaceGP",
     "LatentVecchia",
     "LinearRegression",
     "LogisticRegression",

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["Advice", "Option", "advise", "instead_of", "smoothness_of"]
 
 #: what each model is with another likelihood than Gaussian noise
-LATENT = {"GP": "LatentGP", "Vecchia": "LatentVecchia"}
+LATENT = {
+    "GP": "LatentGP",
+    "StateSpaceGP": "LatentStateSpaceGP",
+    "Vecchia": "LatentVecchia",
+}
 ROUGH_LEAVES = ("Exponential", "Spherical", "LinearVariogram")
 
 

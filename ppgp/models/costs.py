@@ -32,6 +32,7 @@ TERMS: Mapping[str, Mapping[str, Term]] = {
     "GP": {"n^3": lambda n, d: n**3, "1": lambda n, d: 1.0},
     "LatentGP": {"n^3": lambda n, d: n**3, "1": lambda n, d: 1.0},
     "StateSpaceGP": {"n": lambda n, d: n, "1": lambda n, d: 1.0},
+    "LatentStateSpaceGP": {"n": lambda n, d: n, "1": lambda n, d: 1.0},
     "GridGP": {"n (n_1 + ... + n_d)": lambda n, d: n * d * _longest(n, d), "1": lambda n, d: 1.0},
     "Vecchia": {"n": lambda n, d: n, "1": lambda n, d: 1.0},
     "LatentVecchia": {"n": lambda n, d: n, "1": lambda n, d: 1.0},
@@ -45,6 +46,7 @@ _NUMBERS: Mapping[str, Term] = {
     "GP": lambda n, d: (MATRICES + MATRICES_A_TERM) * n * n,
     "LatentGP": lambda n, d: (MATRICES + MATRICES_A_TERM) * n * n,
     "StateSpaceGP": lambda n, d: 168.0 * n,  # three states: 12 s^2 + 20 s
+    "LatentStateSpaceGP": lambda n, d: 168.0 * n,
     "GridGP": lambda n, d: 8.0 * n + 6.0 * d * _longest(n, d) ** 2,
     "Vecchia": lambda n, d: (2.0 * NEIGHBOURS + d) * n,
     "LatentVecchia": lambda n, d: 2_500.0 * n,  # see ``latent_vecchia``

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyro.distributions as dist
@@ -48,6 +48,23 @@ class Steps:
         """Return values [*b, n] of the rows in lanes, [*batch, steps, lanes]."""
         sorted_ = values[..., self.order].expand(*self.batch, len(self.order))
         return in_lanes(sorted_, self.lanes)
+
+    def expand(self, batch: torch.Size) -> Steps:
+        """Return these steps with other axes of the hyperparameters."""
+
+        def wide(M: Tensor, axes: int) -> Tensor:
+            event = M.shape[M.ndim - axes :]
+            return with_batch(M, len(batch) + axes).expand(*M.shape[:2], *batch, *event)
+
+        R = self.R.expand(*batch, *self.R.shape[-2:])
+        return replace(self, F=wide(self.F, 2), Q=wide(self.Q, 2), P0=wide(self.P0, 0), R=R)
+
+    def one_by_one(self) -> Iterator[Steps]:
+        """Yield the steps at each of the hyperparameters, without axes for them."""
+        F, Q = (M.reshape(*M.shape[:2], -1, *M.shape[-2:]) for M in (self.F, self.Q))
+        P0, R = self.P0.flatten(2), self.R.reshape(-1, *self.R.shape[-2:])
+        for i in range(len(R)):
+            yield replace(self, F=F[:, :, i], Q=Q[:, :, i], P0=P0[..., i], R=R[i])
 
     def as_given(self, values: Tensor) -> Tensor:
         """Return values [*b, n] in order of time as those of the rows as they were given."""
@@ -121,16 +138,19 @@ class StateSpaceMarginal(dist.TorchDistribution):
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         s = self.steps
         shape = self._extended_shape(torch.Size(sample_shape))[:-1]
-
-        def wide(M: Tensor, axes: int) -> Tensor:
-            event = M.shape[M.ndim - axes :]
-            return with_batch(M, len(shape) + axes).expand(*M.shape[:2], *shape, *event)
-
-        def normal(*size: int) -> Tensor:
-            return torch.randn(*size, dtype=self.loc.dtype, device=self.loc.device)
-
-        width, lanes = len(s.F), s.F.shape[-2:]
-        z0, z = normal(width, *shape), normal(width, *shape, *lanes)
-        x = simulated(wide(s.F, 2), wide(s.Q, 2), wide(s.P0, 0), z0, z)
-        f = s.observed.of(x) + s.R.sqrt() * normal(*shape, *lanes)
+        f = drawn_functions(s, shape)
+        noise = torch.randn(f.shape, dtype=f.dtype, device=f.device)
+        f = f + s.R.sqrt() * noise
         return self.loc + s.as_given(in_rows(f, self.loc.shape[-1]))
+
+
+def drawn_functions(steps: Steps, shape: torch.Size) -> Tensor:
+    """Return draws of f - mean at the rows, [*shape, steps, lanes], where shape ends in a batch."""
+    s = steps.expand(shape)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, dtype=s.F.dtype, device=s.F.device)
+
+    width, lanes = len(s.F), s.F.shape[-2:]
+    z0, z = normal(width, *shape), normal(width, *shape, *lanes)
+    return s.observed.of(simulated(s.F, s.Q, s.P0, z0, z))

@@ -62,13 +62,13 @@ class Facts:
 def _state_space(facts: Facts) -> tuple[bool, str]:
     if facts.d != 1:
         return False, "takes one column, the time"
-    if not facts.gaussian:
-        return False, "has Gaussian noise alone"
+    if facts.several:
+        return False, "has one function of x, and this likelihood several"
     if facts.lacks_states is not None:
         return False, f"{facts.lacks_states} has no state space; Matern(2.5) has"
     if facts.smoothness is not None and facts.smoothness > SMOOTH:
         return False, f"kernels smoother than Matern({SMOOTH}) have no state space"
-    return True, "exact in O(n)"
+    return True, "exact in O(n)" if facts.gaussian else "all rows at once in O(n)"
 
 
 def _grid(facts: Facts) -> tuple[bool, str]:

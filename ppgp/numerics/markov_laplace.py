@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -41,13 +40,20 @@ class MarkovPrior:
 
     def given(self, W: Tensor, b: Tensor, *, differentiable: bool = False) -> MarkovConditioned:
         """Return h given Gaussian rows; every result can be differentiated."""
-        return MarkovConditioned(self, W, *self.passes(W, b))
+        filtered, back = self.passes(W, b)
+        return MarkovConditioned(self, W, filtered, back, *self.means(filtered, back))
 
     def passes(self, W: Tensor, b: Tensor) -> tuple[Forward, Backward]:
         """Return the filter and the run back over rows of log density b f - W f^2 / 2."""
         b, W = in_lanes(b, self.F.shape[-1]), in_lanes(W, self.F.shape[-1])
         observed = replace(self.observed, seen=W)
         return passes(self.F, self.Q, self.P0, torch.ones_like(W), b, observed)
+
+    def means(self, filtered: Forward, back: Backward) -> tuple[Tensor, Tensor]:
+        """Return K^-1 times the mean of f given all rows, and that mean, [n]."""
+        each = zip(self.observed.rows(), filtered.m, filtered.k, back.r, strict=False)
+        means = [H.of(m) + (k * r).sum(0) for H, m, k, r in each]
+        return in_rows(in_steps(back.u), self.n), in_rows(in_steps(means), self.n)
 
 
 @dataclass(frozen=True)
@@ -59,23 +65,19 @@ class MarkovConditioned:
         W: the precision of each row, [n].
         filtered: the filter over the rows.
         back: the run back over them.
+        a: [n].
+        h: [n].
     """
 
     prior: MarkovPrior
     W: Tensor
     filtered: Forward
     back: Backward
+    a: Tensor
+    h: Tensor
 
     def _rows(self, values: list[Tensor]) -> Tensor:
         return in_rows(in_steps(values), self.prior.n)
-
-    @cached_property
-    def h(self) -> Tensor:
-        return self._rows(_smoothed(self.prior.observed, self.filtered, self.back))
-
-    @cached_property
-    def a(self) -> Tensor:
-        return self._rows(self.back.u)
 
     def half_log_det(self) -> Tensor:
         """Return log|I + K W| / 2; NaN where the determinant is not positive."""
@@ -106,7 +108,6 @@ class MarkovConditioned:
         """
         prior = self.prior
         filtered, back = prior.passes(self.W, u)
-        h = self._rows(_smoothed(prior.observed, filtered, back))
         r, r_u, N = in_steps(self.back.r), in_steps(back.r), in_steps(self.back.N)
         before, before_u = in_steps(self.filtered.before), in_steps(filtered.before)
         rr_N = _product(r, r_u) - N
@@ -116,13 +117,7 @@ class MarkovConditioned:
         by_F = by_F + _kept(of_means, blocks)
         (r0, N0), (r0_u, _) = self.back.start, back.start
         by_P0 = 0.5 * (_product(r0, r0_u) - N0)[..., 0]
-        return self._rows(back.u), h, (by_F, 0.5 * rr_N, by_P0)
-
-
-def _smoothed(observed: Observed, filtered: Forward, back: Backward) -> list[Tensor]:
-    """Return the mean of f at each step given all rows."""
-    each = zip(observed.rows(), filtered.m, filtered.k, back.r, strict=False)
-    return [H.of(m) + (k * r).sum(0) for H, m, k, r in each]
+        return *prior.means(filtered, back), (by_F, 0.5 * rr_N, by_P0)
 
 
 def _square(N: Tensor, k: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import pyro
 import pytest
 import torch
 
-from ppgp import likelihoods, models, networks
+from ppgp import kernels, likelihoods, models, networks
 from ppgp.data import Dataset
 from ppgp.models import Model
 from ppgp.numerics.seeding import seeded
@@ -19,6 +19,7 @@ from ppgp.numerics.seeding import seeded
 #: approximate density
 SPELT_OUT: dict[str, Model] = {
     "LatentGP": models.LatentGP(likelihood=likelihoods.Gaussian()),
+    "LatentStateSpaceGP": models.LatentStateSpaceGP(kernels.Matern(0.5), likelihoods.Gaussian(0.2)),
     "LatentVecchia": models.LatentVecchia(likelihood=likelihoods.Gaussian()),
     "NeuralRegression": models.NeuralRegression(networks.MLP((3,), dropout=0.0, activation="tanh")),
     "SKI": models.SKI(grid=8, margin=0.1),
@@ -72,7 +73,7 @@ def error_of(model: Model) -> float:
 
 def inputs_for(model: Model, n: int) -> torch.Tensor:
     """Return inputs that suit the model: [n, 2], random or a complete grid, or times [n, 1]."""
-    if isinstance(model, models.StateSpaceGP):
+    if isinstance(model, models.StateSpaceGP | models.LatentStateSpaceGP):
         return torch.randn(n, 1, dtype=torch.float64)
     if not isinstance(model, models.GridGP):
         return torch.randn(n, 2, dtype=torch.float64)

@@ -16,9 +16,10 @@ from ppgp import Dataset, kernels, likelihoods, models, networks
 from ppgp.data.roles import ROLES
 from ppgp.errors import DataWarning, NotApplicable, SettingError
 from ppgp.interfaces.recipe_options import advised_models
+from ppgp.interfaces.recipes import build_model
 from ppgp.kernels import RBF, Matern
 from ppgp.models import costs
-from ppgp.models.advice import about, advise, instead_of, smoothness_of
+from ppgp.models.advice import LATENT, about, advise, instead_of, smoothness_of
 from ppgp.models.suitability import EVERY, TAKE
 
 
@@ -49,6 +50,9 @@ def first(**given: Any) -> str:
         ({"n": 10_000, "d": 2, "likelihood": likelihoods.Poisson()}, "Vecchia"),
         ({"n": 10_000, "d": 12, "likelihood": likelihoods.Poisson()}, "SVGP"),
         ({"n": 1_000_000, "d": 2, "likelihood": likelihoods.Poisson()}, "SVGP"),
+        ({"n": 100_000, "d": 1, "likelihood": likelihoods.Poisson()}, "StateSpaceGP"),
+        ({"n": 10_000, "d": 1, "likelihood": likelihoods.StudentT(), "kernel": RBF()}, "SVGP"),
+        ({"n": 100, "d": 1, "likelihood": likelihoods.Categorical()}, "SVGP"),
         ({"n": 100, "d": 2, "likelihood": likelihoods.Categorical()}, "SVGP"),
         ({"n": 100, "d": 2, "likelihood": likelihoods.Gaussian(likelihoods.Predicted())}, "SVGP"),
     ],
@@ -87,7 +91,7 @@ def test_rules_are_those_of_the_models() -> None:
         options = advise(n=100, d=1 + (name == "GridGP"), likelihood=likelihoods.Poisson()).options
         suits = next(option.suits for option in options if option.model == name)
         assert suits == any(field.name == "likelihood" for field in fields(model))
-    assert {*costs.TERMS} == {*EVERY, "LatentGP", "LatentVecchia"}
+    assert {*costs.TERMS} == {*EVERY, *LATENT.values()}
     with pytest.raises(NotApplicable):
         models.SKI().sites(5)
     assert "SKI" not in {o.model for o in advise(n=10_000, d=5, kernel=RBF()).suited}
@@ -137,6 +141,10 @@ def test_the_command_line_fits_the_models_that_suit() -> None:
     assert advised_models(Dataset(table().X, labels), None, None, usual) == {
         "SVGP(ARD(RBF()), likelihood=Categorical())": ["svi"]
     }
+    labels = [f"class {i % 2}" for i in range(60)]
+    states = "StateSpaceGP(likelihood=Bernoulli())"
+    assert next(iter(advised_models(Dataset(table(d=1).X, labels), None, None, usual))) == states
+    assert build_model(states) == models.StateSpaceGP(likelihood=likelihoods.Bernoulli())
     with pytest.raises(NotApplicable, match="--models linear"):
         advised_models(table(offset=torch.ones(60)), None, None, usual)
     assert [*advised_models(table(), "poisson", None, usual)] == ["gp", "vecchia", "svgp"]

@@ -14,7 +14,7 @@ from ppgp.data import Dataset
 from ppgp.diagnostics import mcse
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.kernels import RBF, Constant, Cosine, Exponential, Kernel, Linear, Matern, Scale
-from ppgp.models import GP, StateSpaceGP, state_space_conditioning
+from ppgp.models import GP, StateSpaceGP, state_space_updates
 from ppgp.models.state_space_rows import StateSpaceMarginal
 from ppgp.target import Target
 
@@ -83,7 +83,7 @@ def test_value_and_slopes_are_those_of_dense_algebra(
     y = L @ torch.randn(n, generator=generator, dtype=dtype)
     dense = torch.distributions.MultivariateNormal(torch.zeros(n, dtype=dtype), C).log_prob(y)
     theta = {**{f"kernel.{name}": value for name, value in hyper.items()}, "noise": level}
-    steps = StateSpaceGP(kernel)._steps(theta, t[:, None], None)
+    steps = StateSpaceGP(kernel).noisy_steps(theta, t[:, None], None)
     value = StateSpaceMarginal(torch.zeros_like(y), steps).log_prob(y)
     every = [*hyper.values(), level]
     ours, theirs = torch.autograd.grad(value, every), torch.autograd.grad(dense, every)
@@ -238,7 +238,7 @@ def test_an_update_conditions_on_the_new_rows_too(noise_sd: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         found = updated(before, rest.rows(slice(0, 12)))
         found = updated(found, rest.rows(slice(12, None)))
-        patch.setattr(state_space_conditioning, "smoothed", None)  # no pass over all rows
+        patch.setattr(state_space_updates, "smoothed", None)  # no pass over all rows
         ahead = found.predict(later)
     rows, scaler = found.data, found.scaler
     for new, mine in ((later, ahead), (within, found.predict(within))):
@@ -294,7 +294,7 @@ def test_an_update_that_does_not_suit_the_fit_is_refused() -> None:
 def test_prior_draws_have_the_covariance_of_the_kernel() -> None:
     data, samples = table(70), 3000
     kernel = Matern(1.5, 1.0, 0.3) + Linear(0.5)
-    steps = StateSpaceGP(kernel, 0.2)._steps({}, data.X, None)
+    steps = StateSpaceGP(kernel, 0.2).noisy_steps({}, data.X, None)
     zero = torch.zeros(data.n, dtype=torch.float64)
     with ppgp.numerics.seeding.seeded(0):
         y = StateSpaceMarginal(zero, steps).rsample((samples,))

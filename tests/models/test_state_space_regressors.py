@@ -61,7 +61,7 @@ def test_value_and_slopes_are_those_of_dense_algebra(noise: float) -> None:
     theta["noise"] = torch.tensor(noise, dtype=torch.float64)
     theta = {name: value.requires_grad_() for name, value in theta.items()}
     every = list(theta.values())
-    steps = ours._steps(theta, data.X, None)
+    steps = ours.noisy_steps(theta, data.X, None)
     loc = torch.full((data.n,), 0.3, dtype=torch.float64)
     value = StateSpaceMarginal(loc, steps).log_prob(data.y)
     K = theirs.kernel(ppgp.priors.under("kernel", hyper(theta)), data.X)

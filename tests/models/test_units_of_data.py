@@ -286,7 +286,8 @@ def test_isotropic_lengths_become_one_per_column_in_arviz() -> None:
 def test_every_model_is_among_these() -> None:
     tried = {type(model).__name__ for model, _ in (FIXED | FITTED).values()}
     # proportions are never fixed; nothing is standardised; weights have no unit; one column alone
-    apart = {"Boosted", "GaussianMixture", "Kriging", "NeuralRegression", "StateSpaceGP"}
+    apart = {"Boosted", "GaussianMixture", "Kriging", "NeuralRegression"}
+    apart |= {"StateSpaceGP", "LatentStateSpaceGP"}
     assert tried | apart == set(models.__all__) - {"Model", "Program"}
 
 

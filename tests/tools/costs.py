@@ -35,6 +35,11 @@ FITS: dict[str, tuple[Callable[[], Any], Any, tuple[int, int]]] = {
         (200, 1000),
     ),
     "StateSpaceGP": (models.StateSpaceGP, inference.MAP(starts=1), (1_000, 40_000)),
+    "LatentStateSpaceGP": (
+        lambda: models.StateSpaceGP(likelihood=likelihoods.Bernoulli()),
+        inference.MAP(starts=1),
+        (1_000, 40_000),
+    ),
     "GridGP": (models.GridGP, inference.MAP(starts=1), (30**2, 120**2)),
     "Vecchia": (models.Vecchia, inference.MAP(starts=1), (3_000, 8_000)),
     "LatentVecchia": (
@@ -51,7 +56,7 @@ FITS: dict[str, tuple[Callable[[], Any], Any, tuple[int, int]]] = {
 def rows(name: str, n: int) -> Dataset:
     """Return rows of a wave with noise, which suit the model."""
     generator = torch.Generator().manual_seed(0)
-    d = 1 if name == "StateSpaceGP" else D
+    d = 1 if name.endswith("StateSpaceGP") else D
     X = 3 * torch.rand(n, d, generator=generator, dtype=torch.float64)
     if name == "GridGP":
         axis = torch.linspace(0, 3, round(n**0.5), dtype=torch.float64)

@@ -1,0 +1,163 @@
+"""The rows of a latent function of one column, whose y have any likelihood given f."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from ..likelihoods import Likelihood
+from ..likelihoods.joint_rows import LikelihoodRows
+from ..numerics.lanes import in_lanes, in_rows
+from ..numerics.laplace_evidence import laplace_log_evidence_under
+from ..numerics.latent_mode import require_mode
+from ..numerics.markov_laplace import MarkovPrior
+from ..numerics.univariate import JointRows
+from .sites import Theta
+from .state_space_predictions import Smoothed, smoothed
+from .state_space_rows import Steps, drawn_functions
+
+
+def prior_of(steps: Steps) -> MarkovPrior:
+    """Return the distribution of f - mean at the rows in order of time."""
+    return MarkovPrior(steps.F, steps.Q, steps.P0, steps.observed, len(steps.times))
+
+
+@dataclass(frozen=True)
+class AtMode:
+    """Gaussian rows that stand for the rows of y, at the mode of f.
+
+    Attributes:
+        steps: the process at the rows, without a batch.
+        a: K^-1 (f - mean) at the mode, [n] in order of time.
+        h: f - mean there.
+        W: minus the second derivatives of the log densities of the rows there.
+    """
+
+    steps: Steps
+    a: Tensor
+    h: Tensor
+    W: Tensor
+
+    def smoothed(self) -> Smoothed:
+        """Return what the Gaussian rows say about the states."""
+        s = self.steps
+        observed = replace(s.observed, seen=in_lanes(self.W, s.lanes))
+        rows = replace(s, R=torch.ones_like(s.R), observed=observed)
+        return smoothed(rows, s.as_given(self.a + self.W * self.h))
+
+    def without_each_row(self) -> tuple[Tensor, Tensor]:
+        """Return the mean less the prior mean, and the variance, of each f_i without its own row.
+
+        Each is [n] in the order of the rows as they were given. The Gaussian row of precision W_i
+        is taken out; Vehtari et al. (2016), section 3.
+        """
+        variance = prior_of(self.steps).given(self.W, self.a + self.W * self.h).variance()
+        cavity = variance / (1 - self.W * variance)
+        return self.steps.as_given(self.h - cavity * self.a), self.steps.as_given(cavity)
+
+
+def at_mode(
+    steps: Steps, likelihood: Likelihood, own: dict[str, Tensor], mean: Tensor, y: Tensor
+) -> AtMode:
+    """Return the Gaussian rows at the mode of f.
+
+    Args:
+        steps: the process at the rows, without a batch.
+        likelihood: of one function of x, with slopes.
+        own: {site: value} of the likelihood.
+        mean: of f, [n] in the order of the rows.
+        y: the targets [n].
+
+    Raises:
+        NumericalError: if there is no finite mode.
+    """
+    rows = LikelihoodRows(likelihood, tuple(own), y[steps.order])
+    found = require_mode(prior_of(steps), mean[steps.order], rows, tuple(own.values()))
+    return AtMode(steps, *found)
+
+
+class LatentStateSpaceMarginal(JointRows):
+    """y at n rows where f is a mean plus a Markov process in time, and y_i depends on f_i alone.
+
+    ``log_prob`` is Laplace's approximation of the log density; samples are exact.
+
+    Args:
+        likelihood: a likelihood of one function of x, with slopes.
+        theta: {site: [*batch]} of the likelihood.
+        mean: [*batch, n], the mean of f.
+        steps: the process at the rows.
+    """
+
+    def __init__(self, likelihood: Likelihood, theta: Theta, mean: Tensor, steps: Steps) -> None:
+        self.likelihood, self.theta, self.latent_mean, self.steps = likelihood, theta, mean, steps
+        batch = torch.broadcast_shapes(mean.shape[:-1], steps.batch)
+        super().__init__(batch, mean.shape[-1:], validate_args=False)
+
+    @property
+    def arg_constraints(self) -> dict[str, constraints.Constraint]:
+        return {}
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """The support of y."""
+        one = self.likelihood.distribution(self.theta, self.latent_mean).support
+        return constraints.independent(one, 1)
+
+    def expand(
+        self, batch_shape: Sequence[int], _instance: object = None
+    ) -> LatentStateSpaceMarginal:
+        """Return this distribution with another batch shape."""
+        batch, own = torch.Size(batch_shape), len(self.batch_shape)
+        mean = self.latent_mean.expand(batch + self.event_shape)
+        theta = {k: v.expand(batch + v.shape[own:]) for k, v in self.theta.items()}
+        return LatentStateSpaceMarginal(self.likelihood, theta, mean, self.steps.expand(batch))
+
+    def by_row(self) -> Distribution:
+        s = self.steps
+        nothing = torch.zeros(len(s.times)).to(s.F)
+        variance = s.as_given(prior_of(s).given(nothing, nothing).variance())
+        return self.likelihood.marginal(self.theta, self.latent_mean, variance)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of each row, [*batch, n]."""
+        return self.by_row().mean
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of each row, [*batch, n]."""
+        return self.by_row().variance
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the approximate log density of all rows together, [*batch]."""
+        batch = torch.broadcast_shapes(self.batch_shape, value.shape[:-1])
+        if not batch:
+            return self._log_evidence(self.theta, self.latent_mean, self.steps, value)
+        whole, n = self.expand(batch), self.event_shape[0]
+        values = value.expand(batch + self.event_shape).reshape(-1, n)
+        means = whole.latent_mean.reshape(-1, n)
+        theta = {k: v.reshape(-1, *v.shape[len(batch) :]) for k, v in whole.theta.items()}
+        found = [
+            self._log_evidence({k: v[i] for k, v in theta.items()}, means[i], one, values[i])
+            for i, one in enumerate(whole.steps.one_by_one())
+        ]
+        return torch.stack(found).reshape(batch)
+
+    def _log_evidence(self, theta: Theta, mean: Tensor, s: Steps, y: Tensor) -> Tensor:
+        rows = LikelihoodRows(self.likelihood, tuple(theta), y[s.order])
+        prior = partial(MarkovPrior, observed=s.observed, n=len(s.times))
+        tensors, own = (s.F, s.Q, s.P0), tuple(theta.values())
+        return laplace_log_evidence_under(prior, tensors, mean[s.order], rows, own)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draw f, then y given f."""
+        with torch.no_grad():
+            shape = torch.Size(sample_shape) + self.batch_shape
+            drawn = in_rows(drawn_functions(self.steps, shape), self.event_shape[0])
+            f = self.latent_mean + self.steps.as_given(drawn)
+            return self.likelihood.distribution(self.theta, f).sample().to(f)
