@@ -39,8 +39,8 @@ PAIRS_AT_ONCE = 2**19  # of rows of the sets of new rows
 SEARCH = 300  # products in the search for one mode and its determinant, about
 NUMBERS_A_ROW = 2_500.0  # that an estimated determinant and its slopes hold, about
 #: relative to the variance of f, added where the distribution of f has no noise, so that rows that
-#: coincide have a conditional variance above 0
-JITTER = 1e-10
+#: coincide have a conditional variance above 0; in float32, above the rounding of a solve
+JITTER = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,7 +178,7 @@ class LatentVecchia(NearestRows, LatentModel, LeaveOneOut):
     def _law(self, theta: Theta, X: Tensor) -> Law:
         """Return the covariances of f at the rows of X, at one draw."""
         kernel, hyper, (where,) = self.kernel.to_feature_space(under("kernel", theta), X)
-        return Law(kernel, hyper, (1 + JITTER) * kernel.diag(hyper, where), where)
+        return Law(kernel, hyper, (1 + JITTER[X.dtype]) * kernel.diag(hyper, where), where)
 
     def _marginal(self, theta: Theta, X: Tensor) -> LatentNeighbourMarginal:
         """Return the distribution of y at the rows of X, at one draw."""

@@ -35,6 +35,16 @@ def test_the_logs_of_positive_sites_are_bent_and_no_others() -> None:
     assert found.bent.tolist() == list(range(of_sd.start, of_sd.stop))
 
 
+def test_where_the_density_does_not_exist_there_is_no_tail() -> None:
+    def program() -> None:
+        sd = pyro.sample("sd", dist.HalfNormal(torch.tensor(1.0, dtype=F64)))
+        torch.linalg.cholesky((sd - 0.1) * torch.eye(2, dtype=F64))
+
+    origin = torch.zeros(1, dtype=F64), torch.eye(1, dtype=F64)
+    target = Target(Program(program), {}, compile=False)
+    assert not len(Coordinates(target, origin).bent)
+
+
 def test_point_and_inverse_undo_each_other() -> None:
     _, found = coordinates()
     for w in np.random.default_rng(0).normal(0, 5, (50, 5)):

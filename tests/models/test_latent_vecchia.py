@@ -12,7 +12,7 @@ from torch import Tensor
 import ppgp
 from ppgp import Dataset, inference, likelihoods
 from ppgp.errors import NotApplicable, SettingError, UnknownName
-from ppgp.kernels import ARD, Matern
+from ppgp.kernels import ARD, RBF, Kernel, Matern
 from ppgp.likelihoods import Bernoulli, NegativeBinomial, Poisson, StudentT
 from ppgp.models import GP, LatentVecchia, Vecchia
 from ppgp.numerics.seeding import seeded
@@ -74,6 +74,19 @@ def test_with_all_rows_as_neighbours_it_is_the_exact_process(
         torch.testing.assert_close(found.variance, expected.variance, rtol=1e-6, atol=1e-6)
     joint = [m.moments(theta, new, data, True, None)[1] for m in (sparse, exact)]
     torch.testing.assert_close(*joint, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", [Matern(1.5), RBF()], ids=["Matern", "RBF"])
+def test_rows_that_coincide_have_a_density_in_single_precision(kernel: Kernel) -> None:
+    X = COUNTS.X[:40].repeat(2, 1)
+    model = Vecchia(kernel, neighbours=12, likelihood=Poisson())
+    values = []
+    for dtype in (F64, torch.float32):
+        data = Dataset(X.to(dtype), COUNTS.y[:80].to(dtype))
+        target = Target(model.prepare(data), data)
+        values.append(float(target.value_and_grad(target.origin())[0]))
+    # covariances are rounded by 6e-8 of the variance, and scaled by up to the jitter of 1e-5
+    assert values[1] == pytest.approx(values[0], rel=2e-3)
 
 
 def test_vecchia_with_a_likelihood_is_a_latent_vecchia() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.distributions import transforms
 
@@ -94,10 +96,18 @@ def _heavy_tails(target: Target, origin: np.ndarray) -> np.ndarray:
     """Return the places in z [p] of the logs of positive numbers that may be near 0."""
     logs = [one for one in target.slices.values() if _is_exp(one.transform)]
     places = np.array([j for one in logs for j in range(one.start, one.stop)], dtype=int)
-    density = target.callback()
-    most, _ = density(origin)
+    callback = target.callback()
+
+    def density(z: np.ndarray) -> float:
+        try:
+            return callback(z)[0]
+        except torch.linalg.LinAlgError:
+            # a Cholesky factor in a user's program: the density does not exist there
+            return math.nan
+
+    most = density(origin)
     down = DEPTH * np.eye(len(origin))[places]
-    drops = np.array([most - density(origin - step)[0] for step in down])
+    drops = np.array([most - density(origin - step) for step in down])
     return places[drops < LIGHTER * DEPTH]  # a density that is not finite has no such tail
 
 
