@@ -264,13 +264,18 @@ class NamedArguments:
                 UnknownArgument: If the constructor has no argument of a name.
             """
             if given:
-                _check_arguments(cls, given)
+                check_names_of_arguments(cls, given)
             return super().__new__(cls)
 
 
-def _check_arguments(kind: type, given: Iterable[str]) -> None:
-    """Raise UnknownArgument for a name that the constructor of a class does not take."""
-    parameters = inspect.signature(kind.__init__).parameters
+def check_names_of_arguments(kind: type, given: Iterable[str]) -> None:
+    """Check that the constructor of a class takes the arguments of these names.
+
+    Raises:
+        UnknownArgument: If it has no argument of a name.
+    """
+    shown = vars(kind).get("__signature__")  # with arguments of __new__ alone
+    parameters = (shown or inspect.signature(kind.__init__)).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
         return
     own = [name for name in parameters if name != "self"]

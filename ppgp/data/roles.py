@@ -74,7 +74,7 @@ _EACH = (
         "noise_sd",
         "noise column",
         "a model that takes known noise",
-        "GP or Kriging",
+        "GP, Kriging, StateSpaceGP or Vecchia",
         check_noise,
         lambda _: "noise known",
         unit_of_y=True,

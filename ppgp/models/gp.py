@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, removed_arguments
+from ..errors import NotApplicable, check_names_of_arguments, removed_arguments
 from ..kernels import RBF, Kernel, Sum
 from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
@@ -98,6 +98,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         """Return a GP, or with a likelihood a LatentGP."""
         if options.get("likelihood") is None and options.get("latent") is None:
             return super().__new__(cls, **options)
+        check_names_of_arguments(GP, options)
         return with_likelihood(*arguments, **options)
 
     def __post_init__(self) -> None:

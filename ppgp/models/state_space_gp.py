@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
+from ..errors import check_names_of_arguments
 from ..kernels import Kernel, Matern
 from ..kernels.fourier_features import Draw
 from ..likelihoods import Likelihood
@@ -98,6 +99,7 @@ class StateSpaceGP(
         """Return a StateSpaceGP, or with a likelihood a LatentStateSpaceGP."""
         if options.get("likelihood") is None and options.get("latent") is None:
             return super().__new__(cls, **options)
+        check_names_of_arguments(StateSpaceGP, options)
         return state_space_with_likelihood(*arguments, **options)
 
     def sites(self, d: int) -> dict[str, Site | Param]:

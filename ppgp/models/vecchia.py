@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import SettingError
+from ..errors import SettingError, check_names_of_arguments
 from ..kernels import Kernel, Matern
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
@@ -96,6 +96,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         """Return a Vecchia, or with a likelihood a LatentVecchia."""
         if options.get("likelihood") is None and options.get("latent") is None:
             return super().__new__(cls, **options)
+        check_names_of_arguments(Vecchia, options)
         return with_likelihood(*arguments, **options)
 
     def __post_init__(self) -> None:

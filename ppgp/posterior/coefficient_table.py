@@ -95,7 +95,10 @@ def coefficients(
         raise UnknownName("system of units", units, UNITS)
     if isinstance(self.model, IntegratedCoefficients):
         if exponentiate or dispersion is not None:
-            raise SettingError("intervals of coefficients alone", "more", "pass level and units")
+            name = type(self.model).__name__
+            wanted = f"neither exponentiate nor dispersion for the weights of {name}"
+            do = "leave them out; exp of the columns 50% and of the interval gives ratios"
+            raise SettingError(wanted, "one of them", do)
         table = table_of_integrated(self, covariance, share, units == "model")
         table.index.name = scale_of(units, self.scaler)
         return table

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..data.dataset import Dataset
+from ..data.roles import refuse_role
 from ..data.targets import check_targets
 from ..errors import DataError
 from ..target.capabilities import Updates, require
@@ -40,7 +41,8 @@ def update(self: P, X: Any, y: Any = None, *, noise_sd: Any = None) -> P:
         A Posterior. Its rows, old and new, count as training rows.
 
     Raises:
-        NotApplicable: If the model cannot be updated.
+        NotApplicable: If the model cannot be updated, or the Dataset has a column that it does not
+            use, such as weights.
         DataError: If the rows do not suit the fit: numbers that are not finite, another number of
             columns, or known noise on one side alone.
     """
@@ -96,6 +98,9 @@ def _further_rows(fit: Fitted, X: Any, y: Any, noise_sd: Any) -> Dataset:
         if not isinstance(X, Dataset):
             raise DataError("a Dataset, or X and y", "no y", "pass the targets of the new rows")
         y = X.y
+    if isinstance(X, Dataset):
+        for name in X.columns_with_roles:
+            refuse_role(fit.model, name, f"a Dataset without {name}")
     rows, roles = inputs_and_roles(fit, X, {"noise_sd": noise_sd})
     targets, _ = check_targets(y, None, rows)
     known = roles.get("noise_sd")

@@ -258,7 +258,7 @@ class Updates(Capability):
     """States in order of time, from which further rows go on."""
 
     expected = "a model that takes further rows without a fit"
-    advice = "fit all rows again, or use models.StateSpaceGP"
+    advice = "fit all rows again, or use models.StateSpaceGP without a likelihood"
 
     @abstractmethod
     def carry_over(

@@ -47,6 +47,12 @@ def test_the_nearest_name_is_offered(kind: Any, given: dict[str, Any], meant: st
     assert kind.__name__ in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", [models.GP, models.StateSpaceGP, models.Vecchia])
+def test_the_nearest_name_is_offered_beside_a_likelihood(kind: Any) -> None:
+    with pytest.raises(errors.UnknownArgument, match=f"{kind.__name__}.*did you mean 'kernel'"):
+        kind(kernal=kernels.RBF(), likelihood=likelihoods.Poisson(), latent="laplace")
+
+
 @pytest.mark.parametrize("kind", CONCRETE.values(), ids=CONCRETE)
 def test_every_public_record_refuses_an_argument_that_it_lacks(kind: Any) -> None:
     with pytest.raises(errors.UnknownArgument, match="no_such_argument"):

@@ -340,7 +340,7 @@ def test_comparison_scores_test_rows_with_their_noise() -> None:
         (
             lambda: ppgp.fit(models.LinearRegression(), DATA, inference.Exact()),
             NotApplicable,
-            "use GP or Kriging",
+            "use GP, Kriging, StateSpaceGP or Vecchia",
         ),
         (
             lambda: models.GP(KERNEL).prepare(DATA).model(NEW, noise_sd=SD),

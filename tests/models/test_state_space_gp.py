@@ -287,6 +287,10 @@ def test_an_update_that_does_not_suit_the_fit_is_refused() -> None:
         fit.update(data.X, data.y, noise_sd=0.1)
     with pytest.raises(DataError, match="as many targets"):
         fit.update(data.X, data.y[:3])
+    weighted = Dataset(data.X + 9.0, data.y, weights=torch.ones(data.n))
+    for further in (fit.update, fit.one_step_ahead):
+        with pytest.raises(NotApplicable, match="without weights"):
+            further(weighted)
     with pytest.raises(NotApplicable, match="StateSpaceGP"):
         fitted(GP(Matern(2.5, 1.0, 0.5), 0.1, 0.0), data).update(data.X, data.y)
 
