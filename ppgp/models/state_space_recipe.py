@@ -58,11 +58,12 @@ class StateSpaceRecipe(Model):
             SettingError: for columns beside the time without a prior, or with another number.
         """
         if d != 1 and self.regressors is None:
-            name = type(self).__name__
+            name, likelihood = type(self).__name__, getattr(self, "likelihood", None)
             wanted = f"one column of X, the time, for {name} without regressors"
+            other = instead_of("StateSpaceGP", d, likelihood=likelihood)
             do = (
                 "pass that column alone, give the other columns a prior, such as "
-                f"regressors=Normal(0, 1), or {instead_of('StateSpaceGP', d)}"
+                f"regressors=Normal(0, 1), or {other}"
             )
             raise SettingError(wanted, f"{d} columns", do)
         check_width(self.regressors, d)

@@ -116,6 +116,9 @@ def test_sentences_name_what_suits() -> None:
     assert counts == f"fit Vecchia(kernel, likelihood=...), or {svgp}"
     with pytest.raises(SettingError, match=r"one column of X.*got 2 columns.*GP\(kernel\)"):
         ppgp.fit(models.StateSpaceGP(), table(), progress=False)
+    of_counts = models.StateSpaceGP(likelihood=likelihoods.Poisson())
+    with pytest.raises(SettingError, match=r"2 columns.*GP\(kernel, likelihood=\.\.\.\)"):
+        of_counts.sites(2)
     many = table(5_001)
     with pytest.warns(DataWarning, match=r"Kriging of 5,001 rows.*fit Vecchia\(kernel\)"):
         models.Kriging().prepare(many)

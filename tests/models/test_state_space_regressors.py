@@ -211,5 +211,8 @@ def test_bad_input_is_refused_in_one_sentence() -> None:
     with pytest.raises(SettingError, match=r"each of 2 regressors.*3 scales"):
         fitted(StateSpaceGP(regressors=Normal(0.0, (1.0, 2.0, 3.0))), data)
     fit = fitted(StateSpaceGP(Matern(1.5, 1.0, 1.0), 0.1, regressors=Normal()), data)
+    for more in ({"exponentiate": True}, {"dispersion": 1.0}):
+        with pytest.raises(SettingError, match="neither exponentiate nor dispersion"):
+            fit.coefficients("draws", **more)
     with pytest.raises(DataError, match="NaN"):
         fit.predict(torch.full((1, 3), torch.nan))
