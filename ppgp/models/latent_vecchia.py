@@ -35,6 +35,7 @@ from .sites import Theta, draw, mean_site, one_by_one
 from .units import mean_on_model_scale, mean_or_default, of_gp
 
 SUBSET_ROWS = 512
+ROWS_AT_ONCE = 1024
 PAIRS_AT_ONCE = 2**19  # of rows of the sets of new rows
 SEARCH = 300  # products in the search for one mode and its determinant, about
 NUMBERS_A_ROW = 2_500.0  # that an estimated determinant and its slopes hold, about
@@ -242,7 +243,9 @@ class LatentVecchia(NearestRows, LatentModel, LeaveOneOut):
         """Return the distribution of each y_i given the other rows, batch [draw, n].
 
         The Gaussian row that stands for row i in the approximation of f is taken out; see
-        ``LatentGP.loo``. Its variance is at most that of the prior, which an estimate may exceed.
+        ``LatentGP.loo``. Past ``MOST_DENSE_COVARIANCE`` rows, where its variance is a difference
+        from an estimate, that of a row that tells more about f than the others is given the nearest
+        other rows alone.
         """
         means, variances = [], []
         for one in one_by_one(self.sites_at(train.d), theta):
@@ -253,10 +256,38 @@ class LatentVecchia(NearestRows, LatentModel, LeaveOneOut):
             if train.n > MOST_DENSE_COVARIANCE:
                 prior = self._law(one, train.X).variance
                 cavity = torch.where(left > 0, torch.minimum(cavity, prior), prior)
+                near = self._given_nearest(one, train.X, W)
+                cavity = torch.where(W * near > 1, near, cavity)
             means.append(self.value(one, "mean", train.X) + h - cavity * a)
             variances.append(cavity)
         own = self.of_likelihood(theta)
         return self.likelihood.marginal(own, torch.stack(means), torch.stack(variances))
+
+    def _given_nearest(self, theta: Theta, X: Tensor, W: Tensor) -> Tensor:
+        """Return the variance of f at each row given Gaussian rows of precision W at the nearest.
+
+        The row itself is not among them. Where the precision of one is negative, it is the variance
+        of the prior.
+        """
+        law, scaled = self._law(theta, X), self._scaled(X)
+        found = []
+        for i in torch.arange(len(X), device=X.device).split(ROWS_AT_ONCE):
+            near = nearest_rows(scaled, scaled[i], min(self._number + 1, len(X)))
+            of_near = torch.where(near == i[:, None], 0.0, W[near])
+            s = of_near.clamp_min(0.0).sqrt()
+            places = law.X[near]
+            K = law.kernel(law.theta, places, places)
+            K.diagonal(dim1=-2, dim2=-1).copy_(law.variance[near])
+            cross = law.kernel(law.theta, places, law.X[i][:, None])[..., 0]
+            A = s[:, :, None] * K * s[:, None]
+            A.diagonal(dim1=-2, dim2=-1).add_(1.0)
+            L, failed = torch.linalg.cholesky_ex(A)
+            right = (s * cross)[..., None]
+            told = torch.linalg.solve_triangular(L, right, upper=False).square().sum((1, 2))
+            prior = law.variance[i]
+            useful = (of_near >= 0).all(1) & (failed == 0) & (told < prior)
+            found.append(torch.where(useful, prior - told, prior))
+        return torch.cat(found)
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
