@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -54,8 +55,8 @@ class LikelihoodRows:
         return self.likelihood.tilted(mean, variance, self.y)
 
 
-class LatentMarginal(JointRows):
-    """y at n rows where f ~ N(mean, covariance), and y_i depends on f_i alone.
+class LatentRows(JointRows):
+    """y at n rows where f is Gaussian, and y_i depends on f_i alone.
 
     ``log_prob`` is an approximation of the log density; samples are exact.
 
@@ -63,41 +64,43 @@ class LatentMarginal(JointRows):
         likelihood: A likelihood of one function of x, with slopes.
         theta: {site: [*batch]} of the likelihood.
         mean: [*batch, n], the mean of f.
-        covariance: [*batch, n, n], the covariance of f.
-        approximation: That of ``log_prob``: "laplace", or "ep" for Bernoulli.
+        batch: The batch shape.
     """
 
-    arg_constraints = {}  # type: ignore[assignment] # Pyro annotates a property
-
     def __init__(
-        self,
-        likelihood: Likelihood,
-        theta: Theta,
-        mean: Tensor,
-        covariance: Tensor,
-        approximation: str = "laplace",
+        self, likelihood: Likelihood, theta: Theta, mean: Tensor, batch: torch.Size
     ) -> None:
-        self.likelihood, self.theta, self.approximation = likelihood, theta, approximation
-        self.latent_mean, self.latent_covariance = mean, covariance
-        super().__init__(mean.shape[:-1], mean.shape[-1:], validate_args=False)
+        self.likelihood, self.theta, self.latent_mean = likelihood, theta, mean
+        super().__init__(batch, mean.shape[-1:], validate_args=False)
+
+    @abstractmethod
+    def latent_variance(self) -> Tensor:
+        """Return the variance of f, [*batch, n]."""
+
+    @abstractmethod
+    def log_evidence(self, y: Tensor) -> Tensor:
+        """Return the approximate log density of the rows y [n], without a batch."""
+
+    @abstractmethod
+    def one_by_one(self) -> Sequence[LatentRows]:
+        """Return the distributions of the batch, each without one, in a row."""
+
+    @abstractmethod
+    def drawn(self, shape: torch.Size) -> Tensor:
+        """Return draws of f - mean, [*shape, n]."""
 
     @property
-    def support(self) -> object:  # type: ignore[override] # a class attribute in Pyro
+    def arg_constraints(self) -> dict[str, constraints.Constraint]:
+        return {}
+
+    @property
+    def support(self) -> constraints.Constraint:
         """The support of y."""
         one = self.likelihood.distribution(self.theta, self.latent_mean).support
         return constraints.independent(one, 1)
 
-    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> LatentMarginal:
-        """Return this distribution with another batch shape."""
-        batch, own = torch.Size(batch_shape), len(self.batch_shape)
-        mean = self.latent_mean.expand(batch + self.event_shape)
-        covariance = self.latent_covariance.expand(batch + 2 * self.event_shape)
-        theta = {k: v.expand(batch + v.shape[own:]) for k, v in self.theta.items()}
-        return LatentMarginal(self.likelihood, theta, mean, covariance, self.approximation)
-
     def by_row(self) -> Distribution:
-        variance = self.latent_covariance.diagonal(dim1=-2, dim2=-1)
-        return self.likelihood.marginal(self.theta, self.latent_mean, variance)
+        return self.likelihood.marginal(self.theta, self.latent_mean, self.latent_variance())
 
     @property
     def mean(self) -> Tensor:
@@ -109,36 +112,82 @@ class LatentMarginal(JointRows):
         """The variance of each row, [*batch, n]."""
         return self.by_row().variance
 
+    def of_batch(self, batch: torch.Size) -> tuple[Theta, Tensor]:
+        """Return the sites of the likelihood and the mean of f with another batch shape."""
+        own = len(self.batch_shape)
+        theta = {k: v.expand(batch + v.shape[own:]) for k, v in self.theta.items()}
+        return theta, self.latent_mean.expand(batch + self.event_shape)
+
+    def each(self) -> tuple[list[Theta], Tensor]:
+        """Return the sites of the likelihood and the mean of f of each distribution in a row."""
+        own, means = len(self.batch_shape), self.latent_mean.reshape(-1, *self.event_shape)
+        theta = {k: v.reshape(-1, *v.shape[own:]) for k, v in self.theta.items()}
+        return [{k: v[i] for k, v in theta.items()} for i in range(len(means))], means
+
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the approximate log density of all rows together, [*batch]."""
         batch = torch.broadcast_shapes(self.batch_shape, value.shape[:-1])
         if not batch:
-            return self._log_evidence(self.theta, self.latent_mean, self.latent_covariance, value)
-        whole, values = self.expand(batch), value.expand(batch + self.event_shape)
-        n = self.event_shape[0]
-        means, targets = whole.latent_mean.reshape(-1, n), values.reshape(-1, n)
-        covariances = whole.latent_covariance.reshape(-1, n, n)
-        theta = {k: v.reshape(-1, *v.shape[len(batch) :]) for k, v in whole.theta.items()}
-        found = [
-            self._log_evidence({k: v[i] for k, v in theta.items()}, *one)
-            for i, one in enumerate(zip(means, covariances, targets, strict=True))
-        ]
-        return torch.stack(found).reshape(batch)
-
-    def _log_evidence(self, theta: Theta, mean: Tensor, covariance: Tensor, y: Tensor) -> Tensor:
-        rows = LikelihoodRows(self.likelihood, tuple(theta), y)
-        if self.approximation == "ep":
-            return ep_log_evidence(covariance, mean, rows)
-        return laplace_log_evidence(covariance, mean, rows, tuple(theta.values()))
+            return self.log_evidence(value)
+        values = value.expand(batch + self.event_shape).reshape(-1, *self.event_shape)
+        pairs = zip(self.expand(batch).one_by_one(), values, strict=True)
+        return torch.stack([one.log_evidence(y) for one, y in pairs]).reshape(batch)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw f, then y given f."""
         with torch.no_grad():
-            shape = torch.Size(sample_shape) + self.latent_mean.shape
-            root = _root(self.latent_covariance)
-            e = torch.randn(shape, dtype=root.dtype, device=root.device)
-            f = self.latent_mean + (root @ e[..., None])[..., 0]
+            f = self.latent_mean + self.drawn(torch.Size(sample_shape) + self.batch_shape)
             return self.likelihood.distribution(self.theta, f).sample().to(f)
+
+
+class LatentMarginal(LatentRows):
+    """y at n rows where f ~ N(mean, covariance), and y_i depends on f_i alone.
+
+    Args:
+        likelihood: As in LatentRows.
+        theta: As in LatentRows.
+        mean: As in LatentRows.
+        covariance: [*batch, n, n], the covariance of f.
+        approximation: That of ``log_prob``: "laplace", or "ep" for Bernoulli.
+    """
+
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        theta: Theta,
+        mean: Tensor,
+        covariance: Tensor,
+        approximation: str = "laplace",
+    ) -> None:
+        self.latent_covariance, self.approximation = covariance, approximation
+        super().__init__(likelihood, theta, mean, mean.shape[:-1])
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> LatentMarginal:
+        """Return this distribution with another batch shape."""
+        batch = torch.Size(batch_shape)
+        covariance = self.latent_covariance.expand(batch + 2 * self.event_shape)
+        return self._other(*self.of_batch(batch), covariance)
+
+    def one_by_one(self) -> list[LatentMarginal]:
+        covariances = self.latent_covariance.reshape(-1, *2 * self.event_shape)
+        return [self._other(*one) for one in zip(*self.each(), covariances, strict=True)]
+
+    def _other(self, theta: Theta, mean: Tensor, covariance: Tensor) -> LatentMarginal:
+        return LatentMarginal(self.likelihood, theta, mean, covariance, self.approximation)
+
+    def latent_variance(self) -> Tensor:
+        return self.latent_covariance.diagonal(dim1=-2, dim2=-1)
+
+    def log_evidence(self, y: Tensor) -> Tensor:
+        rows, K = LikelihoodRows(self.likelihood, tuple(self.theta), y), self.latent_covariance
+        if self.approximation == "ep":
+            return ep_log_evidence(K, self.latent_mean, rows)
+        return laplace_log_evidence(K, self.latent_mean, rows, tuple(self.theta.values()))
+
+    def drawn(self, shape: torch.Size) -> Tensor:
+        root = _root(self.latent_covariance)
+        e = torch.randn(shape + self.event_shape, dtype=root.dtype, device=root.device)
+        return (root @ e[..., None])[..., 0]
 
 
 def _root(C: Tensor) -> Tensor:

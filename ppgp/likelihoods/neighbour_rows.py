@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
 
 from ..numerics.sparse_laplace import SparseLaplace
-from ..numerics.univariate import JointRows
 from ..numerics.vecchia import Law, Sets, solve_earlier
 from .base import Likelihood, Theta
-from .joint_rows import LikelihoodRows
+from .joint_rows import LatentRows, LikelihoodRows
 
 __all__ = ["LatentNeighbourMarginal", "RowsGivenNeighbours"]
 
@@ -39,21 +37,18 @@ class RowsGivenNeighbours(NamedTuple):
         return w / w[-1].sqrt(), at
 
 
-class LatentNeighbourMarginal(JointRows):
+class LatentNeighbourMarginal(LatentRows):
     """y at n rows where f is Gaussian by Vecchia's approximation, and y_i depends on f_i alone.
 
     ``log_prob`` is Laplace's approximation of the log density; samples are exact.
 
     Args:
-        likelihood: A likelihood of one function of x, with slopes.
+        likelihood: As in LatentRows.
         theta: {site: []} of the likelihood.
         mean: [n], the mean of f.
         f: f - mean at the rows.
         seed: That of the probes of an estimated determinant.
     """
-
-    arg_constraints: Any = {}
-    support: Any = constraints.real_vector
 
     def __init__(
         self,
@@ -63,10 +58,8 @@ class LatentNeighbourMarginal(JointRows):
         f: RowsGivenNeighbours,
         seed: int = 0,
     ) -> None:
-        self.likelihood, self.theta, self.f, self.seed = likelihood, theta, f, seed
-        self.latent_mean = mean
-        super().__init__(torch.Size(), mean.shape, validate_args=False)
-        self.support = constraints.independent(likelihood.distribution(theta, mean).support, 1)
+        self.f, self.seed = f, seed
+        super().__init__(likelihood, theta, mean, torch.Size())
 
     def expand(
         self, batch_shape: Sequence[int], _instance: object = None
@@ -75,23 +68,19 @@ class LatentNeighbourMarginal(JointRows):
             raise NotImplementedError("a distribution of one draw of the hyperparameters")
         return self
 
-    def by_row(self) -> Distribution:
-        return self.likelihood.marginal(self.theta, self.latent_mean, self.f.law.variance)
+    def one_by_one(self) -> list[LatentNeighbourMarginal]:
+        return [self]
 
-    @property
-    def mean(self) -> Tensor:
-        """The mean of each row, [n]."""
-        return self.by_row().mean
-
-    @property
-    def variance(self) -> Tensor:
-        """The variance of each row, [n]."""
-        return self.by_row().variance
+    def latent_variance(self) -> Tensor:
+        return self.f.law.variance
 
     def log_prob(self, value: Tensor) -> Tensor:
         if value.ndim > 1:
             return torch.stack([self.log_prob(one) for one in value])
-        return self.given(value).log_evidence()
+        return self.log_evidence(value)
+
+    def log_evidence(self, y: Tensor) -> Tensor:
+        return self.given(y).log_evidence()
 
     def given(self, y: Tensor) -> SparseLaplace:
         """Return the problem of f given y, in the order of the rows."""
@@ -106,12 +95,9 @@ class LatentNeighbourMarginal(JointRows):
         back = torch.argsort(self.f.sets.order)
         return h[back], a[back], W[back], C[back]
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draw f, then y given f."""
-        with torch.no_grad():
-            shape = torch.Size(sample_shape) + self.latent_mean.shape
-            e = torch.randn(shape, dtype=self.latent_mean.dtype, device=self.latent_mean.device)
-            w = self.f.law.weights(self.f.sets)
-            drawn = solve_earlier(w, self.f.sets, e.reshape(-1, shape[-1]).T).T.reshape(shape)
-            f = self.latent_mean + drawn
-            return self.likelihood.distribution(self.theta, f).sample().to(f)
+    def drawn(self, shape: torch.Size) -> Tensor:
+        e = torch.randn(
+            shape + self.event_shape, dtype=self.latent_mean.dtype, device=self.latent_mean.device
+        )
+        w = self.f.law.weights(self.f.sets)
+        return solve_earlier(w, self.f.sets, e.reshape(-1, e.shape[-1]).T).T.reshape(e.shape)

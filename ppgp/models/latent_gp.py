@@ -9,7 +9,6 @@ from typing import Any
 import pyro
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, UnknownName
@@ -43,7 +42,7 @@ SEARCH = 10  # factorisations in the search for one mode, about
 
 
 @dataclass(frozen=True, repr=False)
-class LatentGP(LatentModel, LeaveOneOut):
+class LatentGP(LatentModel):
     """GP of any likelihood, all rows at once: f ~ GP(mean, kernel), and y_i given f_i.
 
     Rasmussen & Williams (2006), chapter 3. ``GP(kernel, likelihood=..., latent="laplace")`` makes
@@ -226,26 +225,14 @@ class LatentGP(LatentModel, LeaveOneOut):
                     spreads[i, rows] = at_least_rounding(left, prior)
         return means, spreads
 
-    def loo(self, theta: Theta, train: Dataset) -> Distribution:
-        """Return the distribution of each y_i given the other rows, batch [draw, n].
-
-        The Gaussian row that stands for row i in the approximation of f is taken out; Vehtari et
-        al. (2016). It is approximate also where the approximation of f is exact given all rows.
-        """
-        means, variances = [], []
-        for one in one_by_one(self.sites_at(train.d), theta):
-            found = LatentGaussian(*self._approximation(one, train))
-            K = self.kernel(under("kernel", one), train.X)
-            mean, variance = found.without_each_row(K)
-            means.append(self.value(one, "mean", train.X) + mean)
-            variances.append(variance)
-        own = self.of_likelihood(theta)
-        return self.likelihood.marginal(own, torch.stack(means), torch.stack(variances))
+    def without_each_row(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+        found = LatentGaussian(*self._approximation(theta, train))
+        return found.without_each_row(self.kernel(under("kernel", theta), train.X))
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return log p(y_i | f_i) [draw, n] if f is sampled, else that of ``loo``."""
         if not self._sampled:
-            return {"y": self.loo(theta, data).log_prob(data.y)}
+            return super().log_likelihood(theta, data)
         f = []
         for one in one_by_one(self.sites_at(data.d), theta):
             root = inducing_root(self.kernel(under("kernel", one), data.X))

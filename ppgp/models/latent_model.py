@@ -7,6 +7,7 @@ from abc import abstractmethod
 from typing import Any
 
 import pyro.distributions as dist
+import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -18,14 +19,14 @@ from ..likelihoods.joint_rows import LatentMarginal
 from ..numerics.result_cache import ResultCache
 from ..overrides import set_attributes
 from ..priors import LogNormal, PriorLike
-from ..target.capabilities import LatentFunction
+from ..target.capabilities import LatentFunction, LeaveOneOut
 from .any_likelihood import AnyLikelihood
-from .sites import Theta
+from .sites import Theta, one_by_one
 
 NOISE = LogNormal(-2.0, 1.0)  # the default of ``GP``, which does not count as given
 
 
-class LatentModel(AnyLikelihood, LatentFunction):
+class LatentModel(AnyLikelihood, LatentFunction, LeaveOneOut):
     """A model whose f at new rows is Gaussian given the hyperparameters and the training rows."""
 
     def __post_init__(self) -> None:
@@ -76,6 +77,31 @@ class LatentModel(AnyLikelihood, LatentFunction):
         """Return the predictive distribution of f at X, batch [draw, m]."""
         mean, variance = self.moments(theta, X, train, False, kept)
         return dist.Normal(mean, variance.sqrt_())
+
+    @abstractmethod
+    def without_each_row(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+        """Return the mean, less the prior mean, and the variance of each f_i without its own row.
+
+        Each is [n], at one draw {site: [*event]}.
+        """
+
+    def loo(self, theta: Theta, train: Dataset) -> Distribution:
+        """Return the distribution of each y_i given the other rows, batch [draw, n].
+
+        The Gaussian row that stands for row i in the approximation of f is taken out; Vehtari et
+        al. (2016). It is approximate also where the approximation of f is exact given all rows.
+        """
+        means, variances = [], []
+        for one in one_by_one(self.sites_at(train.d), theta):
+            mean, variance = self.without_each_row(one, train)
+            means.append(self.value(one, "mean", train.X) + mean)
+            variances.append(variance)
+        own = self.of_likelihood(theta)
+        return self.likelihood.marginal(own, torch.stack(means), torch.stack(variances))
+
+    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
+        return {"y": self.loo(theta, data).log_prob(data.y)}
 
 
 def check_latent(likelihood: Any, noise: PriorLike | None) -> None:

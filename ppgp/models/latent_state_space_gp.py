@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyro
-import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable
@@ -17,7 +15,6 @@ from ..kernels import Kernel, Matern
 from ..likelihoods import Bernoulli, Likelihood
 from ..numerics.result_cache import ResultCache
 from ..priors import Param, PriorLike, Site
-from ..target.capabilities import LeaveOneOut
 from .base import full_batch_only
 from .latent_model import LatentModel, check_latent
 from .latent_state_space_rows import AtMode, LatentStateSpaceMarginal, at_mode
@@ -31,7 +28,7 @@ SEARCH = 10  # filters in the search for one mode, about
 
 
 @dataclass(frozen=True, repr=False)
-class LatentStateSpaceGP(StateSpaceComponents, LatentModel, LeaveOneOut):
+class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
     """GP on one column of any likelihood in O(n): f ~ GP(mean, kernel), and y_i given f_i.
 
     ``StateSpaceGP(kernel, likelihood=..., latent="laplace")`` makes it. It is the model of
@@ -133,23 +130,8 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel, LeaveOneOut):
         """Return the mean [draw, m] of f at X, and its variance or, if ``joint``, covariance."""
         return (self._joint if joint else self._marginal)(theta, X, train, kept)
 
-    def loo(self, theta: Theta, train: Dataset) -> Distribution:
-        """Return the distribution of each y_i given the other rows, batch [draw, n].
-
-        The Gaussian row that stands for row i in the approximation of f is taken out; Vehtari et
-        al. (2016). It is approximate also where the approximation of f is exact given all rows.
-        """
-        means, variances = [], []
-        for _, one in self._chunks(theta, train, 0):
-            mean, variance = self._at_mode(one, train).without_each_row()
-            means.append(self.value(one, "mean", train.X) + mean)
-            variances.append(variance)
-        own = self.of_likelihood(theta)
-        return self.likelihood.marginal(own, torch.stack(means), torch.stack(variances))
-
-    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
-        return {"y": self.loo(theta, data).log_prob(data.y)}
+    def without_each_row(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+        return self._at_mode(theta, train).without_each_row()
 
 
 def state_space_with_likelihood(

@@ -8,15 +8,13 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
 
 from ..likelihoods import Likelihood
-from ..likelihoods.joint_rows import LikelihoodRows
+from ..likelihoods.joint_rows import LatentRows, LikelihoodRows
 from ..numerics.lanes import in_lanes, in_rows
 from ..numerics.laplace_evidence import laplace_log_evidence_under
 from ..numerics.latent_mode import require_mode
 from ..numerics.markov_laplace import MarkovPrior
-from ..numerics.univariate import JointRows
 from .sites import Theta
 from .state_space_predictions import Smoothed, smoothed
 from .state_space_rows import Steps, drawn_functions
@@ -81,83 +79,50 @@ def at_mode(
     return AtMode(steps, *found)
 
 
-class LatentStateSpaceMarginal(JointRows):
+class LatentStateSpaceMarginal(LatentRows):
     """y at n rows where f is a mean plus a Markov process in time, and y_i depends on f_i alone.
 
     ``log_prob`` is Laplace's approximation of the log density; samples are exact.
 
     Args:
-        likelihood: a likelihood of one function of x, with slopes.
-        theta: {site: [*batch]} of the likelihood.
-        mean: [*batch, n], the mean of f.
+        likelihood: As in LatentRows.
+        theta: As in LatentRows.
+        mean: As in LatentRows.
         steps: the process at the rows.
     """
 
     def __init__(self, likelihood: Likelihood, theta: Theta, mean: Tensor, steps: Steps) -> None:
-        self.likelihood, self.theta, self.latent_mean, self.steps = likelihood, theta, mean, steps
+        self.steps = steps
         batch = torch.broadcast_shapes(mean.shape[:-1], steps.batch)
-        super().__init__(batch, mean.shape[-1:], validate_args=False)
-
-    @property
-    def arg_constraints(self) -> dict[str, constraints.Constraint]:
-        return {}
-
-    @property
-    def support(self) -> constraints.Constraint:
-        """The support of y."""
-        one = self.likelihood.distribution(self.theta, self.latent_mean).support
-        return constraints.independent(one, 1)
+        super().__init__(likelihood, theta, mean, batch)
 
     def expand(
         self, batch_shape: Sequence[int], _instance: object = None
     ) -> LatentStateSpaceMarginal:
         """Return this distribution with another batch shape."""
-        batch, own = torch.Size(batch_shape), len(self.batch_shape)
-        mean = self.latent_mean.expand(batch + self.event_shape)
-        theta = {k: v.expand(batch + v.shape[own:]) for k, v in self.theta.items()}
-        return LatentStateSpaceMarginal(self.likelihood, theta, mean, self.steps.expand(batch))
+        batch = torch.Size(batch_shape)
+        return self._other(*self.of_batch(batch), self.steps.expand(batch))
 
-    def by_row(self) -> Distribution:
+    def one_by_one(self) -> list[LatentStateSpaceMarginal]:
+        return [
+            self._other(*one) for one in zip(*self.each(), self.steps.one_by_one(), strict=True)
+        ]
+
+    def _other(self, theta: Theta, mean: Tensor, steps: Steps) -> LatentStateSpaceMarginal:
+        return LatentStateSpaceMarginal(self.likelihood, theta, mean, steps)
+
+    def latent_variance(self) -> Tensor:
         s = self.steps
         nothing = torch.zeros(len(s.times)).to(s.F)
-        variance = s.as_given(prior_of(s).given(nothing, nothing).variance())
-        return self.likelihood.marginal(self.theta, self.latent_mean, variance)
+        return s.as_given(prior_of(s).given(nothing, nothing).variance())
 
-    @property
-    def mean(self) -> Tensor:
-        """The mean of each row, [*batch, n]."""
-        return self.by_row().mean
-
-    @property
-    def variance(self) -> Tensor:
-        """The variance of each row, [*batch, n]."""
-        return self.by_row().variance
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Return the approximate log density of all rows together, [*batch]."""
-        batch = torch.broadcast_shapes(self.batch_shape, value.shape[:-1])
-        if not batch:
-            return self._log_evidence(self.theta, self.latent_mean, self.steps, value)
-        whole, n = self.expand(batch), self.event_shape[0]
-        values = value.expand(batch + self.event_shape).reshape(-1, n)
-        means = whole.latent_mean.reshape(-1, n)
-        theta = {k: v.reshape(-1, *v.shape[len(batch) :]) for k, v in whole.theta.items()}
-        found = [
-            self._log_evidence({k: v[i] for k, v in theta.items()}, means[i], one, values[i])
-            for i, one in enumerate(whole.steps.one_by_one())
-        ]
-        return torch.stack(found).reshape(batch)
-
-    def _log_evidence(self, theta: Theta, mean: Tensor, s: Steps, y: Tensor) -> Tensor:
+    def log_evidence(self, y: Tensor) -> Tensor:
+        s, theta = self.steps, self.theta
         rows = LikelihoodRows(self.likelihood, tuple(theta), y[s.order])
         prior = partial(MarkovPrior, observed=s.observed, n=len(s.times))
         tensors, own = (s.F, s.Q, s.P0), tuple(theta.values())
-        return laplace_log_evidence_under(prior, tensors, mean[s.order], rows, own)
+        return laplace_log_evidence_under(prior, tensors, self.latent_mean[s.order], rows, own)
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draw f, then y given f."""
-        with torch.no_grad():
-            shape = torch.Size(sample_shape) + self.batch_shape
-            drawn = in_rows(drawn_functions(self.steps, shape), self.event_shape[0])
-            f = self.latent_mean + self.steps.as_given(drawn)
-            return self.likelihood.distribution(self.theta, f).sample().to(f)
+    def drawn(self, shape: torch.Size) -> Tensor:
+        functions = in_rows(drawn_functions(self.steps, shape), self.event_shape[0])
+        return self.steps.as_given(functions)

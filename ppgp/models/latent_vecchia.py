@@ -9,7 +9,6 @@ from typing import Any
 import pyro
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import SettingError, UnknownName
@@ -23,7 +22,6 @@ from ..numerics.result_cache import ResultCache
 from ..numerics.sparse_laplace import MOST_DENSE, MOST_DENSE_COVARIANCE
 from ..numerics.vecchia import Law, weights
 from ..priors import Param, PriorLike, Site, prefixed, under
-from ..target.capabilities import LeaveOneOut
 from .advice import instead_of
 from .base import full_batch_only
 from .inducing import medians, refuse_broken
@@ -45,7 +43,7 @@ JITTER = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
 @dataclass(frozen=True, repr=False)
-class LatentVecchia(NearestRows, LatentModel, LeaveOneOut):
+class LatentVecchia(NearestRows, LatentModel):
     """GP of any likelihood and many rows: f by Vecchia's approximation, and y_i given f_i.
 
     ``Vecchia(kernel, likelihood=..., latent="laplace")`` makes it. f ~ N(mean, (U'U)^-1) at the
@@ -239,29 +237,22 @@ class LatentVecchia(NearestRows, LatentModel, LeaveOneOut):
         w = weights(partial(law.kernel, law.theta), law.variance, law.X, members).T
         return w / w[:, -1:].sqrt()
 
-    def loo(self, theta: Theta, train: Dataset) -> Distribution:
-        """Return the distribution of each y_i given the other rows, batch [draw, n].
+    def without_each_row(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+        """Return the moments of ``LatentModel.without_each_row``.
 
-        The Gaussian row that stands for row i in the approximation of f is taken out; see
-        ``LatentGP.loo``. Past ``MOST_DENSE_COVARIANCE`` rows, where its variance is a difference
-        from an estimate, that of a row that tells more about f than the others is given the nearest
-        other rows alone.
+        Past ``MOST_DENSE_COVARIANCE`` rows, where the variance is a difference from an estimate,
+        that of a row that tells more about f than the others is given the nearest other rows alone.
         """
-        means, variances = [], []
-        for one in one_by_one(self.sites_at(train.d), theta):
-            h, a, W, C = self.training_factor(one, train)
-            variance = C.square().sum(1)
-            left = 1 - W * variance
-            cavity = variance / left
-            if train.n > MOST_DENSE_COVARIANCE:
-                prior = self._law(one, train.X).variance
-                cavity = torch.where(left > 0, torch.minimum(cavity, prior), prior)
-                near = self._given_nearest(one, train.X, W)
-                cavity = torch.where(W * near > 1, near, cavity)
-            means.append(self.value(one, "mean", train.X) + h - cavity * a)
-            variances.append(cavity)
-        own = self.of_likelihood(theta)
-        return self.likelihood.marginal(own, torch.stack(means), torch.stack(variances))
+        h, a, W, C = self.training_factor(theta, train)
+        variance = C.square().sum(1)
+        left = 1 - W * variance
+        cavity = variance / left
+        if train.n > MOST_DENSE_COVARIANCE:
+            prior = self._law(theta, train.X).variance
+            cavity = torch.where(left > 0, torch.minimum(cavity, prior), prior)
+            near = self._given_nearest(theta, train.X, W)
+            cavity = torch.where(W * near > 1, near, cavity)
+        return h - cavity * a, cavity
 
     def _given_nearest(self, theta: Theta, X: Tensor, W: Tensor) -> Tensor:
         """Return the variance of f at each row given Gaussian rows of precision W at the nearest.
@@ -288,10 +279,6 @@ class LatentVecchia(NearestRows, LatentModel, LeaveOneOut):
             useful = (of_near >= 0).all(1) & (failed == 0) & (told < prior)
             found.append(torch.where(useful, prior - told, prior))
         return torch.cat(found)
-
-    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
-        return {"y": self.loo(theta, data).log_prob(data.y)}
 
 
 def _apart(rows: Tensor, members: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
