@@ -24,7 +24,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import ppgp
 from ppgp import inference, metrics, models, priors
-from ppgp.interfaces.estimators import ProbabilisticRegressor, RBFFeatures
+from ppgp.estimators import ProbabilisticRegressor, RBFFeatures
 
 warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 train, test = ppgp.load("diabetes").split(0.7, seed=0)

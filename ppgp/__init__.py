@@ -23,6 +23,7 @@ _NAMES = {
     "Comparison": "diagnostics.comparison",
     "Diagnosis": "diagnostics.diagnosis",
     "Dataset": "data.dataset",
+    "MultiPosterior": "posterior.multi",
     "Posterior": "posterior.posterior",
     "Prediction": "posterior.prediction",
     "Region": "posterior.region",
@@ -47,40 +48,47 @@ _NAMES = {
     "sbc": "diagnostics.simulation_based_calibration",
     "stacking_weights": "diagnostics.stacking",
 }
-#: public module -> where it is
-_MODULES = {
-    "conformal": "conformal",
-    "data": "data",
-    "diagnostics": "diagnostics",
-    "errors": "errors",
-    "estimators": "interfaces.estimators",
-    "inference": "inference",
-    "kernels": "kernels",
-    "learners": "learners",
-    "likelihoods": "likelihoods",
-    "metrics": "diagnostics.metrics",
-    "models": "models",
-    "networks": "kernels.public_networks",
-    "plots": "plots",
-    "priors": "priors",
-    "target": "target",
-}
+#: public modules
+_MODULES = (
+    "acquisition",
+    "conformal",
+    "data",
+    "diagnostics",
+    "errors",
+    "estimators",
+    "inference",
+    "kernels",
+    "learners",
+    "likelihoods",
+    "metrics",
+    "models",
+    "networks",
+    "plots",
+    "priors",
+    "recipes",
+    "target",
+)
 
 __all__ = [*_NAMES, *_MODULES]
 
 if TYPE_CHECKING:
     from . import (
+        acquisition,
         conformal,
         data,
         diagnostics,
         errors,
+        estimators,
         inference,
         kernels,
         learners,
         likelihoods,
+        metrics,
         models,
+        networks,
         plots,
         priors,
+        recipes,
         target,
     )
     from .conformal.bayes import conformal_bayes
@@ -90,7 +98,6 @@ if TYPE_CHECKING:
     from .conformal.split import calibrate
     from .data.dataset import Dataset
     from .data.loading import load
-    from .diagnostics import metrics
     from .diagnostics.comparison import Comparison, compare
     from .diagnostics.diagnosis import Diagnosis, diagnose
     from .diagnostics.leave_one_out import psis_loo
@@ -101,10 +108,9 @@ if TYPE_CHECKING:
     from .geostatistics.variogram import empirical_variogram
     from .geostatistics.variogram_fit import fit_variogram
     from .inference.fitting import fit
-    from .interfaces import estimators
-    from .kernels import public_networks as networks
     from .models.advice import advise
     from .posterior.loading import load_posterior
+    from .posterior.multi import MultiPosterior
     from .posterior.posterior import Posterior
     from .posterior.prediction import Prediction
     from .posterior.region import Region
@@ -115,7 +121,7 @@ def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
     if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{_MODULES[name]}")
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ import hypothesis
 import pyro
 import pytest
 import torch
+from shared_graphs import graphs_kept
 
 SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
 
@@ -61,6 +63,17 @@ def untouched_global_state() -> Iterator[None]:
     assert not changed, "; ".join(changed)
 
 
+def pytest_collectstart() -> None:
+    """Look for no garbage among modules and tests, which all stay until the end."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but not among what is there now."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark slow tests, and skip tests marked ``data`` whose files are missing."""
     slow = set(SLOW_TESTS.read_text().splitlines()) if SLOW_TESTS.exists() else set()
@@ -80,6 +93,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def data_dir() -> Path:
     """The folder of the published data sets; tests that need its files are marked ``data``."""
     return data_sets.FOLDER
+
+
+@pytest.fixture(scope="module")
+def shared_graphs() -> Iterator[None]:
+    """Trace the same density once for all fits of a module."""
+    with graphs_kept():
+        yield
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ posterior.predict(data.X).sample(2)
 posterior.summary()
 posterior.to_arviz()
 print(changed())
-import ppgp.plots, ppgp.interfaces.estimators
+import ppgp.plots, ppgp.estimators
 print(changed())
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from pathlib import Path
@@ -21,15 +22,18 @@ def test_a_public_name_resolves(name: str) -> None:
 @pytest.mark.parametrize(
     ("module", "names"),
     [
+        ("acquisition", ("EI", "LogEI", "UCB", "qEI", "qUCB", "suggest")),
         ("networks", ("CNN", "MLP", "pretrained", "regressor", "training")),
         ("diagnostics", ("ess", "mcse", "psis", "rhat", "wasserstein")),
         ("metrics", ("accuracy", "brier", "coverage", "mean_crps", "mean_width", "nll", "rmse")),
         ("data", ("Dataset", "Scaler")),
-        ("estimators", ("ProbabilisticClassifier", "ProbabilisticRegressor", "RBFFeatures")),
+        ("estimators", ("ConformalClassifier", "ConformalRegressor", "ProbabilisticRegressor")),
+        ("recipes", ("likelihood", "method", "model", "names", "score")),
         ("target", ("Target",)),
     ],
 )
 def test_a_public_module_has_the_names_that_users_need(module: str, names: tuple[str, ...]) -> None:
+    assert importlib.import_module(f"ppgp.{module}") is getattr(ppgp, module)
     assert all(hasattr(getattr(ppgp, module), name) for name in names)
 
 

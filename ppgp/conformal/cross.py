@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +13,7 @@ from torch import Tensor
 from ..data.censoring import refuse_censored
 from ..data.dataset import Dataset
 from ..data.new_rows import refuse_without, roles_of
+from ..data.role_checks import refuse_weights
 from ..errors import ConvergenceWarning, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
@@ -24,11 +23,10 @@ from ..posterior.boosted import OUT_OF_FOLD, members_of
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from . import APS, LAC, Absolute, Score
-from .cross_ends import order_statistics
+from . import LAC, Absolute, Score
+from .cross_sets import cross_guarantee, cross_region, promised_coverage
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, undeclared
-from .rounding import rounded_down
-from .scores.base import check_score, widened
+from .scores.base import check_score
 
 FEWEST_FOLDS = 2
 SEEN_BY_STOPPING = (
@@ -74,18 +72,9 @@ class CrossCalibrator:
     def promised(self, level: float) -> float:
         """Return the guaranteed coverage: 1 - 2 alpha, minus a cost for few folds.
 
-        Barber, Candes, Ramdas & Tibshirani (2021), theorems 1 and 4. The theorem is about folds of
-        one size and takes the smaller of two costs. The second, (1 - K/n) / (K + 1), needs folds of
-        one size: all n + n/K rows of K + 1 folds are then exchangeable. The first holds for any
-        sizes m_k: a missed row has sum (m_k + 1) p_k <= alpha (n + 1) + K - 1, where p_k is its
-        conformal p-value among the rows of fold k, and a weighted mean of p-values is at most x
-        with probability 2 x or less (Vovk & Wang 2020).
+        See ``promised_coverage`` of ``cross_sets``.
         """
-        n, K, alpha = self.n, len(self.posteriors), float(1 - exact_level(level))
-        cost = 2 * (1 - 1 / K) / (n / K + 1)
-        if _of_one_size(self.held_out):
-            cost = min(cost, (1 - K / n) / (K + 1))
-        return 1 - 2 * alpha - cost
+        return promised_coverage(list(map(len, self.held_out)), level)
 
     def __call__(self, X: Any, level: float = 0.9, noise_sd: Any = None, **columns: Any) -> Region:
         """Return the set at each new row, in the units of the data.
@@ -110,62 +99,19 @@ class CrossCalibrator:
         known = roles_of(X, self.rows[0]) | columns
         # rows are exchangeable with their noise, not without it
         refuse_without(known, self.rows[0], ["noise_sd"])
-        alpha = 1 - exact_level(level)
+        exact_level(level)
         new = [p.predict(X, **known) for p in self.posteriors]
         scores = []
         for posterior, rows in zip(self.posteriors, self.rows, strict=True):
             scores.append(self.score.score(posterior.predict(rows), rows.y, level))
-        if isinstance(self.score, LAC | APS):
-            region = self._labels(self.score, new, scores, alpha, level)
-        else:
-            region = self._interval(new, scores, alpha, level)
-        return replace(region, n_calibration=self.n)
-
-    def _labels(
-        self,
-        score: LAC | APS,
-        new: list[Prediction],
-        scores: list[Tensor],
-        alpha: Fraction,
-        level: float,
-    ) -> Region:
-        """Return the labels whose score is above those of too few left-out rows."""
-        beaten = []
-        for prediction, left_out in zip(new, scores, strict=True):
-            beaten.append((left_out[:, None, None] < score.scores(prediction)).sum(0))
-        labels = torch.stack(beaten).sum(0) < float((1 - alpha) * (self.n + 1))
-        return Region(level, self._guarantee(level), labels=labels)
-
-    def _interval(
-        self, new: list[Prediction], scores: list[Tensor], alpha: Fraction, level: float
-    ) -> Region:
-        """Return the interval between two order statistics of the ends at each left-out score."""
-        n, text = self.n, self._guarantee(level)
-        low, high = math.floor(alpha * (n + 1)), math.ceil((1 - alpha) * (n + 1))
-        if low < 1 or high > n:
-            infinite = torch.full((len(new[0]),), torch.inf, dtype=torch.float64)
-            return Region(level, f"{text}: infinite, as {n} rows are too few", -infinite, infinite)
-        lower, upper = order_statistics(self.score, new, scores, low, high, level)
-        region = widened(lower, upper, level)
-        return replace(region, guarantee=text)
+        return cross_region(self.score, new, scores, level, self._guarantee(level))
 
     def _guarantee(self, level: float) -> str:
         if self.found is not None:
             return self.found
         if self.given:
             return undeclared(list(self.given))
-        promised = self.promised(level)
-        if promised > 0:
-            basis = "exchangeable rows, the whole fit repeated for each fold"
-            return f"coverage >= {rounded_down(promised, 3)} ({basis})"
-        folds = f"{len(self.posteriors)} folds"
-        if not _of_one_size(self.held_out):
-            folds += " of unequal sizes"
-        return f"none: 1 - 2 (1 - level), less what {folds} of {self.n} rows cost, is not above 0"
-
-
-def _of_one_size(folds: Sequence[Tensor]) -> bool:
-    return len({len(part) for part in folds}) == 1
+        return cross_guarantee(list(map(len, self.held_out)), level)
 
 
 def cross_calibrate(
@@ -221,6 +167,7 @@ def cross_calibrate(
         do = "use split conformal: calibrate"
         raise NotApplicable("a model of ppgp.models and a Dataset", got, do)
     refuse_censored(data, "conformal prediction")
+    refuse_weights(data, "conformal prediction")
     recipe = model.given or model
     parts = _folds(data.n, folds, seed)
     K = len(parts)

@@ -18,6 +18,7 @@ from .scores.base import Ends, Score
 
 #: with fewer rows per fold it is as quick to compute every set
 FEWEST_ROWS_PER_FOLD = 32
+BLOCK = 250_000  # ends of sets computed at a time
 
 
 def order_statistics(
@@ -47,8 +48,12 @@ def order_statistics(
     known = [one for one in ends if one is not None and one.finite()]
     n = sum(map(len, scores))
     many = n >= FEWEST_ROWS_PER_FOLD * len(scores)
-    if not many or len(known) < len(new) or not torch.isfinite(torch.cat(scores)).all():
-        every_lower, every_upper = of_every_set(score, new, scores, level)
+    closed = len(known) == len(new) and bool(torch.isfinite(torch.cat(scores)).all())
+    if not many or not closed:
+        if closed:
+            every_lower, every_upper = _of_known_ends(new, known, scores, level)
+        else:
+            every_lower, every_upper = of_every_set(score, new, scores, level)
         return every_lower.kthvalue(low, 0).values, every_upper.kthvalue(high, 0).values
     folds = [
         _Fold(score, prediction, one, s, level)
@@ -73,12 +78,45 @@ def of_every_set(
     """Return the lower and the upper ends of all n sets at all m rows, [n, m]."""
     lower, upper = [], []
     for prediction, of_fold in zip(new, scores, strict=True):
-        middle = prediction.quantile(0.5)
-        for threshold in of_fold:
-            region: Any = score.region(prediction, threshold, level)
-            lower.append(torch.where(region.empty, middle, region.lower))
-            upper.append(torch.where(region.empty, middle, region.upper))
-    return torch.stack(lower), torch.stack(upper)
+        regions: list[Any] = [score.region(prediction, threshold, level) for threshold in of_fold]
+        empty = torch.stack([region.empty for region in regions])
+        low = torch.stack([region.lower for region in regions])
+        high = torch.stack([region.upper for region in regions])
+        if bool(empty.any()):
+            middle = prediction.quantile(0.5)
+            low, high = torch.where(empty, middle, low), torch.where(empty, middle, high)
+        lower.append(low)
+        upper.append(high)
+    return torch.cat(lower), torch.cat(upper)
+
+
+def _of_known_ends(
+    new: list[Prediction], ends: list[Ends], scores: list[Tensor], level: float
+) -> tuple[Tensor, Tensor]:
+    """Return ``of_every_set`` for a score whose ``Ends`` are finite, many sets at a time."""
+    m = len(ends[0].lower)
+    fold = torch.cat([torch.full((len(s),), k) for k, s in enumerate(scores)])
+    thresholds = torch.cat(scores).to(ends[0].lower)
+    stacked = {
+        name: torch.stack([getattr(one, name) for one in ends])
+        for name in ("lower", "upper", "below", "above")
+        if getattr(ends[0], name) is not None
+    }
+    middle = torch.empty(0)
+    lower, upper = [], []
+    for some in torch.arange(len(fold)).split(max(1, BLOCK // m)):
+        these = Ends(**{name: value[fold[some]].reshape(-1) for name, value in stacked.items()})
+        q = thresholds[some].repeat_interleave(m)
+        region: Any = these.region(q, q, level)
+        low, high = region.lower, region.upper
+        if bool(region.empty.any()):
+            if not len(middle):
+                middle = torch.stack([prediction.quantile(0.5) for prediction in new])
+            at = middle[fold[some]].reshape(-1)
+            low, high = torch.where(region.empty, at, low), torch.where(region.empty, at, high)
+        lower.append(low.reshape(-1, m))
+        upper.append(high.reshape(-1, m))
+    return torch.cat(lower), torch.cat(upper)
 
 
 class _Fold:
@@ -97,8 +135,9 @@ class _Fold:
     ) -> None:
         self.ends, self.level = ends, level
         self.scores = scores.to(ends.lower).sort().values
-        self.middle = prediction.quantile(0.5)
         self.empty = self._how_many_are_empty()
+        # no set is placed at the middle where none is empty
+        self.middle = prediction.quantile(0.5) if bool(self.empty.any()) else ends.lower
 
     def region(self, thresholds: Tensor) -> Any:
         """Return the sets of some thresholds, [] or [m]."""
@@ -106,7 +145,7 @@ class _Fold:
 
     def _how_many_are_empty(self) -> Tensor:
         """Return how many sets are empty per new row [m]: those of the smallest scores."""
-        low = torch.zeros(len(self.middle), dtype=torch.long, device=self.middle.device)
+        low = torch.zeros(len(self.ends.lower), dtype=torch.long, device=self.ends.lower.device)
         if not bool(self.region(self.scores[0]).empty.any()):
             return low
         high = torch.full_like(low, len(self.scores))

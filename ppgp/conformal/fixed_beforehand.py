@@ -17,6 +17,8 @@ from ..errors import an
 from ..inference.other_training_tables import depends_on_rows, found_on
 from ..kernels.networks import modules_in
 from ..models import Model
+from ..models.means import UserMean
+from ..models.with_mean import WithMean
 from ..numerics.same_rows import same_rows
 from ..posterior.provenance import common_columns, numbers
 from ..priors import Param
@@ -39,12 +41,14 @@ NAMED = 3  # fixed values that a sentence names
 def fixed_values(recipe: Model, d: int) -> list[str]:
     """Return the fixed values of a recipe for d columns, in words.
 
-    These are numbers other than 0, inducing inputs and torch modules.
+    These are numbers other than 0, functions as means, inducing inputs and torch modules.
     """
     values = []
     for name, site in _with_classes(recipe).sites(d).items():
         if not isinstance(site, Param) and site.fixed and site.prior not in (0, None):
             values.append(f"{name} = {site.prior}")
+    if isinstance(recipe, WithMean) and isinstance(recipe.mean_function, UserMean):
+        values.append("the function of the mean")
     if getattr(recipe, "Z", None) is not None:
         values.append("inducing inputs")
     return values + [f"the weights of {an(type(module).__name__)}" for module in modules_in(recipe)]

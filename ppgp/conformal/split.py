@@ -339,6 +339,16 @@ def _group_labels(groups: Any, n: int) -> np.ndarray:
     return labels
 
 
+def _check_codes(y: Tensor, labels: int) -> None:
+    """Raise DataError unless y [n] holds the columns 0 .. labels - 1 of the probabilities."""
+    stray = torch.nonzero((y < 0) | (y >= labels) | (y != y.round())).flatten()
+    if len(stray):
+        row = int(stray[0])
+        got = f"{y[row].item():g} in row {row}"
+        do = "give the number of the label's column in the probabilities, from 0"
+        raise DataError(f"labels 0..{labels - 1} as y", got, do)
+
+
 def calibrate(
     score: Score, prediction: Prediction, y: Any, *, groups: Any = None, weights: Any = None
 ) -> Calibrator:
@@ -379,6 +389,8 @@ def calibrate(
     if bad:
         got = f"NaN or infinity in {listed(bad, 'row')}"
         raise DataError("finite y in the calibration rows", got, "drop those rows")
+    if prediction.kind == "classes":
+        _check_codes(y, prediction.probabilities.shape[-1])
     labels = None
     if groups is not None:
         labels = _group_labels(groups, len(y))

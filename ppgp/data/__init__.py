@@ -7,10 +7,12 @@ from .dataset import Dataset, Scaler
 from .input_checks import check_inputs, check_noise
 from .loading import load
 from .new_rows import in_order
+from .outputs import Outputs
 from .table_files import read_frame
 
 __all__ = [
     "Dataset",
+    "Outputs",
     "Scaler",
     "as_tensor",
     "check_inputs",

@@ -24,8 +24,16 @@ from ..errors import (
 )
 from .arrays import as_tensor
 from .categories import Levels, codes_of
-from .dates import source_of, years_of
-from .entries import is_missing, reads_as_number, real_numbers, refuse_complex
+from .dates import numbers_of, source_of, unit_of
+from .entries import (
+    DECIMAL_COMMA,
+    has_decimal_comma,
+    is_missing,
+    reads_as_number,
+    real_numbers,
+    refuse_complex,
+)
+from .role_checks import label_text
 
 LIKE = 0.8  # similarity from which one name is suggested in place of another
 OF_A_FORMULA = re.compile(r"[(\[:]")  # in names such as C(z)[T.b], but not in most others
@@ -76,17 +84,23 @@ def name_of(y: Any) -> str | None:
     return str(name)
 
 
-def indicators(inputs: Any) -> Any:
+def indicators(inputs: Any, columns: Sequence[Any] | None = None) -> Any:
     """Return a DataFrame with a column of 0 and 1 for each level of text or categories.
 
-    Such a column is named ``column=level``. Numeric columns are kept.
+    Such a column is named ``column=level``.
+
+    Args:
+        inputs: A pandas DataFrame.
+        columns: The columns to turn, also of numbers; None: all that hold text or categories.
 
     Raises:
         DataError: If a category is missing.
     """
     import pandas as pd
 
-    text = [c for c in inputs.columns if inputs[c].dtype.kind not in "fiubmM"]
+    text = columns
+    if text is None:
+        text = [c for c in inputs.columns if inputs[c].dtype.kind not in "fiubmM"]
     missing = [str(c) for c in text if bool(inputs[c].isna().any())]
     if missing:
         raise DataError(
@@ -94,7 +108,16 @@ def indicators(inputs: Any) -> Any:
             f"missing ones in {listed(missing, 'column')}",
             "drop those rows, or give them a category",
         )
-    return pd.get_dummies(inputs, columns=text, prefix_sep=LEVEL, dtype=float)
+    labels = {c: level_texts(inputs[c]) if c in text else inputs[c] for c in inputs.columns}
+    frame = pd.DataFrame(labels, index=inputs.index)
+    return pd.get_dummies(frame, columns=list(text), prefix_sep=LEVEL, dtype=float)
+
+
+def level_texts(column: Any) -> Any:
+    """Return a column of numbers as text, 3.0 and 3 as "3"; any other column as it is."""
+    if column.dtype.kind not in "fiub":
+        return column
+    return column.map(label_text).astype(object)
 
 
 def numeric(frame: Any) -> Any:
@@ -108,6 +131,7 @@ def numeric(frame: Any) -> Any:
     """
     import pandas as pd
 
+    commas = ""
     odd: list[tuple[str, str]] = []
     read: dict[Any, Any] = {}
     for label in frame.columns:
@@ -123,14 +147,19 @@ def numeric(frame: Any) -> Any:
         else:
             row = next((i for i, entry in enumerate(entries) if not reads_as_number(entry)), 0)
             odd.append((str(label), f"{entries[row]!r:.60} in row {row}"))
+            if has_decimal_comma(entries[row]) and not commas:
+                commas = f"{odd[-1][1]} has a decimal comma: {DECIMAL_COMMA}"
     if odd:
         names = listed([name for name, _ in odd], "column")
+        if commas:
+            raise DataError("numbers in every input column", f"text in {names}", commas)
         raise DataError(
             "numbers in every input column",
             f"text or dates in {names}",
             "drop the column, make one column of 0 and 1 per category (Dataset.from_frame does, "
             "with one_hot=True), make codes for models.Boosted (with categories='codes'), make "
-            f"years of dates (with dates='years'), or correct {odd[0][1]}",
+            "years of dates such as 2024-05-31 (with dates='years'), or correct "
+            f"{odd[0][1]}",
         )
     if not read:
         return frame
@@ -210,7 +239,7 @@ def inputs_of(
     """Return X [n, d] from a frame, column by column.
 
     The column ``column=level`` is 1 where the frame's column holds that level, and ``date (years)``
-    has the years of the frame's dates.
+    or ``date (days)`` has the frame's dates in that unit.
 
     Args:
         frame: The frame.
@@ -238,18 +267,18 @@ def inputs_of(
             columns.append(as_tensor(frame[present[name]].to_numpy(), f"column {name}"))
         elif source_of(name) in present:
             dates.append(str(source_of(name)))
-            years = years_of(frame[present[dates[-1]]], dates[-1])
-            columns.append(as_tensor(years, f"column {dates[-1]}"))
+            numbers = numbers_of(frame[present[dates[-1]]], dates[-1], str(unit_of(name)))
+            columns.append(as_tensor(numbers, f"column {dates[-1]}"))
         elif level and head in present:
             levels.setdefault(head, set()).add(level)
-            indicator = frame[present[head]].astype(str) == level
+            indicator = level_texts(frame[present[head]]).astype(str) == level
             columns.append(as_tensor(indicator.to_numpy(dtype=float), name))
         else:
             raise MissingColumns(_absent(names, present), names, present)
     expected = (*names, *levels, *dates, *others)
     _refuse_foreign([name for name in present if name not in expected], names)
     for head, known in levels.items():
-        new = sorted(set(frame[present[head]].astype(str)) - known)
+        new = sorted(set(level_texts(frame[present[head]]).astype(str)) - known)
         if new:
             raise DataError(
                 f"levels of {head} among {', '.join(sorted(known))}",

@@ -243,7 +243,7 @@ class Dataset(TrainingData):
         cls,
         frame: Any,
         target: str,
-        one_hot: bool = False,
+        one_hot: bool | Sequence[str] = False,
         noise_sd: str | None = None,
         coordinates: Sequence[str | int] | None = None,
         missing: str = "refuse",
@@ -262,7 +262,7 @@ class Dataset(TrainingData):
             frame: The DataFrame.
             target: The column that is y. Every other column is an input.
             one_hot: Whether to turn each column of text or categories into one column of 0 and 1
-                per level, named ``column=level``.
+                per level, named ``column=level``; or the columns to turn, also of numbers.
             noise_sd: The column with the known standard deviation of each target's error.
             coordinates: The input columns that are scaled by one factor.
             missing: "refuse" or "keep", as ``Dataset`` takes it, or "drop" rows with empty cells.
@@ -277,8 +277,9 @@ class Dataset(TrainingData):
             weights: The column of the frequency weights.
             groups: The columns of groupings; their names are those of the groupings.
             ids: The column with the names of the rows.
-            dates: "refuse", or "years": a column of dates becomes 2000 + days since 1 January 2000
-                / 365.25, named ``date (years)``. ``predict`` takes the column of dates itself.
+            dates: "refuse", "years": a column of dates becomes 2000 + days since 1 January 2000 /
+                365.25, named ``date (years)``; or "days", "hours", "minutes" or "seconds" since
+                then. ``predict`` takes the column of dates itself.
 
         Raises:
             UnknownName: If there is no such column; the message offers the nearest name.
@@ -287,8 +288,7 @@ class Dataset(TrainingData):
         """
         roles = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
         roles |= {"trials": trials, "weights": weights, "ids": ids}
-        categories = "one-hot" if one_hot else categories
-        found = parts_of(frame, target, roles, groups, categories, dates, missing)
+        found = parts_of(frame, target, roles, groups, categories, dates, missing, one_hot)
         return cls(
             found.inputs.to_numpy(dtype=float),
             found.target,

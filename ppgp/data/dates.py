@@ -1,24 +1,30 @@
-"""Columns of dates as numbers: years, with the date in the name of the column."""
+"""Columns of dates as numbers, with the unit in the name of the column."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
 
-DATES = ("refuse", "years")
-YEARS = " (years)"  # ends the name of a column that was made from dates
-DAYS = 365.25  # of a year
+#: unit -> its seconds
+UNITS = {"years": 365.25 * 86400, "days": 86400.0, "hours": 3600.0, "minutes": 60.0, "seconds": 1.0}
+DATES = ("refuse", *UNITS)
+OTHER_DATE = re.compile(r"\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}\b")  # such as 31/05/2024 or 31.5.24
+START = np.datetime64("2000-01-01")
 
 
-def years_of(column: Any, name: str) -> np.ndarray:
-    """Return dates as years: 2000 + days since 1 January 2000 / 365.25; NaN where one is missing.
+def numbers_of(column: Any, name: str, unit: str) -> np.ndarray:
+    """Return dates as numbers; NaN where one is missing.
+
+    Years are 2000 + days since 1 January 2000 / 365.25; other units count from that day.
 
     Args:
         column: A column of a frame with dates, or texts such as 2024-05-31 or 2024-05-31 12:30.
         name: Its name.
+        unit: "years", "days", "hours", "minutes" or "seconds".
 
     Raises:
         DataError: If an entry is no date.
@@ -26,21 +32,30 @@ def years_of(column: Any, name: str) -> np.ndarray:
     found = _read(column)
     if found is None:
         do = "write them as 2024-05-31, or count days or seconds from a start date"
-        raise DataError(f"dates in column {name}", "other entries", do)
-    seconds = (found - np.datetime64("2000-01-01")) / np.timedelta64(1, "s")
-    return 2000.0 + np.asarray(seconds, dtype=float) / (86400 * DAYS)
+        raise DataError(f"dates YYYY-MM-DD in column {name}", _first_odd(column), do)
+    seconds = np.asarray((found - START) / np.timedelta64(1, "s"), dtype=float)
+    return seconds / UNITS[unit] + (2000.0 if unit == "years" else 0.0)
 
 
-def with_years(frame: Any) -> Any:
-    """Return a DataFrame with years in place of each column of dates, ``date (years)`` of date."""
-    names = {c: f"{c}{YEARS}" for c in frame.columns if _holds_dates(frame[c])}
-    years = {c: years_of(frame[c], str(c)) for c in names}
-    return frame.assign(**years).rename(columns=names) if names else frame
+def with_numbers(frame: Any, unit: str) -> Any:
+    """Return a DataFrame with numbers in place of each column of dates.
+
+    The column ``date`` becomes ``date (years)``, or another unit.
+    """
+    names = {c: f"{c} ({unit})" for c in frame.columns if _holds_dates(frame[c])}
+    numbers = {c: numbers_of(frame[c], str(c), unit) for c in names}
+    return frame.assign(**numbers).rename(columns=names) if names else frame
 
 
 def source_of(name: str) -> str | None:
-    """Return the column of dates that a column of years was made from; None: not of dates."""
-    return name.removesuffix(YEARS) if name.endswith(YEARS) else None
+    """Return the column of dates that a column of numbers was made from; None: not of dates."""
+    return None if unit_of(name) is None else name.rpartition(" (")[0]
+
+
+def unit_of(name: str) -> str | None:
+    """Return the unit in the name of a column that was made from dates; None: not of dates."""
+    head, _, unit = name.rpartition(" (")
+    return unit[:-1] if head and unit.endswith(")") and unit[:-1] in UNITS else None
 
 
 def _holds_dates(column: Any) -> bool:
@@ -48,6 +63,26 @@ def _holds_dates(column: Any) -> bool:
     if column.dtype.kind in "fiubcm" or not column.notna().any():
         return False
     return _read(column) is not None
+
+
+def refuse_other_dates(frame: Any) -> None:
+    """Raise DataError for a column of dates that are not written YYYY-MM-DD."""
+    for name in frame.columns:
+        column = frame[name]
+        if column.dtype.kind not in "fiubcmM" and any(
+            isinstance(entry, str) and OTHER_DATE.match(entry.strip()) for entry in column
+        ):
+            numbers_of(column, str(name), "years")
+
+
+def _first_odd(column: Any) -> str:
+    """Return the first entry that is no date, with its row."""
+    import pandas as pd
+
+    for row in range(len(column)):
+        if _read(pd.Series(column.iloc[row : row + 1])) is None:
+            return f"{column.iloc[row]!r:.60} in row {row}"
+    return "dates of several kinds"
 
 
 def _read(column: Any) -> np.ndarray | None:

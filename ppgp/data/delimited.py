@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import codecs
 import io
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,13 @@ from .delimited_records import plain_records, quoted_records
 SIGNS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
-def read_delimited(path: Path, separator: str) -> Any:
+def read_delimited(content: bytes, separator: str, name: str) -> Any:
     """Return the table of a file whose first line names the columns.
 
     Args:
-        path: The file.
-        separator: What separates its columns.
+        content: The bytes of the file.
+        separator: The character that separates its columns.
+        name: What messages call the file.
 
     Raises:
         DataError: If a row has another number of fields than the header, a name occurs twice, or
@@ -33,13 +33,13 @@ def read_delimited(path: Path, separator: str) -> Any:
     """
     import pandas as pd
 
-    content = _text(path)
+    content = _text(content, name)
     records = plain_records
     quoted = b'"' in content
     if quoted:
         records = quoted_records
-    header, header_line, fields, lines = records(content, separator, path.name)
-    _check_header(header, separator, path.name)
+    header, header_line, fields, lines = records(content, separator, name)
+    _check_header(header, separator, name)
     refuse_twice(name for name in header if name.strip())
     wrong = np.flatnonzero(fields != len(header))
     if len(wrong):
@@ -48,7 +48,7 @@ def read_delimited(path: Path, separator: str) -> Any:
         if len(wrong) > 1:
             got += f"; {len(wrong)} such rows"
         raise DataError(
-            f"{counted(len(header), 'field')} in every row of {path.name}, as in its header",
+            f"{counted(len(header), 'field')} in every row of {name}, as in its header",
             got,
             "correct the row; a separator at its end counts, and so does a decimal comma",
         )
@@ -56,10 +56,10 @@ def read_delimited(path: Path, separator: str) -> Any:
     if len(header) == 1 and len(gaps) and not quoted:
         after = header_line if gaps[0] == 0 else lines[gaps[0] - 1]
         got = f"a blank line {after + 1}"
-        raise DataError(f"a value in every row of {path.name}", got, "fill it, or drop the line")
+        raise DataError(f"a value in every row of {name}", got, "fill it, or drop the line")
     frame = pd.read_csv(io.BytesIO(content), sep=separator, index_col=False, low_memory=False)
     if len(frame) != len(fields):
-        raise DataError(f"{len(fields)} rows in {path.name}", f"{len(frame)}", "check its quotes")
+        raise DataError(f"{len(fields)} rows in {name}", f"{len(frame)}", "check its quotes")
     return frame
 
 
@@ -68,11 +68,10 @@ def _check_header(header: list[str], separator: str, name: str) -> None:
     if len(header) == 1:
         others = [sign for sign in SIGNS if sign != separator and sign in header[0]]
         if others:
-            wanted = SIGNS[separator]
+            wanted = SIGNS.get(separator, repr(separator))
             got = "a tab" if others[0] == "\t" else repr(others[0])
-            raise DataError(
-                f"columns separated by {wanted} in {name}", got, f"save it with {wanted}"
-            )
+            do = f"pass sep={others[0]!r}, or save it with {wanted}"
+            raise DataError(f"columns separated by {wanted} in {name}", got, do)
     elif header and not header[-1].strip():
         raise DataError(
             f"a name for every column of {name}",
@@ -81,11 +80,11 @@ def _check_header(header: list[str], separator: str, name: str) -> None:
         )
 
 
-def _text(path: Path) -> bytes:
+def _text(content: bytes, name: str) -> bytes:
     """Return the bytes of a file of UTF-8 text, without its byte-order mark."""
-    content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    content = content.removeprefix(codecs.BOM_UTF8)
     if not content.strip():
-        raise DataError("a table with a header", f"the empty file {path.name}", "check the file")
+        raise DataError("a table with a header", f"the empty file {name}", "check the file")
     bad = content.find(b"\0")
     if bad < 0 and not content.isascii():
         try:
@@ -95,6 +94,6 @@ def _text(path: Path) -> bytes:
     if bad >= 0:
         line = content.count(b"\n", 0, bad) + 1
         raise DataError(
-            f"UTF-8 text in {path.name}", f"other bytes in line {line}", "save it as UTF-8 text"
+            f"UTF-8 text in {name}", f"other bytes in line {line}", "save it as UTF-8 text"
         )
     return content

@@ -17,6 +17,7 @@ DATES_ADVICE = (
     "count days or seconds from a start date, or make years of a column of a table by "
     "Dataset.from_frame(table, target, dates='years')"
 )
+DECIMAL_COMMA = "write a point in place of each decimal comma (pandas.read_csv has decimal=',')"
 ENCODE = (
     "encode categories as numbers (one column per category), drop the column, or correct the row"
 )
@@ -69,7 +70,8 @@ def _number(entry: Any, position: int, array: np.ndarray, what: str) -> float:
             f"numbers up to {LARGEST:.2g} in {what}", f"a larger one in {place}", "use another unit"
         ) from None
     except (TypeError, ValueError):
-        raise DataError(f"numbers in {what}", f"{entry!r:.60} in {place}", ENCODE) from None
+        do = DECIMAL_COMMA if has_decimal_comma(entry) else ENCODE
+        raise DataError(f"numbers in {what}", f"{entry!r:.60} in {place}", do) from None
 
 
 def is_missing(entry: Any) -> bool:
@@ -88,6 +90,13 @@ def reads_as_number(entry: Any) -> bool:
     except (TypeError, ValueError, OverflowError):
         return False
     return True
+
+
+def has_decimal_comma(entry: Any) -> bool:
+    """Return whether an entry is text such as "1,5"."""
+    if not isinstance(entry, str) or entry.count(",") != 1:
+        return False
+    return reads_as_number(entry.replace(",", "."))
 
 
 def missing_rows(array: np.ndarray) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import DataError, SettingError, UnknownName
 from .categories import coded
 from .columns import check_word, indicators, numeric, refuse_twice
-from .dates import DATES, with_years
+from .dates import DATES, refuse_other_dates, with_numbers
 from .missing_cells import without_blanks
 from .roles import ROLES
 from .targets import ordered_categories
@@ -43,6 +43,7 @@ def parts_of(
     categories: str,
     dates: str = "refuse",
     missing: str = "refuse",
+    one_hot: bool | Sequence[str] = False,
 ) -> FrameParts:
     """Return the inputs, the target and the columns with roles of a frame.
 
@@ -52,8 +53,9 @@ def parts_of(
         roles: {role: column}; None: no column has it.
         groups: The columns of groupings.
         categories: "refuse", "one-hot" or "codes", as ``Dataset.from_frame`` takes it.
-        dates: "refuse" or "years", as ``Dataset.from_frame`` takes it.
+        dates: "refuse" or a unit, as ``Dataset.from_frame`` takes it.
         missing: "refuse", "keep" or "drop", as ``Dataset.from_frame`` takes it.
+        one_hot: Whether ``categories`` is "one-hot", or the columns to turn whatever it is.
 
     Raises:
         UnknownName: If there is no such column; the message offers the nearest name.
@@ -72,6 +74,9 @@ def parts_of(
     refuse_no_rows(len(frame))
     check_word("categories", categories, CATEGORIES)
     check_word("dates", dates, DATES)
+    turned = _columns_to_turn(
+        one_hot, [c for c in frame.columns if c not in {name for _, name in taken}]
+    )
     frame = _with_values(frame, [name for _, name in taken], missing)
     columns: dict[str, Any] = {
         role: frame[name].to_numpy() for role, name in roles.items() if name is not None
@@ -79,17 +84,38 @@ def parts_of(
     if groups:  # as they are: categories have an order
         columns["groups"] = {str(name): frame[name] for name in groups}
     inputs = frame.drop(columns=[name for _, name in taken])
-    if dates == "years":
-        inputs = with_years(inputs)
+    if turned:
+        inputs = indicators(inputs, turned)
+    if dates != "refuse":
+        inputs = with_numbers(inputs, dates)
     levels: dict[str, tuple[str, ...]] = {}
-    if categories == "one-hot":
+    if one_hot is True or categories == "one-hot":
         inputs = indicators(inputs)
     elif categories == "codes":
         inputs, levels = coded(inputs)
+    if dates != "refuse":
+        refuse_other_dates(inputs)
     y = frame[target]
     if ordered_categories(y) is None:
         y = y.to_numpy()
     return FrameParts(numeric(inputs), y, columns, levels)
+
+
+def _columns_to_turn(one_hot: bool | Sequence[str], inputs: Sequence[Any]) -> list[Any]:
+    """Return the columns that ``one_hot`` names.
+
+    Raises:
+        SettingError: If they are one text.
+        UnknownName: If one is not among the inputs.
+    """
+    if isinstance(one_hot, bool):
+        return []
+    if isinstance(one_hot, str):
+        raise SettingError("a list of columns as one_hot", repr(one_hot), f"write [{one_hot!r}]")
+    for name in one_hot:
+        if name not in inputs:
+            raise UnknownName("input column", str(name), map(str, inputs))
+    return list(one_hot)
 
 
 def _with_values(frame: Any, with_roles: Sequence[Any], missing: str) -> Any:

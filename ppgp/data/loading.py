@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import SettingError, UnknownName
+from ..errors import DataError, SettingError, UnknownName
 from ..numerics.libraries import settings_unchanged
 from .dataset import Dataset
 from .scikit_learn_data import BUNDLED, FETCHED, fetched, from_bunch
-from .table_files import READERS, dataset_in
+from .table_files import READERS, dataset_in, is_table
 from .targets import in_order
 
 __all__ = ["load"]
@@ -34,13 +34,16 @@ def load(
     ids: str | None = None,
     classes: Sequence[Any] | None = None,
     dates: str = "refuse",
+    sep: str | None = None,
+    one_hot: Sequence[str] = (),
+    drop: Sequence[str] = (),
 ) -> Dataset:
     """Load a Dataset by name or from a file.
 
     Args:
         name_or_path: "diabetes", "iris", "breast_cancer", "wine" or "digits" (bundled with
-            scikit-learn); "california" or "olivetti" (fetched by it, once); "openml:NAME"; or a
-            .csv, .tsv or .parquet file.
+            scikit-learn); "california" or "olivetti" (fetched by it, once); "openml:NAME"; a
+            .csv, .tsv, .parquet or .xlsx file; or "-", the standard input, with text as in .csv.
         target: The column that is y; required for a file, optional otherwise.
         data_home: Where scikit-learn keeps what it fetches.
         coordinates: The columns that are places in one space, as ``Dataset`` takes them.
@@ -56,42 +59,60 @@ def load(
         groups: The columns of groupings.
         ids: The column with the names of the rows.
         classes: The labels of the target in their order; None: sorted.
-        dates: "refuse" or "years", what dates become, as ``Dataset.from_frame`` takes it.
+        dates: "refuse" or a unit, what dates become, as ``Dataset.from_frame`` takes it.
+        sep: The character that separates columns; None: a comma, or in a .tsv file a tab. With it
+            a text file may have any name.
+        one_hot: The columns that become columns of 0 and 1, also if they hold numbers.
+        drop: The columns of a file, or of a frame that is fetched, to leave out.
 
     Raises:
         UnknownName: If there is no such data set, column or coordinate; the message offers the
             nearest name.
-        SettingError: If a data set that is bundled has no columns with roles, or its own order of
-            classes.
+        SettingError: If a data set that is bundled has no columns with roles, no columns to drop,
+            or its own order of classes.
         DataError: If the file cannot be read, ``target`` is required, or the target holds a label
             that is not among ``classes``.
     """
+    _check_names(target, one_hot, drop)
     named = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
     named |= {"trials": trials, "weights": weights, "ids": ids}
     roles: dict[str, Any] = {role: name for role, name in named.items() if name is not None}
     if groups:
         roles["groups"] = groups
     read: Callable[..., Dataset]
-    read = partial(Dataset.from_frame, missing=missing, categories=categories, dates=dates, **roles)
+    columns = list(one_hot) or False
+    if isinstance(one_hot, str):
+        columns = one_hot
+    treated = {"missing": missing, "categories": categories, "dates": dates, "one_hot": columns}
+    read = partial(Dataset.from_frame, **treated, **roles)
     if classes is not None:
         read = partial(_ordered, read, classes)
-    data = _loaded(name_or_path, target, data_home, read)
-    for role in roles:
-        if role not in data.columns_with_roles:
-            raise SettingError(
-                f"{role} of a file, or of a frame that is fetched",
-                f"{str(name_or_path)!r}",
-                f"leave {role} out",
-            )
+    data = _loaded(name_or_path, target, data_home, partial(_without, read, drop), sep)
+    absent = [role for role in roles if role not in data.columns_with_roles]
     if classes is not None and len(data.classes or ()) != len(classes):
-        raise SettingError(
-            "classes of a file, or of a frame that is fetched",
-            f"{str(name_or_path)!r}",
-            "leave classes out",
-        )
+        absent.append("classes")
+    if _is_bundled(name_or_path):
+        given = {"drop": drop, "one_hot": one_hot, "sep": sep}
+        absent += [name for name, value in given.items() if value]
+    for name in absent:
+        wanted = f"{name} of a file, or of a frame that is fetched"
+        raise SettingError(wanted, f"{str(name_or_path)!r}", f"leave {name} out")
     if coordinates is None:
         return data
     return replace(data, coordinates=coordinates)
+
+
+def _check_names(target: Any, one_hot: Sequence[str], drop: Sequence[str]) -> None:
+    """Refuse several targets, and columns that are to be turned and dropped."""
+    if isinstance(target, list | tuple):
+        do = "for several: ppgp.data.Outputs.from_frame(ppgp.data.read_frame(path), targets)"
+        raise DataError("the name of one target column", repr(target)[:60], do)
+    if isinstance(one_hot, str) or isinstance(drop, str):
+        return  # refused where they are used
+    for name in one_hot:
+        if name in drop:
+            got = f"{name!r}, which is dropped"
+            raise SettingError("an input column in one_hot", got, "leave it out of one of the two")
 
 
 def _ordered(
@@ -103,23 +124,47 @@ def _ordered(
     return from_frame(frame, target)
 
 
+def _without(
+    from_frame: Callable[..., Dataset], drop: Sequence[str], frame: Any, target: str
+) -> Dataset:
+    """Return the Dataset of a frame without some of its columns.
+
+    Raises:
+        UnknownName: If there is no such column.
+        SettingError: If the target is among them, or they are one text.
+    """
+    if isinstance(drop, str):
+        raise SettingError("a list of columns to drop", repr(drop), f"write [{drop!r}]")
+    for name in drop:
+        if name not in frame.columns:
+            raise UnknownName("column to drop", str(name), map(str, frame.columns))
+        if name == target:
+            raise SettingError("to drop other columns than the target", repr(name), "keep it")
+    return from_frame(frame.drop(columns=list(drop)), target)
+
+
+def _is_bundled(name_or_path: str | Path) -> bool:
+    """Return whether a data set is bundled, or fetched without a frame."""
+    return str(name_or_path) in (*BUNDLED, "olivetti")
+
+
 def _loaded(
     name_or_path: str | Path,
     target: str | None,
     data_home: str | Path | None,
     from_frame: Callable[..., Dataset],
+    sep: str | None,
 ) -> Dataset:
     """Return the Dataset of ``load``, before its coordinates are set."""
     name = str(name_or_path)
     path = Path(name)
-    if path.suffix.lower() in READERS:
-        return dataset_in(path, target, from_frame)
+    if is_table(path, sep) and name not in BUNDLED:
+        return dataset_in(path, target, from_frame, sep)
     if name in BUNDLED:
         with settings_unchanged():
             from sklearn import datasets
         return from_bunch(getattr(datasets, f"load_{name}")(as_frame=True), target)
     if name in FETCHED or name.startswith("openml:"):
         return fetched(name, target, data_home, from_frame)
-    raise UnknownName(
-        "data set", name, [*BUNDLED, *FETCHED, "openml:NAME", "a .csv, .tsv or .parquet file"]
-    )
+    file = f"a {', '.join(READERS[:-1])} or {READERS[-1]} file"
+    raise UnknownName("data set", name, [*BUNDLED, *FETCHED, "openml:NAME", file])

@@ -134,7 +134,10 @@ class Scaler:
         scaled = magnitudes.standardised(X, self.x_mean, self.x_sd)
         # below this limit, squared distances in lengthscales are finite
         limit = torch.finfo(scaled.dtype).max ** 0.25
-        if scaled.numel() and not float(torch.linalg.vector_norm(scaled, torch.inf)) <= limit:
+        if (
+            scaled.numel()
+            and not float(torch.linalg.vector_norm(scaled.detach(), torch.inf)) <= limit
+        ):
             _refuse_far(scaled, limit)
         return scaled
 

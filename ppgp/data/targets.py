@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from numbers import Number
 from typing import Any
@@ -10,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError, listed
+from ..errors import DataError, DataWarning, counted, listed
 from .arrays import array_of, as_tensor
 from .entries import missing_rows
 from .role_checks import label_text
 from .tensors import cast, of_tensor
 
 Classes = tuple[Any, ...] | None
+FEWEST_OF_MANY = 20  # rows from which more classes than half of them are doubtful
 
 
 def check_targets(y: Any, classes: Sequence[Any] | None, X: Tensor) -> tuple[Tensor, Classes]:
@@ -40,7 +42,8 @@ def check_targets(y: Any, classes: Sequence[Any] | None, X: Tensor) -> tuple[Ten
     if codes.ndim == 2 and codes.shape[1] == 1:
         codes = codes[:, 0]
     if codes.ndim != 1:
-        raise DataError("y with shape [n]", f"shape {list(codes.shape)}", "pass one target column")
+        do = "pass one target column, or all of them as data.Outputs(X, Y) to models.Multi(...)"
+        raise DataError("y with shape [n]", f"shape {list(codes.shape)}", do)
     if len(codes) != len(X):
         raise DataError(
             f"as many targets as rows of X ({len(X)})", f"{len(codes)}", "align X and y"
@@ -49,6 +52,13 @@ def check_targets(y: Any, classes: Sequence[Any] | None, X: Tensor) -> tuple[Ten
     if bad:
         raise DataError(
             "finite targets", f"NaN or infinity in {listed(bad, 'row')} of y", "drop those rows"
+        )
+    if classes is not None and FEWEST_OF_MANY <= len(codes) < 2 * len(codes.unique()):
+        warnings.warn(
+            f"y has {len(codes.unique())} classes in {counted(len(codes), 'row')}: pass numbers if "
+            "it is a quantity",
+            DataWarning,
+            stacklevel=3,
         )
     return codes, classes
 

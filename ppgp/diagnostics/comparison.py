@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..conformal import Score
 from ..conformal.scores.base import check_score
@@ -27,9 +30,11 @@ from ..posterior.region import Region, exact_level
 from .choice_of_reference import Side, reference_of, same_sites
 from .exchangeability import not_exchangeable, used_in_fit
 from .judging import judge
-from .leave_one_out import psis_loo
+from .leave_one_out import LOO, leave_one_out
 from .predictive_differences import PredictiveDifference, predictive_difference
 from .predictive_metrics import PredictiveMetrics, predicted, predictive_metrics, with_heuristic
+from .ranking import ranking_of
+from .same_training_rows import same_targets
 from .verdicts import CUT_SHORT, REFERENCE, UNJUDGED, Verdict
 
 if TYPE_CHECKING:
@@ -65,6 +70,12 @@ class Comparison:
             rows, in its sds) and ``interval_content``, the probability that this distribution gives
             to the posterior's own intervals; with ``loo`` also elpd_loo, its standard error, and
             the share of rows whose Pareto k is too large.
+        ranking: one row per posterior, the best first, where the models differ; else None. ``elpd``
+            is the sum of the log densities of the test rows or, without these, of the training rows
+            from the others; ``elpd_difference`` from the best and its standard error
+            ``elpd_difference_se``; ``weight`` in the mixture that predicts best
+            (``stacking_weights``); ``ranking``: "best", "as good as the best" (the difference is at
+            most 4 nats, or two standard errors) or "worse", and "not ranked" without densities.
         verdicts: ``{name: word}``: "agrees"; "means agree, spread does not"; "do not use" (a mean
             is off, or not finite); "reference"; "unjudged" where there is no reference, there are
             too few draws on either side, or Ctrl-C stopped the fit. The verdict on a posterior is
@@ -88,12 +99,14 @@ class Comparison:
     joint: pd.DataFrame | None = None
     predictive_verdicts: dict[str, str] = field(default_factory=dict)
     predictive_reasons: dict[str, str] = field(default_factory=dict)
+    ranking: pd.DataFrame | None = None
     latents = Renamed("sites")
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per posterior: predictive metrics, seconds, verdict and reason.
 
-        With test rows there are also the verdict and the reason on its predictions.
+        With test rows there are also the verdict and the reason on its predictions. Posteriors of
+        different models are in the order of their ranking.
         """
         table = self.predictive.copy()
         table["verdict"] = [self.verdicts[name] for name in table.index]
@@ -101,6 +114,9 @@ class Comparison:
         if self.predictive_verdicts:
             table["predictions"] = [self.predictive_verdicts[name] for name in table.index]
             table["predictions_reason"] = [self.predictive_reasons[name] for name in table.index]
+        if self.ranking is not None:
+            shown = ["rank", "elpd_difference", "elpd_difference_se", "ranking"]
+            table = table.join(self.ranking[shown]).sort_values("rank")
         return table
 
     def __repr__(self) -> str:
@@ -125,7 +141,9 @@ def compare(
     are too few draws, or Ctrl-C stopped the fit.
 
     Args:
-        posteriors: by name. Sites are compared between posteriors of the same model.
+        posteriors: by name. Sites are compared between posteriors of the same model; different
+            models are ranked by their log predictive densities of the test rows or, without these,
+            of each training row from the others, where all were fitted to the same targets.
         reference: the posterior whose draws are taken as true: a name, a Posterior, or None. None
             takes, for each model, the chains with most draws, those that have converged first;
             never chains whose steps are not rejected (SGLD, SGHMC).
@@ -136,7 +154,9 @@ def compare(
             begins with "heuristic".
         level: of the intervals, in (0, 1).
         score: the conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
-        loo: whether to predict each training row from the others, by PSIS-LOO.
+        loo: whether to predict each training row from the others: in closed form given the
+            hyperparameters where the model knows it, else by PSIS-LOO. PSIS also weights the draws
+            of the hyperparameters; at a single point they are those of the fit to all rows.
 
     Returns:
         The Comparison.
@@ -171,6 +191,7 @@ def compare(
             by_posterior[id(given.posterior)] = predicted(given.posterior, [test])
         for name, side in sides.items():
             second[name] = _judge_predictions(side, references[name], by_posterior, level)
+    left_out = _left_out(posteriors, loo or (test is None and _models_differ(sides)))
     rows = []
     for name, side in sides.items():
         row: dict[str, Any] = {"name": name}
@@ -179,7 +200,7 @@ def compare(
             row["predictive_shift"] = second[name].shift
             row["interval_content"] = second[name].content
         if loo:
-            row |= _leave_one_out(side.posterior)
+            row |= _leave_one_out(left_out[name])
         rows.append(row | {"seconds": side.posterior.seconds})
     regions = {name: one.region for name, one in on_test.items()}
     return Comparison(
@@ -194,6 +215,7 @@ def compare(
         predictive_reasons={
             name: _with_advice(sides[name], one.reason) for name, one in second.items()
         },
+        ranking=_ranking(sides, on_test, test, left_out),
     )
 
 
@@ -319,14 +341,50 @@ def _judge_predictions(
     return predictive_difference(ours, theirs, level, sizes)
 
 
-def _leave_one_out(posterior: Posterior) -> dict[str, float]:
-    """Return the numbers of PSIS-LOO, NaN where it does not apply to the inference method."""
-    try:
-        loo = psis_loo(posterior)
-    except NotApplicable:
-        return {"elpd_loo": math.nan, "elpd_loo_se": math.nan, "loo_k_too_large": math.nan}
+def _left_out(posteriors: Mapping[str, Posterior], wanted: bool) -> dict[str, LOO | None]:
+    """Return the leave-one-out densities by name; None where there are none, or not ``wanted``."""
+    found: dict[str, LOO | None] = dict.fromkeys(posteriors)
+    if wanted:
+        for name, posterior in posteriors.items():
+            with suppress(NotApplicable):
+                found[name] = leave_one_out(posterior)
+    return found
+
+
+def _leave_one_out(loo: LOO | None) -> dict[str, Any]:
+    """Return the numbers of a leave-one-out estimate, NaN where there is none."""
+    if loo is None:
+        nothing = dict.fromkeys(("elpd_loo", "elpd_loo_se", "loo_k_too_large"), math.nan)
+        return {**nothing, "loo_method": ""}
     return {
         "elpd_loo": loo.elpd,
         "elpd_loo_se": loo.se,
         "loo_k_too_large": float((loo.k > loo.limit).mean()),
+        "loo_method": loo.method,
     }
+
+
+def _models_differ(sides: Mapping[str, Side]) -> bool:
+    """Return whether some of the posteriors are of different models."""
+    first, *others = (side.posterior for side in sides.values())
+    return any(not same_sites(first, other) or first.model != other.model for other in others)
+
+
+def _ranking(
+    sides: Mapping[str, Side],
+    on_test: Mapping[str, PredictiveMetrics],
+    test: Dataset | None,
+    left_out: Mapping[str, LOO | None],
+) -> pd.DataFrame | None:
+    """Return the ranking of different models; None where nothing is known of the same rows."""
+    if not _models_differ(sides):
+        return None
+    if test is not None:
+        found = {n: one.prediction.log_prob(test.y).cpu().numpy() for n, one in on_test.items()}
+        return ranking_of(found)
+    known = {name: loo.pointwise for name, loo in left_out.items() if loo is not None}
+    of_known = [sides[name].posterior for name in known]
+    if len(known) < 2 or not same_targets(of_known) or len({len(v) for v in known.values()}) > 1:
+        return None
+    nothing = np.full(len(next(iter(known.values()))), np.nan)
+    return ranking_of({name: known.get(name, nothing) for name in sides})

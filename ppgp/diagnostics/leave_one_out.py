@@ -1,4 +1,4 @@
-"""Leave-one-out predictions without refits, by Pareto-smoothed importance sampling."""
+"""Leave-one-out predictions without refits: in closed form, and by importance sampling."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from torch import Tensor
 
 from ..data.role_checks import refuse_weights
 from ..errors import NotApplicable, UnknownName
+from ..posterior.boosted import is_boosted
 from ..posterior.convergence import k_hat_limit, psis
 from ..posterior.posterior import Posterior
+from ..target.capabilities import LeaveOneOut
+from ..target.capability import supports
 
-__all__ = ["LOO", "psis_loo"]
+__all__ = ["LOO", "leave_one_out", "psis_loo"]
+
+CLOSED_FORM = "closed form"
+PSIS = "PSIS"
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +31,13 @@ class LOO:
         pointwise: [n], log p(y_i given the other rows), in the units of the data.
         k: [n], the Pareto shape of each row's weights.
         limit: the shape above which the density of a row is not reliable.
+        method: "closed form" or "PSIS".
     """
 
     pointwise: np.ndarray
     k: np.ndarray
     limit: float
+    method: str = PSIS
 
     @property
     def elpd(self) -> float:
@@ -45,9 +53,41 @@ class LOO:
         return float(np.sqrt(n * self.pointwise.var(ddof=1)))
 
     def __repr__(self) -> str:
+        if self.method == CLOSED_FORM:
+            return f"<LOO: elpd {self.elpd:.1f} +- {self.se:.1f}, in closed form>"
         bad = int((self.k > self.limit).sum())
         rows = f"k above {self.limit:.2f} in {bad} of {len(self.k)} rows"
         return f"<LOO: elpd {self.elpd:.1f} +- {self.se:.1f}, {rows}>"
+
+
+def leave_one_out(posterior: Posterior) -> LOO:
+    """Estimate leave-one-out predictive densities, in closed form where the model has one.
+
+    A Gaussian process knows p(y_i given the other rows, theta) in closed form. Its draws theta are
+    weighted by PSIS, which corrects them for row i. Where this is not possible (a single point,
+    draws whose density is not known, or after ``update``), the hyperparameters are those of the
+    fit, as in ``posterior.loo()``: with few rows and many hyperparameters the result is then too
+    high. Other models have PSIS-LOO alone.
+
+    Args:
+        posterior: the fit.
+
+    Returns:
+        The LOO of the n training rows.
+
+    Raises:
+        NotApplicable: as ``psis_loo``, for a model without a closed form.
+    """
+    try:
+        return psis_loo(posterior)
+    except NotApplicable:
+        if is_boosted(posterior) or not supports(posterior.model, LeaveOneOut):
+            raise
+    refuse_weights(posterior.data, "leave-one-out")
+    (each,) = posterior.pointwise().values()
+    by_draw = each.flatten(0, 1).double().cpu().numpy()
+    pointwise = np.asarray(logsumexp(by_draw, axis=0)) - math.log(len(by_draw))
+    return LOO(pointwise, np.zeros_like(pointwise), math.inf, CLOSED_FORM)
 
 
 def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
@@ -65,8 +105,8 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
         The LOO of the n training rows.
 
     Raises:
-        NotApplicable: for a point, for several observed sites and no ``site``, or where the density
-            of the draws is not known.
+        NotApplicable: for a point, for several observed sites and no ``site``, where the density of
+            the draws is not known, or where they are draws given fewer rows, as after ``update``.
         UnknownName: if no observed site has that name.
     """
     refuse_weights(posterior.data, "PSIS-LOO")
@@ -90,6 +130,12 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
             "draws with a spread for PSIS-LOO",
             "one point",
             "fit by Laplace, SVI or NUTS with draws of every site",
+        )
+    if "updated" in posterior.stats:
+        raise NotApplicable(
+            "draws given all rows for PSIS-LOO",
+            f"those given the first {posterior.stats['updated']}, as the posterior was updated",
+            "fit to all rows",
         )
     correction = np.zeros(len(log_likelihood))
     lp, log_q = (posterior.stats.get(name) for name in ("lp", "log_q"))

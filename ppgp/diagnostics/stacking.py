@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from scipy import optimize
 from torch import Tensor
 
 from ..errors import ConvergenceWarning, DataError, an
+from ..posterior.posterior import Posterior
+from .same_training_rows import left_out_densities
 
 ROUNDS = 200  # of SLSQP
 SHORT = 1e-6  # nats per row
@@ -23,7 +25,11 @@ def _of_models(given: Any) -> Tensor:
     Raises:
         DataError: if they are something else.
     """
-    wanted = "log densities [K, n] of K models and n rows"
+    if isinstance(given, Mapping):
+        given = list(given.values())
+    if isinstance(given, list | tuple) and any(isinstance(one, Posterior) for one in given):
+        return torch.as_tensor(np.stack(left_out_densities(given)))
+    wanted = "posteriors, or log densities [K, n] of K models and n rows"
     do = "pass torch.stack([p.log_prob(y) for p in predictions]), of rows that no fit has seen"
     found = given
     if isinstance(given, list | tuple) and all(isinstance(one, Tensor) for one in given):
@@ -39,7 +45,13 @@ def _of_models(given: Any) -> Tensor:
     return found
 
 
-def stacking_weights(log_densities: Tensor | np.ndarray | Sequence[Tensor]) -> Tensor:
+def stacking_weights(
+    log_densities: Tensor
+    | np.ndarray
+    | Sequence[Tensor]
+    | Sequence[Posterior]
+    | Mapping[str, Posterior],
+) -> Tensor:
     """Compute the weights of the mixture of K models that predicts best.
 
     They maximise sum_i log sum_k w_k p_k(y_i given the other rows). Yao, Vehtari, Simpson & Gelman
@@ -48,14 +60,17 @@ def stacking_weights(log_densities: Tensor | np.ndarray | Sequence[Tensor]) -> T
 
     Args:
         log_densities: [K, n], log p_k(y_i given the other rows): a tensor, an array, or one tensor
-            per model.
+            per model. Or K posteriors, in a list or by name, of the same training rows, whose
+            leave-one-out densities are then those of ``compare(loo=True)``: in closed form where
+            the model has one, and otherwise by PSIS.
 
     Returns:
-        The weights [K], which sum to 1.
+        The weights [K], which sum to 1, in the order given.
 
     Raises:
         DataError: where a density is NaN or infinite, or a row is impossible under all models; for
-            another shape, or what holds no numbers, such as predictions.
+            another shape, or what holds no numbers, such as predictions; for posteriors of
+            different rows, or without leave-one-out densities.
     """
     log_densities = _of_models(log_densities)
     table = log_densities.detach().double().cpu().numpy()

@@ -10,13 +10,15 @@ from inspect import signature
 from operator import index
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import torch
 from torch import Tensor
 
+from ..data.argument_tensors import with_tensors
 from ..data.arguments import Arguments, as_training_data
 from ..data.dataset import Dataset
+from ..data.outputs import Outputs
 from ..data.scaler import IdentityScaler, Scaler
 from ..errors import (
     ConvergenceWarning,
@@ -28,11 +30,12 @@ from ..errors import (
     own_class,
 )
 from ..kernels import Kernel
-from ..models import Model, Program
+from ..models import Model, Multi, Program
 from ..numerics.process_locks import one_at_a_time
 from ..numerics.seeding import seeded
 from ..numerics.threads import limited, numbers_in
 from ..posterior.convergence import convergence_warnings
+from ..posterior.multi import MultiPosterior
 from ..posterior.posterior import Posterior
 from ..target.capabilities import FollowsFit, Reselects
 from ..target.target import Target
@@ -42,7 +45,9 @@ from .base import check_draws
 from .interrupts import raise_if_interrupted
 from .other_training_tables import also_seen
 from .own_methods import own_method
+from .several_outputs import fit_each
 from .training_rows import check_training_rows, refuse_another_scale
+from .untrained_modules import left_untrained
 
 __all__ = ["fit"]
 
@@ -68,6 +73,19 @@ def _default(model: Any, data: Any) -> Inference:
     return own_method(model, getattr(data, "n", 0)) if isinstance(model, Model) else NUTS()
 
 
+@overload
+def fit(
+    model_or_program: Multi,
+    data: Outputs,
+    how: Inference | None = None,
+    *,
+    seed: int = 0,
+    progress: bool = True,
+    standardise: bool = True,
+) -> MultiPosterior: ...
+
+
+@overload
 def fit(
     model_or_program: Model | Callable[..., Any],
     data: Dataset | Mapping[str, Any],
@@ -78,12 +96,27 @@ def fit(
     standardise: bool = True,
     init: Posterior | Tensor | None = None,
     checkpoint: str | Path | None = None,
-) -> Posterior:
+) -> Posterior: ...
+
+
+def fit(
+    model_or_program: Model | Multi | Callable[..., Any],
+    data: Dataset | Outputs | Mapping[str, Any],
+    how: Inference | None = None,
+    *,
+    seed: int = 0,
+    progress: bool = True,
+    standardise: bool = True,
+    init: Posterior | Tensor | None = None,
+    checkpoint: str | Path | None = None,
+) -> Posterior | MultiPosterior:
     """Fit a model to data.
 
     Args:
-        model_or_program: a recipe from ``ppgp.models``, or any Pyro program.
-        data: a Dataset for a model; ``{argument: value}`` for a program.
+        model_or_program: a recipe from ``ppgp.models``, or any Pyro program: a function, or a
+            ``pyro.nn.PyroModule``, whose ``forward`` has the arguments.
+        data: a Dataset for a model; Outputs for ``models.Multi``; ``{argument: value}`` for a
+            program.
         how: the method, a record from ``ppgp.inference``. None: the model's own, which is
             ``NaturalGradientBoosting()`` for Boosted and a deep ensemble for NeuralRegression with
             flat priors, and ``NUTS()`` for other models; ``Laplace()`` for a Gaussian process of
@@ -110,8 +143,9 @@ def fit(
             last one failed. The file is locked during the run.
 
     Returns:
-        A Posterior, also after a run that did not converge. What is wrong with the run is in
-        ``posterior.warnings``, and is issued as ConvergenceWarning.
+        A Posterior (a MultiPosterior for ``models.Multi``), also after a run that did not converge.
+        What is wrong with the run is in ``posterior.warnings``, and is issued as
+        ConvergenceWarning.
 
     Raises:
         DataError: if the data do not fit the model.
@@ -121,7 +155,12 @@ def fit(
             which the message names.
     """
     _check_seed_and_path(seed, checkpoint)
-    with one_at_a_time(), limited(_multiplications(model_or_program, data, how)):
+    if isinstance(model_or_program, Multi):
+        options: dict[str, Any] = {"how": how, "seed": seed, "progress": progress}
+        options |= {"standardise": standardise, "init": init, "checkpoint": checkpoint}
+        return fit_each(model_or_program, data, fit, options)
+    work = _multiplications(model_or_program, data, how)
+    with one_at_a_time(), limited(work), left_untrained(model_or_program):
         if how is None:
             how = _default(model_or_program, data)
         if not isinstance(how, Inference):
@@ -133,19 +172,13 @@ def fit(
         else:
             problem = _problem_of_program(model_or_program, data)
         target = problem.target(how)
-        options: dict[str, Any] = {"seed": seed, "progress": progress, "init": init}
+        options = {"seed": seed, "progress": progress, "init": init}
         if checkpoint is not None:
             options["checkpoint"] = checkpoint
         if checkpoint is not None or target.random is not None:
             _check_support(how, target, checkpoint is not None)
         check_draws(how, target)
-        posterior = _run(how, target, options)
-        for _ in range(MOST_ROUNDS if how.seeks_mode else 0):
-            followed = problem.following(posterior)
-            if followed is None:
-                break
-            problem = followed
-            posterior = _run(how, problem.target(how), {**options, "init": posterior})
+        problem, posterior = _followed(problem, _run(how, target, options), how, options)
         with torch.no_grad():  # warnings of the model about its data, and about its fit
             notes = [
                 *problem.model.check_identifiability(problem.data),
@@ -214,14 +247,27 @@ class _Problem:
         return replace(self, model=self.model.reselected(middle, self.data))
 
 
+def _followed(
+    problem: _Problem, posterior: Posterior, how: Inference, options: Mapping[str, Any]
+) -> tuple[_Problem, Posterior]:
+    """Return the last of the problems that suit the fit before them, and its fit."""
+    for _ in range(MOST_ROUNDS if how.seeks_mode else 0):
+        following = problem.following(posterior)
+        if following is None:
+            break
+        problem = following
+        posterior = _run(how, problem.target(how), {**options, "init": posterior})
+    return problem, posterior
+
+
 def _no_method(how: Any) -> NotApplicable:
     """Return the error for a ``how`` that is no inference record."""
     got, do = an(type(how).__name__), "call fit(model, Dataset(X, y), inference.NUTS())"
     if isinstance(how, str):
         known = own_class(Inference, how)
-        got, do = repr(how), f"ppgp.interfaces.recipes.build_how({how!r}) makes one"
+        got, do = repr(how), f"write ppgp.recipes.method({how!r})"
         if known:
-            do = f"write inference.{known}()"
+            do = f"write inference.{known}(), or ppgp.recipes.method({how!r})"
     elif isinstance(how, type):
         got, do = repr(how), f"call it: {how.__name__}()"
     return NotApplicable("an inference record such as inference.NUTS()", got, do)
@@ -240,7 +286,7 @@ def _check_program(model_or_program: Any) -> None:
     got, do = an(type(model_or_program).__name__), "pass a callable"
     if isinstance(model_or_program, str):
         got = repr(model_or_program)
-        do = f"ppgp.interfaces.recipes.build_model({got}) makes one"
+        do = f"write ppgp.recipes.model({got})"
     raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
 
 
@@ -281,6 +327,8 @@ def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
     """Wrap the program, with arguments that fit it."""
     _check_program(program)
     model = Program(program)
+    if isinstance(data, Mapping):
+        data = with_tensors(data)
     data = as_training_data(data)
     if not isinstance(data, Arguments):
         names = ", ".join(f"{name}=..." for name in model.arguments({}))

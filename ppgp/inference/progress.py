@@ -1,4 +1,7 @@
-"""The progress bar of every long run: steps, a few numbers and the time left."""
+"""The progress bar of every long run: steps, a few numbers and the time left.
+
+It goes to the standard error, so that the standard output holds results alone.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ def bar(title: str, total: int, show: bool) -> Iterator[Callable[..., None]]:
     if not show:
         yield lambda step, **numbers: None
         return
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -33,7 +37,7 @@ def bar(title: str, total: int, show: bool) -> Iterator[Callable[..., None]]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[numbers]}"),
     )
-    with Progress(*columns) as progress:
+    with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(title, total=total, numbers="")
         last = 0.0
 

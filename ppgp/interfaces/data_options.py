@@ -10,6 +10,7 @@ import typer
 
 from ..errors import SettingError
 from .recipe_options import split_names
+from .recipes import MODELS
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 Data = Annotated[
     str,
     typer.Argument(
-        help="a name (diabetes, breast_cancer, openml:NAME, ...) or a .csv, .tsv or .parquet file"
+        help="a name (diabetes, iris, openml:NAME, ...), a .csv, .tsv, .parquet or .xlsx file, "
+        '"-": .csv from the standard input, or a .toml file with these options'
     ),
 ]
 Target = Annotated[str | None, typer.Option(help="the target column; needed for a file")]
@@ -34,7 +36,22 @@ Categories = Annotated[
         "categories for ngboost"
     ),
 ]
-Dates = Annotated[str, typer.Option(help='"refuse" dates, or turn them into "years"')]
+Dates = Annotated[
+    str,
+    typer.Option(
+        help='"refuse" dates, or turn them into "years", or into "days", "hours", "minutes" or '
+        '"seconds" since 2000'
+    ),
+]
+Sep = Annotated[
+    str | None,
+    typer.Option(help='what separates columns: ";", "|", "tab", ...; default: "," (.tsv: a tab)'),
+]
+OneHot = Annotated[
+    str,
+    typer.Option(help="columns that become columns of 0 and 1, one per value, comma-separated"),
+]
+Drop = Annotated[str, typer.Option(help="columns to leave out, comma-separated")]
 Classes = Annotated[
     str, typer.Option(help="the labels of the target in their order, comma-separated")
 ]
@@ -58,7 +75,9 @@ Groups = Annotated[
         help="columns of groupings, comma-separated; intercepts of glm vary between the groups"
     ),
 ]
-Ids = Annotated[str | None, typer.Option(help="the column with the names of the rows")]
+Ids = Annotated[
+    str | None, typer.Option("--id", "--ids", help="the column with the names of the rows")
+]
 
 
 def _option(words: str) -> Callable[[re.Match[str]], str]:
@@ -66,11 +85,28 @@ def _option(words: str) -> Callable[[re.Match[str]], str]:
     return lambda found: words.format("--" + found[1].replace("_", "-"))
 
 
+def _named(found: re.Match[str]) -> str:
+    """Return the name on the command line of a model that a message calls SGPR(kernel)."""
+    named = {recipe.partition("(")[0]: name for name, (recipe, _) in reversed(MODELS.items())}
+    name = named.get(found[1], found[0])
+    return f"{name} with --likelihood" if found[2] else name
+
+
+def _with_law(found: re.Match[str]) -> str:
+    """Return the options for a model that a message calls GP(likelihood=Bernoulli())."""
+    return f"{found[1].lower()} with --likelihood {found[2].lower()}"
+
+
 #: what messages call an option in Python -> what it is on the command line
 IN_THE_SHELL: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
-    (r"Dataset\.from_frame does, with one_hot=True", "--categories one-hot does"),
+    (
+        r"got text or dates in (column \S+): drop the column,",
+        r"got text or dates in \1: --drop it,",
+    ),
+    (r"Dataset\.from_frame does, with one_hot=True", "with --one-hot or --categories one-hot"),
     (r"Dataset(?:\.from_frame)?\((missing|categories)='([\w-]+)'\)", r"--\1 \2"),
     (r"with missing='drop'", "with --drop-missing"),
+    (r"pass target=, one of", "add --target, one of"),
     (r"\b(missing|categories|dates)='([\w-]+)'", r"--\1 \2"),
     (r"pass (\w+)=, or a Dataset", "add its column to the file"),
     (r"pass \w+=, a Dataset, or a table with (the column .+)$", r"add \1 to the file"),
@@ -79,6 +115,14 @@ IN_THE_SHELL: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"a Dataset without (\w+)", _option("leave {} out")),
     (r"models\.Boosted", "ngboost"),
     (r"\bclasses=", "--classes "),
+    (r"\b(S?V?GP)\(likelihood=(\w+)\(\)\)", _with_law),
+    (r"\b(Logistic|Softmax)Regression\b", lambda found: found[1].lower()),
+    (r"\b([A-Z]\w+)\(kernel(, likelihood=\.\.\.)?\)", _named),
+    (r"by (SVI\(batch_size=\d+\))", r"by --how '\1'"),
+    (r"pass sep='\\t'", "pass --sep tab"),
+    (r"pass sep=('.'|)", r"pass --sep \1"),
+    (r"column in one_hot", "column in --one-hot"),
+    (r"leave one_hot out", "leave --one-hot out"),
     (r"pass labels as pandas' ordered categories", "name them in order with --classes"),
 )
 
@@ -93,6 +137,9 @@ def load_table(
     roles: Mapping[str, str | None],
     classes: str = "",
     dates: str = "refuse",
+    sep: str | None = None,
+    one_hot: str = "",
+    drop: str = "",
 ) -> Dataset:
     """Load the table of a command.
 
@@ -105,7 +152,10 @@ def load_table(
         groups: Names of columns, comma-separated.
         roles: ``{role: column}`` of the other columns with roles; None: there is none.
         classes: The labels of the target in their order, comma-separated.
-        dates: "refuse" or "years".
+        dates: "refuse" or a unit.
+        sep: What separates columns, as ``separator`` takes it.
+        one_hot: Names of columns, comma-separated.
+        drop: Names of columns, comma-separated.
     """
     from ..data.loading import load
 
@@ -118,8 +168,16 @@ def load_table(
         groups=split_names(groups) or None,
         classes=split_names(classes) or None,
         dates=dates,
+        sep=separator(sep),
+        one_hot=split_names(one_hot),
+        drop=split_names(drop),
         **roles,
     )
+
+
+def separator(word: str | None) -> str | None:
+    r"""Return the character that ``--sep`` names; "tab" and "\t" are a tab."""
+    return "\t" if word in ("tab", r"\t") else word
 
 
 def treatment_of_blanks(missing: str, drop: bool) -> str:

@@ -10,6 +10,7 @@ from .members import members
 PARTS = {
     "kernels": "kernels, in the recipe of a model",
     "networks": "networks, in Deep(network, kernel)",
+    "means": "means, in GP(mean=)",
     "likelihoods": "likelihoods, in GLM(likelihood=)",
     "learners": "learners, in Boosted(learner=)",
     "experiments": "experiments (ppgp reproduce)",

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from ..data.dataset import Dataset
-from ..errors import NotApplicable
+from ..errors import NotApplicable, NotEnoughMemory
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 
@@ -35,7 +35,7 @@ def fit_grid(
 
     Returns:
         The posteriors by name, the pair ``(model, method)`` of each posterior, one sentence for
-        each pair that does not go together, and whether Ctrl-C ended the loop.
+        each pair that does not go together or in memory, and whether Ctrl-C ended the loop.
 
     Raises:
         KeyboardInterrupt: If Ctrl-C comes before there is a posterior.
@@ -53,7 +53,7 @@ def fit_grid(
                 posteriors[name] = fit(
                     models[model_name], train, methods[method_name], seed=seed, progress=progress
                 )
-            except NotApplicable as error:
+            except (NotApplicable, NotEnoughMemory) as error:
                 refused.append(f"{model_name} by {method_name}: {error}")
                 continue
             raise_if_interrupted(posteriors[name])

@@ -6,9 +6,14 @@ from typing import Annotated
 
 import typer
 
+from . import completion
+
 Likelihood = Annotated[
     str | None,
-    typer.Option(help="poisson, negative-binomial, ... or a recipe, of a model that takes one"),
+    typer.Option(
+        help="poisson, negative-binomial, ... or a recipe, of a model that takes one",
+        autocompletion=completion.likelihoods,
+    ),
 ]
 Level = Annotated[float, typer.Option(help="level of the intervals, in (0, 1)")]
 Seed = Annotated[int, typer.Option(help="seed of every random number")]

@@ -9,7 +9,9 @@ import typer
 
 from .. import files
 from ..errors import SettingError
-from .data_options import DropMissing
+from . import completion
+from .data_options import DropMissing, Sep, separator
+from .json_output import Json, print_json
 from .options import Level, Seed
 from .recipe_options import split_names
 from .tables import print_table
@@ -20,11 +22,12 @@ DropOfCalibration = Annotated[
     bool, typer.Option("--drop-missing", help="drop calibration rows with an empty cell")
 ]
 TABLES = (".csv", ".parquet")  # formats of predictions
+STANDARD_OUTPUT = Path("-")
 
 
 def predict(
     posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
-    data: Annotated[Path, typer.Argument(help="new rows: a .csv, .tsv or .parquet file")],
+    data: Annotated[Path, typer.Argument(help='new rows: a file, as `ppgp fit` takes it, or "-"')],
     calibration: Annotated[
         Path | None,
         typer.Option(help="a file of rows that are not training rows, with their target"),
@@ -34,20 +37,30 @@ def predict(
         typer.Option(help="the target column of the calibration file (and of data, if it has one)"),
     ] = None,
     level: Level = 0.9,
-    out: Annotated[Path, typer.Option(help="file to write, .csv or .parquet")] = Path(
-        "predictions.csv"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(help='file to write, .csv or .parquet; "-": .csv on the standard output'),
+    ] = Path("predictions.csv"),
     drop_missing: DropOfCalibration = False,
+    keep: Annotated[
+        str,
+        typer.Option(help="columns of the new rows to write too, comma-separated; --id is kept"),
+    ] = "",
+    sep: Sep = None,
+    as_json: Json = False,
 ) -> None:
     """Predict new rows; with calibration rows, the intervals carry a guarantee.
 
-    A new row with an empty cell keeps its place, and its prediction is empty.
+    A new row with an empty cell keeps its place, and its prediction is empty. The names of the rows
+    that `ppgp fit --id` has read are the first column.
     """
     from .posterior_tables import predicted_table
 
-    files.check_file(out)
+    printed = out == STANDARD_OUTPUT
+    if not printed:
+        files.check_file(out)
     # the table itself may go to the standard output; the messages then go to the standard error
-    to_stream = files.is_stream(out)
+    to_stream = printed or files.is_stream(out)
     suffix = out.suffix.lower()
     if suffix not in TABLES and not to_stream:
         raise SettingError(
@@ -55,15 +68,31 @@ def predict(
             str(out),
             "rename it: --out predictions.csv",
         )
-    table, region = predicted_table(posterior, data, calibration, target, level, drop_missing)
-    with files.replacing(out) as file:
-        if suffix == ".parquet":
-            table.to_parquet(file)
-        else:
-            table.to_csv(file, index=False)
+    columns = (separator(sep), split_names(keep))
+    table, region = predicted_table(
+        posterior, data, calibration, target, level, drop_missing, *columns
+    )
+    if not printed:
+        _write_table(table, out)
+    elif not as_json:
+        typer.echo(table.to_csv(index=False, lineterminator="\n"), nl=False)
+    if as_json:
+        guarantee = None if region is None else region.guarantee
+        rows = table.to_dict("records")
+        print_json("predict", out=out, level=level, guarantee=guarantee, rows=rows)
+        return
     typer.echo(f"wrote: {out} ({len(table)} rows)", err=to_stream)
     if region is not None:
         typer.echo(f"guarantee: {region.guarantee}", err=to_stream)
+
+
+def _write_table(table: Any, out: Path) -> None:
+    """Write a data frame as its suffix says."""
+    with files.replacing(out) as file:
+        if out.suffix.lower() == ".parquet":
+            table.to_parquet(file)
+        else:
+            table.to_csv(file, index=False)
 
 
 def calibrate(
@@ -75,7 +104,11 @@ def calibrate(
         str | None, typer.Option(help="the target column; default: that of the fit")
     ] = None,
     scores: Annotated[
-        str | None, typer.Option(help="scores or recipes, comma-separated; see `ppgp list`")
+        str | None,
+        typer.Option(
+            help="scores or recipes, comma-separated; see `ppgp list`",
+            autocompletion=completion.scores,
+        ),
     ] = None,
     group: Annotated[
         str | None, typer.Option(help="a column of groups: the guarantee then holds in each")
@@ -83,6 +116,8 @@ def calibrate(
     level: Level = 0.9,
     seed: Seed = 0,
     drop_missing: DropMissing = False,
+    sep: Sep = None,
+    as_json: Json = False,
 ) -> None:
     """Calibrate several scores on half of the rows, and test their sets on the other half."""
     from ..posterior.loading import load_posterior
@@ -93,10 +128,15 @@ def calibrate(
     exact_level(level)
     fitted = load_posterior(posterior)
     name = target or str(fitted.data.target_name)
-    rows = known_rows(data, fitted, (name, group), drop_missing)
-    comparison = ScoreComparison(fitted, rows, name, group, seed)
+    known = known_rows(data, fitted, (name, group), drop_missing, separator(sep))
+    comparison = ScoreComparison(fitted, known, name, group, seed)
+    rows = comparison.rows(split_names(scores or ""), level)
+    if as_json:
+        sizes = {"n_calibration": comparison.n_calibration, "n_test": comparison.n_test}
+        print_json("calibrate", level=level, seed=seed, group=group, **sizes, rows=rows)
+        return
     print_table(
-        comparison.rows(split_names(scores or ""), level),
+        rows,
         f"{level:.0%} sets: {comparison.n_calibration} rows to calibrate, "
         f"{comparison.n_test} to test",
     )
@@ -117,6 +157,7 @@ def diagnose(
         Path | None,
         typer.Option(help="another fit of the same model to judge this one by; also drawn"),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Report whether to trust a posterior: chains by their mixing, guides by importance weights."""
     from ..diagnostics.diagnosis import diagnose as diagnose_posterior
@@ -133,6 +174,12 @@ def diagnose(
         size: Any = table[key].astype(float).abs()
         table = table.loc[size.sort_values(ascending=False).index]
     rows = [{"site": site, **row} for site, row in table.head(worst).to_dict("index").items()]
+    figures = [] if out is None else _write_figures(out, fitted, other)
+    if as_json:
+        verdict = {"verdict": diagnosis.verdict, "reason": diagnosis.reason}
+        about = {"scalars": len(table), "findings": list(diagnosis.findings), "figures": figures}
+        print_json("diagnose", **verdict, **about, rows=rows)
+        return
     print_table(
         rows,
         f"{posterior.name}: {min(worst, len(table))} of {len(table)} scalars, the worst first",
@@ -140,10 +187,16 @@ def diagnose(
     for finding in diagnosis.findings:
         typer.echo(f"- {finding}")
     typer.echo(f"verdict: {diagnosis.verdict} ({diagnosis.reason})")
-    if out is None:
-        return
+    for figure in figures:
+        typer.echo(f"figure: {figure}")
+
+
+def _write_figures(out: Path, posterior: Any, other: Any) -> list[Path]:
+    """Write the figures that suit a posterior to a folder, and return their paths."""
     from .. import plots
 
-    for name, figure in plots.suited(fitted, other).items():
-        files.write_figure(out / f"{name}.png", figure, dpi=130)
-        typer.echo(f"figure: {out / name}.png")
+    paths = []
+    for name, figure in plots.suited(posterior, other).items():
+        paths.append(out / f"{name}.png")
+        files.write_figure(paths[-1], figure, dpi=130)
+    return paths

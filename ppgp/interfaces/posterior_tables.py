@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DataError, NotApplicable, UnknownName, listed
+from ..errors import DataError, NotApplicable, SettingError, UnknownName, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,8 @@ def predicted_table(
     target: str | None,
     level: float,
     drop_missing: bool = False,
+    sep: str | None = None,
+    keep: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, Region | None]:
     """Return the table that ``ppgp predict`` writes, and its intervals or label sets.
 
@@ -39,9 +42,14 @@ def predicted_table(
         target: The target column; None: that of the fit.
         level: The level of the intervals.
         drop_missing: Whether to drop calibration rows with a missing value.
+        sep: What separates the columns of text files; None: that of their suffix.
+        keep: The columns of the new rows that come first in the table, after the names of the rows
+            if the fit had them.
 
     Raises:
-        UnknownName: If the calibration rows lack the target column.
+        UnknownName: If the calibration rows lack the target column, or the new rows one to keep.
+        SettingError: If a kept column is named as one of the predictions, or both files are the
+            standard input.
         DataError: If a calibration row has a missing value and is not dropped, or every new row
             has one.
     """
@@ -49,9 +57,12 @@ def predicted_table(
     from ..data.table_files import read_frame
     from ..posterior.loading import load_posterior
 
+    if calibration is not None and str(data) == str(calibration) == "-":
+        raise SettingError("one table on the standard input", "two", "name a file for one of them")
     fitted = load_posterior(posterior)
     name = target or fitted.data.target_name
-    rows = read_frame(data)
+    rows = read_frame(data, sep)
+    kept = _kept_columns(rows, fitted, keep)
     blank = _rows_without_inputs(rows, fitted, name)
     prediction = fitted.predict(inputs_for(rows[~blank], fitted, name))
     if prediction.kind == "classes":
@@ -59,7 +70,7 @@ def predicted_table(
     else:
         score, region = Normalized(), prediction.interval(level)
     if calibration is not None:
-        known = known_rows(calibration, fitted, (str(name), None), drop_missing)
+        known = known_rows(calibration, fitted, (str(name), None), drop_missing, sep)
         of_known = fitted.predict(inputs_for(known, fitted, name))
         calibrator = calibrate(score, of_known, known_targets(known, str(name), fitted))
         region = calibrator(prediction, level=level)
@@ -67,11 +78,41 @@ def predicted_table(
     if labels is None and prediction.kind == "classes":
         labels = tuple(range(prediction.probabilities.shape[1]))
     table = prediction_table(prediction, region, labels or ())
-    return table.set_index(np.flatnonzero(~blank)).reindex(range(len(rows))), region
+    table = table.set_index(np.flatnonzero(~blank)).reindex(range(len(rows)))
+    return _with_columns(kept, table), region
+
+
+def _kept_columns(rows: Any, posterior: Posterior, keep: Sequence[str]) -> Any:
+    """Return the columns that go with the predictions: the names of the rows, and those to keep."""
+    labels = {str(label): label for label in rows.columns}
+    for name in keep:
+        if name not in labels:
+            raise UnknownName("column to keep", name, labels)
+    ids = posterior.data.names_of_roles.get("ids")
+    names = [name for name in dict.fromkeys([ids, *keep]) if name in labels]
+    return rows[[labels[name] for name in names]]
+
+
+def _with_columns(kept: Any, predictions: pd.DataFrame) -> pd.DataFrame:
+    """Return the predictions after the columns that are kept."""
+    import pandas as pd
+
+    twice = [str(name) for name in kept.columns if name in predictions.columns]
+    if twice:
+        raise SettingError(
+            "names of columns to keep that differ from those of the predictions",
+            listed(twice, "column"),
+            "rename them in the file",
+        )
+    return pd.concat([kept.reset_index(drop=True), predictions], axis=1)
 
 
 def known_rows(
-    path: Path, posterior: Posterior, columns: tuple[str, str | None], drop_missing: bool
+    path: Path,
+    posterior: Posterior,
+    columns: tuple[str, str | None],
+    drop_missing: bool,
+    sep: str | None = None,
 ) -> Any:
     """Return the rows of a file that are not training rows and whose target is known.
 
@@ -80,6 +121,7 @@ def known_rows(
         posterior: The posterior that predicts them.
         columns: The target column, and the column of groups; None: there are no groups.
         drop_missing: Whether to drop rows with a missing value.
+        sep: What separates the columns of a text file; None: that of its suffix.
 
     Raises:
         UnknownName: If a column is not in the file.
@@ -88,7 +130,7 @@ def known_rows(
     from ..data.missing_cells import without_blanks
     from ..data.table_files import read_frame
 
-    frame = read_frame(path)
+    frame = read_frame(path, sep)
     named = [name for name in columns if name]
     for name in named:
         if name not in frame.columns:

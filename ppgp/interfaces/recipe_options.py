@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import NotApplicable, PpgpWarning, SettingError, UnknownName
 from . import recipes
 from .model_options import with_groups, with_likelihood
+from .option_names import unknown_option
 
 __all__ = [
     "AUTO",
@@ -39,11 +40,22 @@ def split_names(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
-def usual_models(table: Any) -> str:
-    """Return the names of the models that ``ppgp compare`` fits if none are given."""
+def usual_models(table: Any, likelihood: str | None = None) -> list[str]:
+    """Return the names of the models that ``ppgp compare`` fits if none are given.
+
+    ``ppgp fit`` takes the first of them.
+
+    Args:
+        table: The Dataset.
+        likelihood: The name or recipe of a likelihood; None: that of the models.
+    """
+    if likelihood is not None:
+        return ["gp"]
     if not table.classes:
-        return "gp,linear"
-    return "logistic" if len(table.classes) == 2 else "softmax"
+        from ..models.suitability import MOST_ROWS
+
+        return ["gp" if table.n <= MOST_ROWS else "sgpr", "linear"]
+    return ["logistic" if len(table.classes) == 2 else "softmax"]
 
 
 def advised_models(
@@ -140,7 +152,8 @@ def build_models_and_methods(
 
     Raises:
         SettingError: If a setting has no equals sign.
-        UnknownName: If a name is not known, or if nothing has the option.
+        UnknownName: If a name is not known, or if nothing has the option; the message offers the
+            nearest one.
         NotApplicable: If there is a likelihood, and a model takes none.
     """
     built_models = {
@@ -159,10 +172,14 @@ def build_models_and_methods(
 
 
 def _apply_setting(groups: list[dict[str, Any]], path: str, text: str) -> None:
-    """Set the option in every record of ``groups`` that has it, in place."""
+    """Set the option in every record of ``groups`` that has it, in place.
+
+    Raises:
+        UnknownName: If none has it.
+        SettingError: If it is that of a model or method that is not in ``groups``.
+    """
     head, _, rest = path.partition(".")
     applied = False
-    refused: UnknownName | None = None
     for group in groups:
         for name, record in group.items():
             option = path
@@ -171,7 +188,8 @@ def _apply_setting(groups: list[dict[str, Any]], path: str, text: str) -> None:
             try:
                 group[name] = recipes.changed(record, option, text)
                 applied = True
-            except UnknownName as error:
-                refused = error
-    if not applied and refused is not None:
-        raise refused
+            except UnknownName:
+                continue
+    if not applied:
+        records = {name: record for group in groups for name, record in group.items()}
+        raise unknown_option(records, path, [*recipes.MODELS, *recipes.HOWS])

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .. import files
 from ..diagnostics.comparison import Comparison
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
+from .json_output import json_value
 
 
 def rows_of(
@@ -38,20 +36,11 @@ def rows_of(
         region = comparison.regions.get(name)
         row: dict[str, Any] = {"model": model, "how": how}
         row["interrupted"] = cut_short(posteriors[name].stats)
-        row |= {str(key): _json_value(value) for key, value in values.items()}
+        row |= {str(key): json_value(value) for key, value in values.items()}
         row["guarantee"] = region.guarantee if region else None
         row["warnings"] = list(posteriors[name].warnings)
         rows.append(row)
     return rows
-
-
-def _json_value(value: Any) -> Any:
-    """Return a JSON value: NaN becomes None, and infinity, which JSON lacks, text."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    return value
 
 
 def write_results(out: Path, rows: list[dict[str, Any]], **about: Any) -> Path:

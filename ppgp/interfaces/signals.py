@@ -32,6 +32,7 @@ def exit_on_signals() -> Iterator[None]:
         SystemExit: If a signal came.
     """
     received: list[int] = []
+    said = ""
 
     def interrupt(number: int, _: Any) -> None:
         received.append(number)
@@ -59,6 +60,9 @@ def exit_on_signals() -> Iterator[None]:
     sys.unraisablehook = send_again
     try:
         yield
+    except KeyboardInterrupt as stopped:
+        said = str(stopped)
+        raise
     finally:
         sys.unraisablehook = report
         for number, default in replaced:
@@ -66,7 +70,7 @@ def exit_on_signals() -> Iterator[None]:
         if received:
             _show_cursor()
             with suppress(OSError):
-                print("ppgp: stopped", file=sys.stderr, flush=True)
+                print(f"ppgp: {said or 'stopped'}", file=sys.stderr, flush=True)
             raise SystemExit(128 + received[0])
 
 
@@ -79,7 +83,7 @@ def _send(number: int, handler: Any) -> None:
 def _show_cursor() -> None:
     """Show the cursor, which an interrupted progress bar may have left hidden."""
     if "rich" in sys.modules:
-        from rich import get_console
+        from rich.console import Console
 
         with suppress(OSError):
-            get_console().show_cursor(True)
+            Console(stderr=True).show_cursor(True)

@@ -4,6 +4,7 @@ from ..numerics import libraries as libraries  # first: it imports NumPy and tor
 from .anisotropy import Anisotropy
 from .base import Kernel, Product, Sum, Unscaled
 from .constant import Constant
+from .coregionalisation import Coregionalisation
 from .cosine import Cosine
 from .deep import Deep
 from .exponential import Exponential
@@ -15,15 +16,17 @@ from .polynomial import Polynomial
 from .rational_quadratic import RationalQuadratic
 from .rbf import RBF
 from .spectral_mixture import SpectralMixture
+from .sphere import Sphere
 from .spherical import Spherical
 from .white import White
-from .wrappers import ARD, Scale, Subspace
+from .wrappers import ARD, Multiple, Scale, Subspace
 
 __all__ = [
     "ARD",
     "RBF",
     "Anisotropy",
     "Constant",
+    "Coregionalisation",
     "Cosine",
     "Deep",
     "Exponential",
@@ -31,12 +34,14 @@ __all__ = [
     "Linear",
     "LinearVariogram",
     "Matern",
+    "Multiple",
     "Periodic",
     "Polynomial",
     "Product",
     "RationalQuadratic",
     "Scale",
     "SpectralMixture",
+    "Sphere",
     "Spherical",
     "Subspace",
     "Sum",

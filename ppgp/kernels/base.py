@@ -10,7 +10,7 @@ Names: ``+`` and ``*`` flatten their operands and number them (``0.lengthscale``
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, mul
@@ -23,10 +23,10 @@ from torch import Tensor
 from ..errors import NotApplicable, SettingError, an, own_class
 from ..numerics.memory import SMALL, must_fit
 from ..overrides import computed
-from ..priors import Param, Site, prefixed, rescaled, tensor_of, under
+from ..priors import Param, Site, plain, prefixed, rescaled, tensor_of, under
 from ..priors.units import power
 from .fourier_features import Draw, Path, fourier
-from .hyperparameters import NO_UNIT, Hyperparameters, mapped, replaced, unit_carrier
+from .hyperparameters import NO_UNIT, Hyperparameters, is_number, mapped, replaced, unit_carrier
 from .state_space import Markov, StateSpace, lacking, multiplied, require, summed
 from .units import Factor, Units
 
@@ -43,10 +43,12 @@ class Kernel(Hyperparameters):
     Attributes:
         rescales: Whether X enters only through X / lengthscale, as ARD requires.
         about_origin: Whether the kernel depends on where X = 0 is; a stationary one does not.
+        multiple: (kernel, number) -> the product; ``wrappers`` sets it.
     """
 
     rescales: ClassVar[bool] = False
     about_origin: ClassVar[bool] = True
+    multiple: ClassVar[Callable[..., Kernel]]
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         """Return the covariance [*batch, n1, n2]."""
@@ -141,14 +143,16 @@ class Kernel(Hyperparameters):
     def __add__(self, other: Kernel) -> Sum:
         return Sum((self, other))
 
-    def __mul__(self, other: Kernel) -> Product:
-        return Product((self, other))
+    def __mul__(self, other: object) -> Kernel:
+        if is_number(other):
+            return self.multiple(self, plain(other))
+        return Product((self, check_kernel(other)))
 
     def __radd__(self, other: object) -> Sum:
         return Sum((check_kernel(other), self))
 
-    def __rmul__(self, other: object) -> Product:
-        return Product((check_kernel(other), self))
+    def __rmul__(self, other: object) -> Kernel:
+        return self * other if is_number(other) else check_kernel(other) * self
 
 
 def check_kernel(value: object) -> Kernel:
@@ -160,7 +164,7 @@ def check_kernel(value: object) -> Kernel:
     """
     if isinstance(value, Kernel):
         return value
-    got, do = repr(value), "for a number write Scale(kernel, 2.0) or Constant(1.0)"
+    got, do = repr(value), "for a number write Constant(1.0)"
     if isinstance(value, type):
         do = f"call it: {value.__name__}()"
     elif isinstance(value, str):

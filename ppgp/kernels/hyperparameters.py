@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from torch import Tensor
 
 from ..errors import NamedArguments, SettingError, counted
-from ..priors import Param, Prior, Site, in_units_of_data, site, value_of, with_plain_numbers
+from ..priors import Param, Prior, Site, in_units_of_data, plain, site, value_of, with_plain_fields
 from .units import Factor, Units
 
 R = TypeVar("R")
@@ -37,7 +37,7 @@ class Hyperparameters(NamedArguments):
 
     def __post_init__(self) -> None:
         """Convert numbers to Python's; a subclass with its own ``__post_init__`` calls it first."""
-        with_plain_numbers(self)
+        with_plain_fields(self)
 
     def check_columns(self, d: int) -> None:
         """Raise SettingError if this is no covariance for inputs of d columns."""
@@ -89,6 +89,11 @@ class Hyperparameters(NamedArguments):
         fixed = [name for name in self.hyper if name not in theta]
         every = {**theta, **{k: value_of(theta, k, getattr(self, k), like) for k in fixed}}
         return {name: every[name][(..., *(None,) * axes)] for name in self.hyper}
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number of Python, NumPy or torch."""
+    return isinstance(plain(value), int | float) and not isinstance(value, bool)
 
 
 def replaced(record: R, /, **changes: object) -> R:

@@ -1,10 +1,11 @@
-"""Kernels that wrap one kernel: Scale, ARD and Subspace.
+"""Kernels that wrap one kernel: Multiple, Scale, ARD and Subspace.
 
 They add nothing to the names of sites: ``ARD(RBF())`` has a site ``lengthscale``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,7 @@ from ..priors import (
     Prior,
     PriorLike,
     Site,
+    finite_numbers,
     per_column,
     plain,
     rescaled,
@@ -30,6 +32,63 @@ from .fourier_features import Draw, Path
 from .hyperparameters import mapped, replaced, unit_carrier
 from .state_space import Markov, StateSpace, require
 from .units import Factor, Units, power
+
+
+@dataclass(frozen=True)
+class Multiple(Around, Markov):
+    """factor * kernel, with a number that has no unit: ``2.0 * RBF()`` and ``RBF() * 2.0``.
+
+    The variance of the function is ``factor`` times as large, in the data's units and on the
+    standardised scale alike. ``Scale(kernel, 2.0)`` is another kernel: its number is a variance, in
+    the unit y^2.
+
+    Args:
+        kernel: The kernel to multiply.
+        factor: A finite number above 0.
+
+    Raises:
+        SettingError: If the factor is anything else.
+    """
+
+    kernel: Kernel
+    factor: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_kernel(self.kernel)
+        numbers = finite_numbers(self.factor)
+        if len(numbers) != 1 or not numbers[0] > 0:
+            wanted = "a positive number as factor of a kernel"
+            raise SettingError(wanted, repr(self.factor), "change it, or leave the kernel out")
+        if isinstance(self.kernel, Multiple):
+            object.__setattr__(self, "factor", numbers[0] * self.kernel.factor)
+            object.__setattr__(self, "kernel", self.kernel.kernel)
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        return self.kernel.sites(d)
+
+    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        return self.factor * self.kernel(theta, X1, X2)
+
+    def diag(self, theta: Theta, X: Tensor) -> Tensor:
+        return self.factor * self.kernel.diag(theta, X)
+
+    def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
+        return mapped(lambda variance: self.factor * variance, self.kernel.nugget(theta, X))
+
+    def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
+        return self.kernel.check_fit(theta, X)
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        inner = self.kernel.path(theta, d, draw)
+        return lambda X: math.sqrt(self.factor) * inner(X)
+
+    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
+        size = torch.as_tensor(self.factor, dtype=like.dtype, device=like.device)
+        return require(self.kernel).state_space(theta, like).scaled(lambda axes: size)
+
+
+Kernel.multiple = Multiple
 
 
 @dataclass(frozen=True)
@@ -131,9 +190,9 @@ class ARD(Around, Markov):
             raise NotApplicable(wanted, repr(self.kernel), do)
 
     def _leaf(self) -> Any:
-        """Return the kernel inside all Scale, which has a lengthscale."""
+        """Return the kernel inside all Scale and Multiple, which has a lengthscale."""
         leaf = self.kernel
-        while isinstance(leaf, Scale):
+        while isinstance(leaf, Scale | Multiple):
             leaf = leaf.kernel
         return leaf
 
@@ -180,7 +239,7 @@ class ARD(Around, Markov):
 
 def _with_one_length(kernel: Kernel) -> Kernel:
     """Return the kernel inside an ARD with lengthscale 1, as its own site takes no tuple."""
-    if isinstance(kernel, Scale):
+    if isinstance(kernel, Scale | Multiple):
         return replace(kernel, kernel=_with_one_length(kernel.kernel))
     return replaced(kernel, lengthscale=1.0)
 

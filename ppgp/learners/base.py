@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..errors import NamedArguments, NotApplicable, NumericalError, SettingError
 from ..numerics.finite import all_finite
-from ..priors import with_plain_numbers
+from ..priors import with_plain_fields
 
 Tensors = Mapping[str, Tensor]
 
@@ -85,7 +85,7 @@ class Learner(NamedArguments, ABC):
 
     def __post_init__(self) -> None:
         """Convert numbers to Python's; a subclass with its own ``__post_init__`` calls it first."""
-        with_plain_numbers(self)
+        with_plain_fields(self)
 
     def bytes_per_stage(self, n: int, d: int) -> float:
         """Return the approximate number of bytes of one stage of one output, for n rows [n, d]."""

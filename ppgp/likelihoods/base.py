@@ -13,8 +13,15 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from ..errors import NamedArguments, NotApplicable, Renamed, take_renamed_method
-from ..priors import Site, rescaled, value_of, with_plain_numbers
+from ..errors import (
+    NamedArguments,
+    NotApplicable,
+    Renamed,
+    SettingError,
+    nearest,
+    take_renamed_method,
+)
+from ..priors import Site, rescaled, value_of, with_plain_fields
 from ..priors.units import power as to_power
 
 Theta = Mapping[str, Tensor]
@@ -50,7 +57,7 @@ class Likelihood(NamedArguments):
 
     def __post_init__(self) -> None:
         """Convert numbers to Python's; a subclass with its own ``__post_init__`` calls it first."""
-        with_plain_numbers(self)
+        with_plain_fields(self)
 
     @property
     def takes_labels(self) -> bool:
@@ -187,6 +194,41 @@ class Likelihood(NamedArguments):
         if value is None:
             value = value_of(theta, name, self.given(name), like)
         return value[..., None]
+
+
+def check_is_likelihood(likelihood: Any, example: str = "likelihoods.Bernoulli()") -> None:
+    """Check that an option is a likelihood of this library.
+
+    The message names the one that a text, or a distribution of torch or Pyro, is about.
+
+    Args:
+        likelihood: the option.
+        example: what to pass otherwise, as Python code.
+
+    Raises:
+        SettingError: if it is no likelihood.
+    """
+    if isinstance(likelihood, Likelihood):
+        return
+    name = likelihood
+    if not isinstance(name, str):
+        name = getattr(likelihood, "__name__", type(likelihood).__name__)
+    meant = nearest(name.replace("-", "").replace("_", ""), _names_of(Likelihood))
+    do = f"for example {example}"
+    if meant is not None:
+        do = f"pass likelihoods.{meant}()"
+    if isinstance(likelihood, str):
+        do += "; only the command line and ppgp.estimators take names"
+    raise SettingError("a member of ppgp.likelihoods as likelihood", repr(likelihood), do)
+
+
+def _names_of(family: type) -> list[str]:
+    """Return the names of the public classes of this library that derive from a class."""
+    names: list[str] = []
+    for kind in family.__subclasses__():
+        if kind.__module__.startswith(__package__ or "ppgp"):
+            names += [kind.__name__, *_names_of(kind)]
+    return [name for name in names if not name.startswith("_")]
 
 
 def log_of_count(y: Tensor) -> Tensor:

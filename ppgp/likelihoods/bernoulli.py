@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
 from ..errors import UnknownName
+from ..numerics.derivatives import derivatives_of_sum
 from ..numerics.logistic_normal import expected_softplus, log_odds
 from ..numerics.standard_normal import cdf, hazard, hazard_excess, pdf
 from .base import Likelihood, Theta, log_of_count, root
@@ -90,16 +91,14 @@ class Bernoulli(Likelihood, Scored):
             h = hazard(-z)
             return torch.special.log_ndtr(z), sign * scale * h, scale.square() * h * (h + z)
 
-        def log_average(mean: Tensor) -> tuple[Tensor, Tensor]:
-            log = torch.nn.functional.logsigmoid(log_odds(sign * mean, variance))
-            return log.sum(), log
+        def log_average(mean: Tensor) -> Tensor:
+            return torch.nn.functional.logsigmoid(log_odds(sign * mean, variance))
 
-        def slope(mean: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-            first, log = torch.func.grad(log_average, has_aux=True)(mean)
-            return first.sum(), (first, log)
+        def slope(mean: Tensor) -> Tensor:
+            return derivatives_of_sum(log_average, (mean,), (variance,))[0]
 
-        second, (first, log) = torch.func.grad(slope, has_aux=True)(mean)
-        return log, first, -second
+        second = derivatives_of_sum(slope, (mean,), (variance,))[0]
+        return log_average(mean), slope(mean), -second
 
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
         logit = _logit_of_probit(f) if self.link == "probit" else f

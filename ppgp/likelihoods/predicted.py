@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..priors import PriorLike, with_plain_numbers
+from ..priors import PriorLike, with_plain_fields
 
 
 @dataclass(frozen=True)
@@ -23,4 +23,4 @@ class Predicted:
     level: PriorLike | None = None
 
     def __post_init__(self) -> None:
-        with_plain_numbers(self)
+        with_plain_fields(self)

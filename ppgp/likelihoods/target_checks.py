@@ -9,6 +9,8 @@ import torch
 from ..data.dataset import Dataset
 from ..errors import DataError, DataWarning, counted
 
+FOR_REGRESSION = "for regression use GP or LinearRegression ('gp' or 'linear' by name)"
+
 
 def distinct(data: Dataset) -> tuple[list[float], str]:
     """Return the distinct values of y, and the first few of them as text."""
@@ -36,6 +38,8 @@ def check_codes(data: Dataset, classes: int) -> None:
     if all(v in range(classes) for v in values):
         return
     do = "recode y, or choose another likelihood"
+    if any(v != int(v) for v in values):
+        do = FOR_REGRESSION
     if data.classes is not None:
         names = ", ".join(map(str, data.classes[:6]))
         got = f"{len(data.classes)}: {names}{', ...' * (len(data.classes) > 6)}"
@@ -53,7 +57,9 @@ def check_counts_of_events(data: Dataset) -> None:
     wrong = torch.nonzero((data.y < 0) | (data.y != data.y.round())).flatten().tolist()
     if wrong:
         got = f"{float(data.y[wrong[0]]):g} in row {wrong[0]}"
-        do = "choose another likelihood, or round y"
+        do = "choose another likelihood"
+        if bool((data.y >= 0).all()):
+            do += ", or round y"
         if data.trials is not None and bool(((data.y >= 0) & (data.y <= 1)).all()):
             do = "pass the number of events as y, which is the share times the trials"
         raise DataError("counts 0, 1, 2, ... in y", got, do)

@@ -13,6 +13,8 @@ from .latent_state_space_gp import LatentStateSpaceGP
 from .latent_vecchia import LatentVecchia
 from .linear_regression import LinearRegression
 from .logistic_regression import LogisticRegression
+from .means import LinearMean
+from .multi import Multi
 from .multilevel import Multilevel as Multilevel  # what GLM(groups=...) makes
 from .neural_regression import NeuralRegression
 from .program import Program
@@ -37,9 +39,11 @@ __all__ = [
     "LatentGP",
     "LatentStateSpaceGP",
     "LatentVecchia",
+    "LinearMean",
     "LinearRegression",
     "LogisticRegression",
     "Model",
+    "Multi",
     "NeuralRegression",
     "Program",
     "SoftmaxRegression",

@@ -17,6 +17,7 @@ from ..kernels.base import check_kernel
 from ..kernels.networks import width
 from ..kernels.state_space import lacking
 from ..likelihoods import Categorical, Gaussian, Likelihood
+from ..likelihoods.base import check_is_likelihood
 from ..numerics.complete_grid import complete_grid
 from ..numerics.memory import readable_size
 from . import costs
@@ -34,6 +35,8 @@ LATENT = {
     "Vecchia": "LatentVecchia",
 }
 ROUGH_LEAVES = ("Exponential", "Spherical", "LinearVariogram")
+
+MOST_NAMED = 3  # models that a sentence names
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,13 @@ class Advice:
         n: the number of rows.
         d: the number of columns.
         options: one per model.
+        note: a sentence about y; "" if there is none.
     """
 
     n: int
     d: int
     options: tuple[Option, ...]
+    note: str = ""
 
     @property
     def suited(self) -> tuple[Option, ...]:
@@ -102,6 +107,9 @@ class Advice:
             + f"  {row[4]}"
             for row in rows
         ]
+        lines.append("seconds: about what a fit by MAP takes; of SVGP, by SVI")
+        if self.note:
+            lines.append(self.note)
         return "\n".join(lines)
 
 
@@ -177,9 +185,8 @@ def advise(
     if data is not None and not isinstance(data, Dataset):
         do = "call advise(Dataset(X, y)), or advise(n=10_000, d=2)"
         raise SettingError("a Dataset as data", an(type(data).__name__), do)
-    if likelihood is not None and not isinstance(likelihood, Likelihood):
-        do = "for example likelihoods.Poisson()"
-        raise SettingError("a member of ppgp.likelihoods", repr(likelihood), do)
+    if likelihood is not None:
+        check_is_likelihood(likelihood, "likelihoods.Poisson()")
     if smoothness is not None and not smoothness > 0:
         wanted, do = "a smoothness above 0", "for example 1.5, that of Matern(1.5)"
         raise SettingError(wanted, repr(smoothness), do)
@@ -191,7 +198,20 @@ def advise(
     if facts.n < 1 or facts.d < 1:
         got = f"n={n!r} and d={d!r}"
         raise SettingError("at least one row and one column", got, "for example n=10_000, d=2")
-    return _ranked(_with_kernel(facts, kernel, smoothness))
+    advice = _ranked(_with_kernel(facts, kernel, smoothness))
+    if data is not None and likelihood is None and _looks_like_counts(data):
+        note = "y holds whole numbers: if they are counts, add likelihood=likelihoods.Poisson()"
+        return replace(advice, note=note)
+    return advice
+
+
+def _looks_like_counts(data: Dataset) -> bool:
+    """Return whether y holds whole numbers from 0, more than two, and no labels."""
+    y = data.y
+    if data.classes is not None or y.ndim != 1:
+        return False
+    whole = bool((y >= 0).all()) and bool((y == y.round()).all())
+    return whole and len(y.unique()) > 2
 
 
 def _with_kernel(facts: Facts, kernel: Kernel | None, smoothness: float | None) -> Facts:
@@ -222,7 +242,7 @@ def instead_of(model: str, d: int, n: int | None = None, **known: Any) -> str:
         if few == many:
             return f"fit {few}"
         return f"fit {few}, or {many} to more than {MOST_ROWS:,} rows"
-    return f"fit {_first(model, n, d, 2, known)}"
+    return f"fit {_first(model, n, d, MOST_NAMED, known)}"
 
 
 def _first(model: str, n: int, d: int, most: int, known: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
-import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -23,8 +22,9 @@ from ..errors import (
     take_renamed_method,
 )
 from ..likelihoods import Bernoulli
-from ..likelihoods.target_checks import distinct
-from ..priors import Param, Site, in_units_of_data, value_of, with_plain_numbers
+from ..likelihoods.target_checks import FOR_REGRESSION, distinct
+from ..priors import Param, Site, in_units_of_data, value_of, with_plain_fields
+from . import evidence
 from .independent_rows import observed, predicted
 from .sites import Theta, draw
 
@@ -103,7 +103,7 @@ class Model(NamedArguments):
 
     def __post_init__(self) -> None:
         """Convert the numbers of the recipe; a subclass's ``__post_init__`` calls this first."""
-        with_plain_numbers(self)
+        with_plain_fields(self)
 
     def __repr__(self) -> str:
         names = [f.name for f in fields(cast(Any, self)) if f.repr]
@@ -262,6 +262,7 @@ class Model(NamedArguments):
             NotEnoughMemory: if it does not fit into memory. This base class never raises it.
         """
 
+    log_evidence = evidence.log_evidence
     law = Renamed("distribution")
     fit = Elsewhere("ppgp.fit(model, ppgp.Dataset(X, y))")
 
@@ -355,23 +356,6 @@ def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) ->
         )
 
 
-def with_fixed(
-    model: Model, draws: Theta, shapes: Mapping[str, tuple[int, ...]], like: Tensor
-) -> list[Tensor]:
-    """Return the sites of ``shapes`` as [chain, draw, *shape].
-
-    A site that the recipe fixes to a number has that number in every draw.
-    """
-    every = next((v.shape[:2] for v in draws.values()), torch.Size([1, 1]))
-    values = []
-    for name, shape in shapes.items():
-        value = model.value(draws, name, like)
-        if name not in draws:
-            value = value.expand(*every, *shape)
-        values.append(value)
-    return values
-
-
 def linear(weight: Tensor, bias: Tensor, X: Tensor) -> Tensor:
     """Return X weight + bias, [*draw, n].
 
@@ -393,8 +377,12 @@ def check_labels(model: Model, data: Dataset, classes: int) -> None:
     if any(v not in range(classes) for v in values) or (
         data.classes is not None and len(data.classes) > classes
     ):
+        labels = "0 and 1" if classes == 2 else f"0 to {classes - 1}"
+        do = "recode y to those labels, or choose a model for such targets"
+        if any(v != int(v) for v in values):
+            do = FOR_REGRESSION
         raise SettingError(
-            f"labels {' and '.join(map(str, range(classes)))} in y for {type(model).__name__}",
+            f"labels {labels} in y for {type(model).__name__}",
             f"{counted(len(values), 'value')}: {shown}",
-            "recode y to those labels, or choose a model for such targets",
+            do,
         )

@@ -14,6 +14,7 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
 from ..likelihoods import Categorical, Gaussian, Likelihood, Ordinal, StudentT, ZeroInflated
+from ..likelihoods.base import check_is_likelihood
 from ..likelihoods.joint_slopes import has_joint_slopes
 from ..overrides import computed, set_attributes
 from ..priors import Flat, Normal, PriorLike, Site, bare, site, value_of
@@ -92,9 +93,7 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.likelihood, Likelihood):
-            do = "for example likelihoods.Poisson()"
-            raise SettingError("a member of ppgp.likelihoods in GLM", repr(self.likelihood), do)
+        check_is_likelihood(self.likelihood, "likelihoods.Poisson()")
         if isinstance(self.likelihood, Ordinal) and self.bias not in (None, 0.0):
             raise SettingError(
                 "no intercept beside cutpoints, as a constant added to both changes nothing",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,6 @@ from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
 from ..kernels.units import Units
 from ..likelihoods import Likelihood
-from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import GPMarginal
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
@@ -33,51 +32,50 @@ from ..target.capabilities import (
     LeaveOneOut,
     PosteriorFunctions,
 )
-from .base import Model, full_batch_only
+from .base import full_batch_only
 from .gaussian_predictions import with_noise
+from .gp_conditioning import GPConditioning
 from .inducing import medians, refuse_broken
-from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows, with_known
+from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from .latent_gp import with_likelihood
 from .latent_model import show_latent
 from .matheron import matheron
+from .means import MeanLike
 from .memory_checks import (
-    check_memory_of_conditioning,
     check_memory_of_covariance,
-    check_memory_of_predictions,
 )
 from .sites import (
     Theta,
     draw,
     first_draw,
-    mean_site,
     number_of_draws,
     split_params,
 )
 from .terms import as_written
 from .terms import labels as labels_of
-from .units import mean_on_model_scale, mean_or_default, of_gp, power
-
-MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
-ROWS_AT_ONCE = 2048
+from .units import power
 
 
 @removed_arguments(noise_sd=IN_THE_DATASET)
 @dataclass(frozen=True, repr=False)
-class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, JointGaussian):
+class GP(
+    GPConditioning, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, JointGaussian
+):
     """Exact GP regression: y ~ N(mean, K + noise I + diag(noise_sd^2)) with K = kernel(X, X).
 
     Rasmussen & Williams (2006), chapter 2. With ``noise=0`` the known noise of the Dataset is the
     only noise, as with scikit-learn's ``alpha=`` array (of variances) and GPyTorch's
     FixedNoiseGaussianLikelihood. With several draws the prediction is the mixture over the draws of
-    the hyperparameters, computed for as many at a time as fit into ``MEMORY_BUDGET`` bytes. The
+    the hyperparameters, computed for as many at a time as fit into 256 MB. The
     cost is O(n^3) time per draw and O(n^2) memory, with all rows at once.
 
     Args:
         kernel: any kernel of ``ppgp.kernels``, or a sum, product or wrapping of them.
         noise: prior or number for the noise variance. 0: no estimated noise; the GP interpolates
             unless the Dataset has known noise.
-        mean: prior or number for the constant mean; None: the mean of the training rows (0 in a
-            recipe that was not prepared).
+        mean: the mean of f: a number or a prior for a constant, ``LinearMean()``, or a function of
+            X [n, d] that returns [n], both in the units of the data. None: the mean of the training
+            rows (0 in a recipe that was not prepared).
         likelihood: the distribution of y given f in place of Gaussian noise, such as Bernoulli().
             The result is a ``LatentGP``. None: Gaussian noise.
         latent: with a likelihood, how f is integrated out: see ``LatentGP``.
@@ -86,7 +84,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
 
     kernel: Kernel = field(default_factory=RBF)
     noise: PriorLike = LogNormal(-2.0, 1.0)
-    mean: PriorLike | None = None
+    mean: MeanLike | None = None
     likelihood: Likelihood | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
     known_noise = True
@@ -109,7 +107,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True, zero=True),
-            "mean": mean_site(self.mean),
+            **self.mean_sites(d),
         }
 
     def work(self, n: int, d: int) -> float:
@@ -136,27 +134,22 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
             hyper = under("kernel", medians(self.sites_at(data.d), data.X, 0))
             nugget = self.kernel.nugget(hyper, data.X)
             refuse_duplicate_rows(data.X, data.noise_sd, nugget, "different rows of X", "noise")
-        return replace(self, mean=mean_or_default(self.mean, data))
+        return replace(self, mean=self.mean_for(data))
 
     def in_units(self, scaler: Scaler) -> GP:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
         kernel = self.kernel.in_units(Units.of(scaler))
-        mean = mean_on_model_scale(self.mean, scaler)
+        mean = self.mean_in_units(scaler)
         return replace(self, kernel=kernel, noise=noise, mean=mean)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         factors = self.kernel.factors(Units.of(scaler))
-        return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
+        of_kernel = {f"kernel.{name}": f for name, f in factors.items()}
+        return self.hyperparameters_of_data(draws, of_kernel, scaler)
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """Return warnings about the fitted network of a deep kernel."""
         return self.kernel.check_fit(under("kernel", theta), data.X)
-
-    def _covariance(self, theta: Theta, X: Tensor, noise_sd: Tensor | None = None) -> Tensor:
-        return add_diagonal(self.kernel(under("kernel", theta), X), self._noise(theta, X, noise_sd))
-
-    def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
-        return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
 
     def model(
         self,
@@ -187,72 +180,8 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
         check_aligned(noise_sd, X)
         theta = draw(self.sites_at(X.shape[-1]), X)
-        loc = self.value(theta, "mean", X).expand(len(X))
+        loc = self.mean_at(theta, X).expand(len(X))
         return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X, noise_sd)), obs=y)
-
-    def _chunks(
-        self, theta: Theta, n: int, m: int, like: Tensor
-    ) -> tuple[int, Iterator[tuple[slice, dict[str, Tensor]]]]:
-        """Split the draws into chunks whose matrices fit into ``MEMORY_BUDGET``, or into one each.
-
-        Args:
-            theta: {site: [draw, *event]}.
-            n: number of training rows.
-            m: number of rows of a prediction.
-            like: inputs, with the dtype and the number of columns.
-
-        Returns:
-            The number of draws, and an iterator of (the slice of the draws, theta there).
-
-        Raises:
-            NotEnoughMemory: if the matrices of one chunk do not fit into memory.
-        """
-        drawn, params = split_params(self.sites_at(like.shape[-1]), theta)
-        count = number_of_draws(drawn)
-        size = max(1, MEMORY_BUDGET // (like.element_size() * 4 * n * (n + m)))
-        check_memory_of_conditioning(n, m, min(size, count), self.kernel, like)
-        slices = [slice(i, min(i + size, count)) for i in range(0, count, size)]
-        chunks = ((s, {**params, **{k: v[s] for k, v in drawn.items()}}) for s in slices)
-        return count, chunks
-
-    def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
-        """Return the root L [*draw, n, n] of the training covariance, and L^-1 (y - mean)."""
-        L = cholesky(
-            self._covariance(theta, train.X, train.noise_sd), "covariance of the training rows"
-        )
-        residual = train.y - self.value(theta, "mean", train.X)[..., None]
-        return L, torch.linalg.solve_triangular(L, residual.unsqueeze(-1), upper=False)
-
-    def _conditional(
-        self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the moments of f at X given the training rows.
-
-        The first is the mean [draw, m], the second the variance [draw, m] or, if ``joint``, the
-        covariance [draw, m, m].
-        """
-        kept = kept or ResultCache(limit=0)
-        width = max(1, len(X) if joint else min(len(X), ROWS_AT_ONCE))
-        count, chunks = self._chunks(theta, train.n, width, X)
-        check_memory_of_predictions(count, len(X), X, joint)
-        means = X.new_empty(count, len(X))
-        spreads = X.new_empty(count, *((len(X),) if joint else ()), len(X))
-        for draws, part in chunks:
-            hyper, mean = under("kernel", part), self.value(part, "mean", X)[..., None]
-            factor = partial(self.training_factor, part, train)
-            L, w = kept.get((draws.start, draws.stop), factor, part)
-            for row in range(0, len(X), width):
-                rows = slice(row, row + width)
-                cross = self.kernel(hyper, train.X, X[rows])
-                V = torch.linalg.solve_triangular(L, cross, upper=False)
-                means[draws, rows] = mean + (V.mT @ w).squeeze(-1)
-                if joint:
-                    spreads[draws] = self.kernel(hyper, X) - V.mT @ V
-                else:
-                    prior = self.kernel.diag(hyper, X[rows])
-                    left = prior - V.square().sum(-2)
-                    spreads[draws, rows] = at_least_rounding(left, prior)
-        return means, spreads
 
     def predict(
         self,
@@ -299,10 +228,11 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
             variance of y at X [m] and its mean [m].
         """
         one = first_draw(self.sites_at(X.shape[-1]), theta)
-        hyper, mean = under("kernel", one), self.value(one, "mean", X)
+        hyper, mean = under("kernel", one), self.mean_at(one, X)
         variance = self.kernel.diag(hyper, X) + self._noise(one, X, noise_sd)
         C = self._covariance(one, train.X, train.noise_sd)
-        return C, train.y - mean, self.kernel(hyper, train.X, X), variance, mean.expand(len(X))
+        residual = train.y - self.mean_at(one, train.X)
+        return C, residual, self.kernel(hyper, train.X, X), variance, mean.expand(len(X))
 
     def pathwise(
         self,
@@ -333,7 +263,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         for i in chosen.unique().tolist():
             one = {**params, **{name: value[i] for name, value in drawn.items()}}
             draw = Draw(int((chosen == i).sum()), features or 0, generator, train.X)
-            mean = self.value(one, "mean", train.X)
+            mean = partial(self.mean_at, one)
             noise = self._noise(one, train.X, train.noise_sd)
             hyper = under("kernel", one)
             paths.append(
@@ -352,7 +282,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
 
         At a new row x*, term i has mean k_i(x*, X_train) C^-1 (y - mean) and variance
         k_i(x*, x*) - k_i(x*, X_train) C^-1 k_i(X_train, x*). Duvenaud (2014), section 2.4.5. No
-        term includes the constant mean.
+        term includes the mean.
         """
         assert isinstance(self.kernel, Sum)  # see lacks
         labels = labels_of(self.kernel)
@@ -384,7 +314,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         for _, part in self._chunks(theta, train.n, train.n, train.X)[1]:
             L, _ = self.training_factor(part, train)
             inverse = torch.cholesky_inverse(L)
-            residual = train.y - self.value(part, "mean", train.X)[..., None]
+            residual = train.y - self.mean_at(part, train.X)
             a = (inverse @ residual.unsqueeze(-1)).squeeze(-1)
             d = inverse.diagonal(dim1=-2, dim2=-1)
             means.append((train.y - a / d).reshape(-1, train.n))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import SettingError, counted
-from ..kernels import ARD, Kernel, Product, Scale, Subspace
+from ..kernels import ARD, Kernel, Multiple, Product, Scale, Subspace
 from ..kernels.base import check_kernel
 from ..kernels.hyperparameters import replaced
 
@@ -64,7 +64,7 @@ def _of_variance_one(kernel: Kernel) -> Kernel:
     """Return a kernel with its variance fixed to 1, where it has one."""
     if isinstance(kernel, Scale):
         return replace(kernel, outputscale=1.0)
-    if isinstance(kernel, ARD):
+    if isinstance(kernel, ARD | Multiple):
         return replace(kernel, kernel=_of_variance_one(kernel.kernel))
     if "variance" in kernel.hyper:
         return replaced(kernel, variance=1.0)

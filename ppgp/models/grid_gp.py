@@ -29,10 +29,11 @@ from .base import full_batch_only
 from .gp import GP
 from .grid_factors import Kernels, checked, of_columns, product_of
 from .inducing import medians
+from .means import MeanLike
 from .sites import Theta, draw
 from .ski_grid import MOST_COLUMNS
 from .structured_gp import StructuredGP
-from .units import mean_on_model_scale, mean_or_default, power
+from .units import power
 
 MATRICES = 6  # of each axis that the density holds for the gradient
 CELLS = 8  # numbers per cell that it holds
@@ -61,13 +62,14 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
             places in columns 0 and 1, times one of column 2. The variances of several kernels are
             identified only as a product: fix all but one.
         noise: prior or number for the noise variance, which cannot be 0.
-        mean: prior or number for the constant mean; None: the mean of the training rows.
+        mean: number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
+            training rows.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
     """
 
     kernels: Kernels = field(default_factory=RBF)
     noise: PriorLike = LogNormal(-2.0, 1.0)
-    mean: PriorLike | None = None
+    mean: MeanLike | None = None
     standardised: bool = field(default=False, kw_only=True)
     sampled_rows = 10_000
 
@@ -104,12 +106,12 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
         shape = " x ".join(map(str, grid.shape))
         do = f"use fewer levels along the longest axis, or {instead_of('GridGP', data.d, data.n)}"
         must_fit(size, f"the covariances of a grid of {shape}", do, data.X.device)
-        return replace(self, mean=mean_or_default(self.mean, data))
+        return replace(self, mean=self.mean_for(data))
 
     def in_units(self, scaler: Scaler) -> GridGP:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
         kernel = product_of(self.factors(len(scaler.x_sd))).in_units(Units.of(scaler))
-        mean = mean_on_model_scale(self.mean, scaler)
+        mean = self.mean_in_units(scaler)
         kernels: Any = getattr(kernel, "children", kernel)
         return replace(self, kernels=kernels, noise=noise, mean=mean)
 
@@ -151,7 +153,7 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
         full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
         theta = draw(self.sites_at(X.shape[-1]), X)
         grid = self._grid(X)
-        loc = self.value(theta, "mean", X).expand(len(X))
+        loc = self.mean_at(theta, X).expand(len(X))
         Ks = self._covariances(theta, grid, X.shape[-1])
         return pyro.sample(
             "y", GridMarginal(loc, Ks, self.value(theta, "noise", X), grid.cell), obs=y
@@ -160,7 +162,7 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
     def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, ...]:
         """Return C^-1 (y - mean) and 1 / lam on the grid, and the eigenvectors of each axis."""
         grid = self._grid(train.X)
-        R = grid.on_axes(train.y - self.value(theta, "mean", train.X))
+        R = grid.on_axes(train.y - self.mean_at(theta, train.X))
         return solved(
             R, self.value(theta, "noise", train.X), self._covariances(theta, grid, train.d)
         )
@@ -183,7 +185,7 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
                 priors.append(part.kernel(own, rows)[code][:, code])
             else:
                 priors.append(part.kernel.diag(own, rows)[code])
-        mean = sums(a, crosses, codes) + self.value(theta, "mean", X)
+        mean = sums(a, crosses, codes) + self.mean_at(theta, X)
         prior = reduce(mul, priors)
         if joint:
             return mean, prior - reduction(W, whitened, codes)

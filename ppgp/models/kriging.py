@@ -30,10 +30,10 @@ from .drift import Drift, basis, check_determined, checked, coordinates, places
 from .inducing import medians, refuse_broken
 from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from .kriging_equations import KrigingEquations
-from .memory_checks import check_memory_of_covariance, check_memory_of_predictions
-from .sites import Theta, draw, first_draw, mean_site, starting_values
+from .means import MeanLike
+from .memory_checks import check_memory_of_covariance
+from .sites import Theta, draw, first_draw, starting_values
 from .suitability import MOST_ROWS
-from .units import mean_or_default
 
 ESTIMATORS = ("reml", "ml")
 DEFAULT_NUGGET = LogNormal(-2.0, 1.0)  # before ``prepare`` centres it on the data
@@ -78,8 +78,8 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         drift: "none" (simple kriging), "constant" (ordinary), a degree (universal, all monomials),
             a tuple of columns of X (an external drift; the other columns are the coordinates), or
             a function of X. A constant is always included, except with "none".
-        mean: prior or number for the known mean, with drift "none" only; None: the mean of the
-            training rows.
+        mean: with drift "none" only: number, prior, ``LinearMean`` or function of X, see ``GP``;
+            None: the mean of the training rows.
         estimator: the density of the program: "reml" integrates beta out under a flat prior, "ml"
             uses the best beta for each theta. The latter is the profile likelihood, for MAP with
             ``Flat`` priors; it is no distribution of y, so draw from "reml".
@@ -92,7 +92,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     variogram: Kernel | None = None
     nugget: PriorLike | None = None
     drift: Drift = "constant"
-    mean: PriorLike | None = None
+    mean: MeanLike | None = None
     estimator: str = "reml"
     neighbours: int | None = None
     standardised: bool = field(default=False, kw_only=True)
@@ -150,7 +150,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             "nugget": site("nugget", nugget, positive=True, zero=True),
         }
         if self.drift == "none":
-            sites["mean"] = mean_site(self.mean)
+            sites |= self.mean_sites(d)
         return sites
 
     def work(self, n: int, d: int) -> float:
@@ -188,9 +188,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             refuse_duplicate_rows(
                 where, data.noise_sd, nugget, "rows at different places", "nugget"
             )
-        mean = self.mean
-        if self.drift == "none":
-            mean = mean_or_default(mean, data)
+        mean = self.mean_for(data) if self.drift == "none" else self.mean
         return replace(self._with_priors(where, data.y), mean=mean)
 
     def _with_priors(self, where: Tensor, y: Tensor) -> Kriging:
@@ -208,12 +206,10 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         variogram = self.variogram
         if variogram is not None:
             variogram = variogram.in_units(Units.none(coordinates(self.drift, len(scaler.x_mean))))
-        nugget, mean = self.nugget, self.mean
+        nugget = self.nugget
         if nugget is not None:
             nugget = rescaled(nugget)
-        if mean is not None:
-            mean = rescaled(mean)
-        return replace(self, variogram=variogram, nugget=nugget, mean=mean)
+        return replace(self, variogram=variogram, nugget=nugget, mean=self.mean_in_units(scaler))
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Return starting values, in the units of the data.
@@ -226,7 +222,8 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         width = where.shape[1]
         # in these units a hyperparameter of 1 suits these rows
         units = Units((0.0,) * width, (length,) * width, sill**0.5)
-        typical = {"nugget": sill * math.exp(-2.0), "mean": float(data.y.mean())}
+        level = float(data.y.mean())
+        typical = {"nugget": sill * math.exp(-2.0), "mean": level, "mean.bias": level}
         for name, factor in self.kernel.factors(units).items():
             if isinstance(factor, float):
                 typical[f"variogram.{name}"] = factor
@@ -299,25 +296,9 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         if not joint:
             mean, variance = self._means(theta, X[:, None], train, kept=kept)
             return dist.Normal(mean, (variance + nugget).sqrt())
-        if self.neighbours is not None and self.neighbours < train.n:
-            raise NotApplicable(
-                "a joint distribution from all rows",
-                f"neighbours={self.neighbours}",
-                "leave joint or neighbours out",
-            )
-        where, there = places(self.drift, train.X), places(self.drift, X)
-        new = basis(self.drift, X, train.X)
-        means, spreads = [], []
-        check_memory_of_predictions(self._count(theta, train.d), len(X), X, joint=True)
-        for _, part, solved in self._solved(theta, train, kept):
-            hyper = under("variogram", part)
-            cross, prior = self.kernel(hyper, where, there), self.kernel(hyper, there)
-            mean, spread = solved.at(cross, new, prior, joint=True)
-            means.append((mean + self._centre(part, X)).reshape(-1, len(X)))
-            spreads.append(spread.expand(len(means[-1]), -1, -1))
-        spread = add_diagonal(torch.cat(spreads), nugget)
-        root = cholesky(spread, "predictive covariance")
-        return dist.MultivariateNormal(torch.cat(means), scale_tril=root)
+        mean, spread = self.joint_latent(theta, X, train, kept)
+        root = cholesky(add_diagonal(spread, nugget), "predictive covariance")
+        return dist.MultivariateNormal(mean, scale_tril=root)
 
     def gaussian(
         self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None
@@ -346,7 +327,8 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             drift = (basis(self.drift, train.X, train.X), basis(self.drift, X, train.X))
         K = self.kernel(hyper, where, there)
         C = self._covariance(one, where, train.noise_sd)
-        return C, train.y - centre, K, variance, centre.expand(len(X)), drift
+        residual = train.y - self._centre(one, train.X)
+        return C, residual, K, variance, centre.expand(len(X)), drift
 
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
         """Return the distribution of each y_i given the other rows, batch [draw, n].

@@ -16,20 +16,23 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset
 from ..errors import NotApplicable
 from ..kernels import Kernel
-from ..numerics.cholesky import add_diagonal
-from ..numerics.gls import Solved, solve
+from ..numerics.cholesky import add_diagonal, cholesky
+from ..numerics.gls import Solved, solve, solve_given
 from ..numerics.result_cache import ResultCache
 from ..priors import under
-from .base import Model
+from ..target.capabilities import JointLatent
 from .drift import Drift, basis, places
+from .factor_updates import ROOT, FactorUpdates, slice_of
 from .known_noise import with_known
+from .means import rows_of_mean
 from .memory_checks import check_memory_of_conditioning, check_memory_of_predictions
 from .sites import Theta, number_of_draws, split_params
+from .with_mean import WithMean
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
 
 
-class KrigingEquations(Model):
+class KrigingEquations(WithMean, FactorUpdates, JointLatent):
     """The equations of a model y ~ N(F beta, K + nugget I) with an unknown trend F beta.
 
     Attributes:
@@ -55,11 +58,16 @@ class KrigingEquations(Model):
         """Return the nugget plus the known error variance of each measurement."""
         return with_known(self.value(theta, "nugget", like)[..., None], noise_sd)
 
-    def _centre(self, theta: Theta, like: Tensor) -> Tensor:
-        """Return the known mean, [*draw, 1]; 0 where the drift is unknown."""
+    def _centre(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return the known mean at X [*b, n, d], [*draw, *b, n] or [*draw, 1]; 0 with a drift."""
         if self.drift == "none":
-            return self.value(theta, "mean", like)[..., None]
-        return like.new_zeros(1)
+            return self.mean_at(theta, X)
+        return X.new_zeros(1)
+
+    def _centre_of_blocks(self, theta: Theta, blocks: Tensor) -> Tensor:
+        """Return the average of the known mean over blocks [m, k, d], [*draw, m] or [*draw, 1]."""
+        centre = self._centre(theta, blocks)
+        return centre.mean(-1) if self.mean_function.varies else centre
 
     def _count(self, theta: Theta, d: int) -> int:
         """Return the number of draws in theta."""
@@ -67,9 +75,12 @@ class KrigingEquations(Model):
 
     def training_factor(self, theta: Theta, train: Dataset) -> Solved:
         """Solve the system of the training rows, which predictions at all places share."""
-        F, where = basis(self.drift, train.X, train.X), places(self.drift, train.X)
-        C = self._covariance(theta, where, train.noise_sd)
-        return solve(C, train.y - self._centre(theta, where), F)
+        C = self._covariance(theta, places(self.drift, train.X), train.noise_sd)
+        return self._with_root(cholesky(C, "covariance of the training rows"), theta, train)
+
+    def _with_root(self, L: Tensor, theta: Theta, train: Dataset) -> Solved:
+        F = basis(self.drift, train.X, train.X)
+        return solve_given(L, train.y - self._centre(theta, train.X), F)
 
     def _solved(
         self, theta: Theta, train: Dataset, kept: ResultCache | None = None
@@ -84,13 +95,60 @@ class KrigingEquations(Model):
         """
         kept = kept or ResultCache(limit=0)
         drawn, params = split_params(self.sites_at(train.d), theta)
-        count = number_of_draws(drawn)
+        count, root = number_of_draws(drawn), kept.found(ROOT, theta)
         size = max(1, MEMORY_BUDGET // (train.X.element_size() * 6 * train.n**2))
         check_memory_of_conditioning(train.n, 0, min(size, count), self.kernel, train.X)
         for i in range(0, count, size):
             draws = slice(i, i + size)
             part = {**params, **{name: value[draws] for name, value in drawn.items()}}
-            yield draws, part, kept.get((i, size), partial(self.training_factor, part, train), part)
+            solve_it = partial(self.training_factor, part, train)
+            if root is not None:
+                solve_it = partial(self._with_root, slice_of(root[0], draws), part, train)
+            yield draws, part, kept.get((i, size), solve_it, part)
+
+    def factored(
+        self, theta: Theta, train: Dataset, kept: ResultCache | None, width: int
+    ) -> Iterator[tuple[slice, dict[str, Tensor], tuple[Tensor, ...]]]:
+        return self._solved(theta, train, kept)
+
+    def covariances(self, theta: Theta, old: Dataset, new: Dataset) -> tuple[Tensor, Tensor]:
+        there = places(self.drift, new.X)
+        cross = self.kernel(under("variogram", theta), places(self.drift, old.X), there)
+        return cross, self._covariance(theta, there, new.noise_sd)
+
+    def carry_over(
+        self, theta: Theta, old: Dataset, new: Dataset, kept: ResultCache, into: ResultCache
+    ) -> None:
+        if not self._is_local(new):
+            super().carry_over(theta, old, new, kept, into)
+
+    def _is_local(self, train: Dataset) -> bool:
+        """Return whether each place is predicted from some of the rows."""
+        return self.neighbours is not None and self.neighbours < train.n
+
+    def one_step_ahead(
+        self, theta: Theta, train: Dataset, new: Dataset, kept: ResultCache
+    ) -> Distribution:
+        """Return the distribution of each new y given all rows before it, in the order given.
+
+        The drift is estimated anew from these rows, by recursive least squares.
+
+        Raises:
+            NotApplicable: for predictions from neighbours.
+        """
+        if self._is_local(train):
+            got = f"neighbours={self.neighbours}"
+            raise NotApplicable("predictions from all rows", got, "leave neighbours out")
+        F = basis(self.drift, new.X, train.X)
+        means, sds = [], []
+        for _, part, solved in self._solved(theta, train, kept):
+            grown = self.extended(part, solved.L, train, new).checked()
+            residual = (new.y - self._centre(part, new.X)).unsqueeze(-1)
+            e, sd = solved.ahead(grown.onward(solved.w, residual), grown.onward(solved.H, F))
+            scale = grown.root.diagonal(dim1=-2, dim2=-1)
+            means.append((new.y - scale * e).reshape(-1, new.n))
+            sds.append((scale * sd).expand(len(means[-1]), -1))
+        return dist.Normal(torch.cat(means), torch.cat(sds))
 
     def _means(
         self,
@@ -123,7 +181,7 @@ class KrigingEquations(Model):
             return means, variances
         where = places(self.drift, train.X)
         for draws, part, solved in self._solved(theta, train, kept):
-            hyper, centre = under("variogram", part), self._centre(part, blocks)
+            hyper, centre = under("variogram", part), self._centre_of_blocks(part, blocks)
             for i in range(0, len(blocks), step):
                 at = slice(i, i + step)
                 block = blocks[at]
@@ -133,7 +191,7 @@ class KrigingEquations(Model):
                 new = basis(self.drift, block, train.X).mean(1)
                 K = K.reshape(*K.shape[:-1], m, k).mean(-1)
                 mean, variance = solved.at(K, new, self._within(part, there, train.d))
-                means[draws, at], variances[draws, at] = mean + centre, variance
+                means[draws, at], variances[draws, at] = mean + rows_of_mean(centre, at), variance
         return means, variances
 
     def _places_at_once(self, theta: Theta, blocks: Tensor, train: Dataset) -> int:
@@ -177,8 +235,8 @@ class KrigingEquations(Model):
         if train.noise_sd is not None:
             known = train.noise_sd[near]
         C = add_diagonal(self.kernel(hyper, where[near]), self._noise(with_axis, where, known))
-        centre = self._centre(theta, where)
-        residual = train.y[near] - centre[..., None]
+        centre = self._centre_of_blocks(theta, blocks)
+        residual = (train.y - self._centre(theta, train.X))[..., near]
         F = basis(self.drift, train.X, train.X)[near]
         new = basis(self.drift, blocks, train.X).mean(1, keepdim=True)
         K = self.kernel(hyper, where[near], there).mean(-1, keepdim=True)
@@ -193,6 +251,27 @@ class KrigingEquations(Model):
         """Return the distribution of the surface at X, without the nugget: batch [draw, m]."""
         mean, variance = self._means(theta, X[:, None], train, kept=kept)
         return dist.Normal(mean, variance.sqrt())
+
+    def joint_latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if self._is_local(train):
+            raise NotApplicable(
+                "a joint distribution from all rows",
+                f"neighbours={self.neighbours}",
+                "leave joint or neighbours out",
+            )
+        where, there = places(self.drift, train.X), places(self.drift, X)
+        new = basis(self.drift, X, train.X)
+        means, spreads = [], []
+        check_memory_of_predictions(self._count(theta, train.d), len(X), X, joint=True)
+        for _, part, solved in self._solved(theta, train, kept):
+            hyper = under("variogram", part)
+            cross, prior = self.kernel(hyper, where, there), self.kernel(hyper, there)
+            mean, spread = solved.at(cross, new, prior, joint=True)
+            means.append((mean + self._centre(part, X)).reshape(-1, len(X)))
+            spreads.append(spread.expand(len(means[-1]), -1, -1))
+        return torch.cat(means), torch.cat(spreads)
 
     def block(self, theta: Theta, blocks: Tensor, train: Dataset) -> Distribution:
         """Return the distribution of the average of the surface over each block.

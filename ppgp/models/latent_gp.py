@@ -27,13 +27,13 @@ from ..target.capabilities import Capability, LeaveOneOut
 from .base import full_batch_only
 from .inducing import refuse_broken
 from .latent_model import LatentModel, check_latent
+from .means import MeanLike, rows_of_mean
 from .memory_checks import (
     check_memory_of_conditioning,
     check_memory_of_covariance,
     check_memory_of_predictions,
 )
-from .sites import Theta, draw, mean_site, one_by_one
-from .units import mean_on_model_scale, mean_or_default, of_gp
+from .sites import Theta, draw, one_by_one
 
 APPROXIMATIONS = ("laplace", "ep", "sampled")
 WHITE = Normal(0.0, 1.0)  # the prior of v
@@ -67,8 +67,9 @@ class LatentGP(LatentModel):
             ``ppgp.likelihoods`` but Categorical, Laplace, FromDistribution, and those with
             ``Predicted()`` parameters.
         approximation: that of f given the rows: "laplace", "ep" or "sampled".
-        mean: prior or number for the constant mean of f; None: the mean of the training rows, and 0
-            under a likelihood of classes, counts or positive numbers.
+        mean: the mean of f: number, prior, ``LinearMean`` or function of X, see ``GP``; None: the
+            mean of the training rows, and 0 under a likelihood of classes, counts or positive
+            numbers.
         rows: set by ``fit``: the number of training rows, the length of v.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
 
@@ -82,7 +83,7 @@ class LatentGP(LatentModel):
     kernel: Kernel = field(default_factory=RBF)
     likelihood: Likelihood = field(default_factory=Bernoulli)
     approximation: str = "laplace"
-    mean: PriorLike | None = None
+    mean: MeanLike | None = None
     rows: int | None = field(default=None, repr=False, compare=False)
     standardised: bool = field(default=False, kw_only=True)
     keeps_factor = True
@@ -111,7 +112,7 @@ class LatentGP(LatentModel):
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             **self.likelihood.sites(),
-            "mean": mean_site(self.mean),
+            **self.mean_sites(d),
         }
 
     def work(self, n: int, d: int) -> float:
@@ -137,20 +138,20 @@ class LatentGP(LatentModel):
             NumericalError: for a network whose units are all dead or saturated at the start.
         """
         refuse_broken(self.kernel, data.X)
-        mean = mean_or_default(self.mean, data, numbers="y" in self.scales)
+        mean = self.mean_for(data, numbers="y" in self.scales)
         rows = data.n if self._sampled else None
         return replace(self, likelihood=self.likelihood.prepare(data), mean=mean, rows=rows)
 
     def in_units(self, scaler: Scaler) -> LatentGP:
         kernel = self.kernel.in_units(Units.of(scaler))
-        mean = mean_on_model_scale(self.mean, scaler)
+        mean = self.mean_in_units(scaler)
         likelihood = self.likelihood.in_units(float(scaler.y_sd))
         return replace(self, kernel=kernel, likelihood=likelihood, mean=mean)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         factors = {f"kernel.{name}": f for name, f in self.kernel.factors(Units.of(scaler)).items()}
         factors |= self.likelihood.factors(float(scaler.y_sd))
-        return of_gp(draws, {**factors, "v": 1.0}, scaler)
+        return self.hyperparameters_of_data(draws, {**factors, "v": 1.0}, scaler)
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """Return warnings about the fitted network of a deep kernel."""
@@ -166,7 +167,7 @@ class LatentGP(LatentModel):
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
         theta = draw(self._hyperparameters(X.shape[-1]), X)
-        mean = self.value(theta, "mean", X).expand(len(X))
+        mean = self.mean_at(theta, X).expand(len(X))
         K = self.kernel(under("kernel", theta), X)
         if not self._sampled:
             own = self.of_likelihood(theta)
@@ -189,7 +190,7 @@ class LatentGP(LatentModel):
             weights = torch.linalg.solve_triangular(L.mT, theta["v"][:, None], upper=True)[:, 0]
             return weights, torch.ones_like(weights), L
         own = self.of_likelihood(theta)
-        mean = self.value(theta, "mean", X).expand(len(X))
+        mean = self.mean_at(theta, X).expand(len(X))
         rows = LikelihoodRows(self.likelihood, tuple(own), y)
         if self.approximation == "ep":
             found = expand_by_ep(K, mean, rows)
@@ -211,12 +212,12 @@ class LatentGP(LatentModel):
         means = X.new_empty(len(every), m)
         spreads = X.new_empty(len(every), *((m,) if joint else ()), m)
         for i, one in enumerate(every):
-            hyper = under("kernel", one)
+            hyper, level = under("kernel", one), self.mean_at(one, X)
             found = LatentGaussian(*kept.get(i, partial(self._approximation, one, train), one))
             for row in range(0, m, width):
                 rows = slice(row, row + width)
                 cross = self.kernel(hyper, train.X, X[rows])
-                means[i, rows] = self.value(one, "mean", X) + found.mean(cross)
+                means[i, rows] = rows_of_mean(level, rows) + found.mean(cross)
                 if joint:
                     spreads[i] = self.kernel(hyper, X) - found.covariance_explained(cross)
                 else:
@@ -236,7 +237,7 @@ class LatentGP(LatentModel):
         f = []
         for one in one_by_one(self.sites_at(data.d), theta):
             root = inducing_root(self.kernel(under("kernel", one), data.X))
-            f.append(self.value(one, "mean", data.X) + root @ one["v"])
+            f.append(self.mean_at(one, data.X) + root @ one["v"])
         given = self.likelihood.distribution(self.of_likelihood(theta), torch.stack(f))
         return {"y": given.log_prob(data.y)}
 
@@ -244,7 +245,7 @@ class LatentGP(LatentModel):
 def with_likelihood(
     kernel: Kernel | None = None,
     noise: PriorLike | None = None,
-    mean: PriorLike | None = None,
+    mean: MeanLike | None = None,
     *,
     likelihood: Any = None,
     latent: Any = None,

@@ -13,8 +13,9 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
 from ..errors import NotApplicable, SettingError
-from ..likelihoods import Categorical, FromDistribution, Likelihood, Scored
+from ..likelihoods import Categorical, FromDistribution, Scored
 from ..likelihoods import Laplace as DoubleExponential
+from ..likelihoods.base import check_is_likelihood
 from ..likelihoods.joint_rows import LatentMarginal
 from ..numerics.result_cache import ResultCache
 from ..overrides import set_attributes
@@ -22,11 +23,12 @@ from ..priors import LogNormal, PriorLike
 from ..target.capabilities import LatentFunction, LeaveOneOut
 from .any_likelihood import AnyLikelihood
 from .sites import Theta, one_by_one
+from .with_mean import WithMean
 
 NOISE = LogNormal(-2.0, 1.0)  # the default of ``GP``, which does not count as given
 
 
-class LatentModel(AnyLikelihood, LatentFunction, LeaveOneOut):
+class LatentModel(AnyLikelihood, WithMean, LatentFunction, LeaveOneOut):
     """A model whose f at new rows is Gaussian given the hyperparameters and the training rows."""
 
     def __post_init__(self) -> None:
@@ -94,7 +96,7 @@ class LatentModel(AnyLikelihood, LatentFunction, LeaveOneOut):
         means, variances = [], []
         for one in one_by_one(self.sites_at(train.d), theta):
             mean, variance = self.without_each_row(one, train)
-            means.append(self.value(one, "mean", train.X) + mean)
+            means.append(self.mean_at(one, train.X) + mean)
             variances.append(variance)
         own = self.of_likelihood(theta)
         return self.likelihood.marginal(own, torch.stack(means), torch.stack(variances))
@@ -128,12 +130,7 @@ def check_likelihood(likelihood: Any) -> None:
         SettingError: if it is no likelihood.
         NotApplicable: if it is another.
     """
-    if not isinstance(likelihood, Likelihood):
-        raise SettingError(
-            "a member of ppgp.likelihoods as likelihood",
-            repr(likelihood),
-            "for example Bernoulli()",
-        )
+    check_is_likelihood(likelihood)
     likelihood.check_real_f()
     several = isinstance(likelihood, Categorical) or bool(likelihood.predicted)
     rough = isinstance(likelihood, DoubleExponential | FromDistribution)

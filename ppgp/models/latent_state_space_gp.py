@@ -18,11 +18,11 @@ from ..priors import Param, PriorLike, Site
 from .base import full_batch_only
 from .latent_model import LatentModel, check_latent
 from .latent_state_space_rows import AtMode, LatentStateSpaceMarginal, at_mode
-from .sites import Theta, draw, mean_site, one_by_one
+from .means import MeanLike
+from .sites import Theta, draw, one_by_one
 from .state_space_components import StateSpaceComponents
 from .state_space_predictions import Smoothed
 from .state_space_rows import Steps
-from .units import mean_or_default, of_gp
 
 SEARCH = 10  # filters in the search for one mode, about
 
@@ -46,8 +46,9 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
         kernel: a kernel with a state space: see ``StateSpaceGP``.
         likelihood: any likelihood of one function of x with formulas for its slopes; see
             ``LatentGP``.
-        mean: prior or number for the constant mean of f; None: the mean of the training rows, and 0
-            under a likelihood of classes, counts or positive numbers.
+        mean: the mean of f: number, prior, ``LinearMean`` or function of X, see ``GP``; None: the
+            mean of the training rows, and 0 under a likelihood of classes, counts or positive
+            numbers.
         regressors: prior Normal(0, scale) of the weights of the other columns of X, which enter f
             linearly; see ``StateSpaceGP``.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
@@ -60,15 +61,15 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
 
     kernel: Kernel = field(default_factory=Matern)
     likelihood: Likelihood = field(default_factory=Bernoulli)
-    mean: PriorLike | None = None
+    mean: MeanLike | None = None
     regressors: PriorLike | None = None
     standardised: bool = field(default=False, kw_only=True)
     joint_rows = True
     keeps_factor = True
-    sampled_rows = 200
+    sampled_rows = 0  # a gradient takes some 50 ms for few rows too: it searches for a mode
 
     def sites(self, d: int) -> dict[str, Site | Param]:
-        return {**self.kernel_sites(d), **self.likelihood.sites(), "mean": mean_site(self.mean)}
+        return {**self.kernel_sites(d), **self.likelihood.sites(), **self.mean_sites(d)}
 
     def work(self, n: int, d: int) -> float:
         return SEARCH * n * 50.0 * self.width(d) ** 2
@@ -85,7 +86,7 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
             DataError: if y does not suit the likelihood.
         """
         self.sites_at(data.d)
-        mean = mean_or_default(self.mean, data, numbers="y" in self.scales)
+        mean = self.mean_for(data, numbers="y" in self.scales)
         return replace(self, likelihood=self.likelihood.prepare(data), mean=mean)
 
     def in_units(self, scaler: Scaler) -> LatentStateSpaceGP:
@@ -94,14 +95,14 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         own = self.likelihood.factors(float(scaler.y_sd))
-        return of_gp(draws, {**self.process_factors(scaler), **own}, scaler)
+        return self.hyperparameters_of_data(draws, self.process_factors(scaler) | own, scaler)
 
     # -- the program --------------------------------------------------------------------------
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         full_batch_only(self, X, total, "use the full batch, which costs O(n)")
         theta = draw(self.sites_at(X.shape[-1]), X)
-        mean = self.value(theta, "mean", X).expand(len(X))
+        mean = self.mean_at(theta, X).expand(len(X))
         own = self.of_likelihood(theta)
         joint = LatentStateSpaceMarginal(self.likelihood, own, mean, self._steps(theta, X))
         return pyro.sample("y", joint, obs=y)
@@ -118,7 +119,7 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
 
     def _at_mode(self, theta: Theta, train: Dataset, backwards: bool = False) -> AtMode:
         steps = self._steps(theta, train.X, backwards)
-        mean = self.value(theta, "mean", train.X).expand(train.n)
+        mean = self.mean_at(theta, train.X).expand(train.n)
         return at_mode(steps, self.likelihood, self.of_likelihood(theta), mean, train.y)
 
     def _conditioned(self, theta: Theta, train: Dataset, backwards: bool) -> Smoothed:
@@ -137,7 +138,7 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
 def state_space_with_likelihood(
     kernel: Kernel | None = None,
     noise: PriorLike | None = None,
-    mean: PriorLike | None = None,
+    mean: MeanLike | None = None,
     regressors: PriorLike | None = None,
     *,
     likelihood: Any = None,

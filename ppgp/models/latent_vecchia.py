@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import SettingError, UnknownName
+from ..errors import NotApplicable, SettingError
 from ..kernels import Kernel, Matern
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
@@ -27,10 +27,11 @@ from .base import full_batch_only
 from .inducing import medians, refuse_broken
 from .latent_gp import LatentGP
 from .latent_model import LatentModel, check_latent
+from .means import MeanLike
 from .memory_checks import check_memory_of_predictions, check_memory_of_rows
 from .nearest_rows import NearestRows
-from .sites import Theta, draw, mean_site, one_by_one
-from .units import mean_on_model_scale, mean_or_default, of_gp
+from .number_of_neighbours import too_few_neighbours
+from .sites import Theta, draw, first_draw, one_by_one
 
 SUBSET_ROWS = 512
 ROWS_AT_ONCE = 1024
@@ -68,16 +69,17 @@ class LatentVecchia(NearestRows, LatentModel):
         neighbours: m, how many earlier rows each row depends on, and how many training rows a
             prediction; None: 30, or all if there are fewer.
         order: the order of the rows: "random", or "maximin"; see ``Vecchia``.
-        mean: prior or number for the constant mean of f; None: as in ``LatentGP``.
+        mean: of f: number, prior, ``LinearMean`` or function of X, see ``GP``; None: as in
+            ``LatentGP``.
         seed: seed of the order, of the probes and of the draws.
         lengths: set by ``prepare``: the length of each column by which neighbours are nearest.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        UnknownName: if there is no such approximation.
         SettingError: if the likelihood is not a member of ``ppgp.likelihoods``, or for an option
             that is none of these.
-        NotApplicable: if the likelihood has several functions, or no slopes by formula.
+        NotApplicable: for another approximation than "laplace", or if the likelihood has several
+            functions, or no slopes by formula.
     """
 
     kernel: Kernel = field(default_factory=lambda: Matern(1.5))
@@ -85,7 +87,7 @@ class LatentVecchia(NearestRows, LatentModel):
     approximation: str = "laplace"
     neighbours: int | None = None
     order: str = "random"
-    mean: PriorLike | None = None
+    mean: MeanLike | None = None
     seed: int = 0
     lengths: tuple[float, ...] | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
@@ -98,13 +100,14 @@ class LatentVecchia(NearestRows, LatentModel):
         check_kernel(self.kernel)
         self.check_neighbours()
         if self.approximation != "laplace":
-            raise UnknownName("approximation", self.approximation, ("laplace",))
+            do = "use GP(kernel, likelihood=..., latent=...) on few rows"
+            raise NotApplicable("latent='laplace' for Vecchia", repr(self.approximation), do)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             **self.likelihood.sites(),
-            "mean": mean_site(self.mean),
+            **self.mean_sites(d),
         }
 
     def work(self, n: int, d: int) -> float:
@@ -138,19 +141,20 @@ class LatentVecchia(NearestRows, LatentModel):
         return replace(
             self,
             likelihood=self.likelihood.prepare(data),
-            mean=mean_or_default(self.mean, data, numbers="y" in self.scales),
+            mean=self.mean_for(data, numbers="y" in self.scales),
             lengths=self.lengths_at(hyper, data.X),
         )
 
     def in_units(self, scaler: Scaler) -> LatentVecchia:
         kernel = self.kernel.in_units(Units.of(scaler))
-        mean = mean_on_model_scale(self.mean, scaler)
+        mean = self.mean_in_units(scaler)
         likelihood = self.likelihood.in_units(float(scaler.y_sd))
         return replace(self, kernel=kernel, likelihood=likelihood, mean=mean)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         factors = {f"kernel.{name}": f for name, f in self.kernel.factors(Units.of(scaler)).items()}
-        return of_gp(draws, factors | self.likelihood.factors(float(scaler.y_sd)), scaler)
+        factors |= self.likelihood.factors(float(scaler.y_sd))
+        return self.hyperparameters_of_data(draws, factors, scaler)
 
     def subset_model(self, data: Dataset) -> tuple[LatentGP, Dataset] | None:
         """Return a LatentGP and a random subset of the rows; None for few rows or a network."""
@@ -159,6 +163,16 @@ class LatentVecchia(NearestRows, LatentModel):
         generator = torch.Generator().manual_seed(self.seed)
         subset = torch.randperm(data.n, generator=generator)[:SUBSET_ROWS].to(data.X.device)
         return LatentGP(self.kernel, self.likelihood, mean=self.mean), data.rows(subset)
+
+    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
+        one = first_draw(self.sites_at(data.d), theta)
+        law = self._law(one, data.X)
+
+        def weights(number: int) -> Tensor:
+            return law.weights(replace(self, neighbours=number)._sets(data.X))
+
+        said = too_few_neighbours(min(self._number, data.n - 1), data.n, weights)
+        return [*super().check_fit(theta, data), *([] if said is None else [said])]
 
     def fit_stats(self, theta: Theta, data: Dataset) -> dict[str, float]:
         """Return the standard error of the log density where it is estimated."""
@@ -182,7 +196,7 @@ class LatentVecchia(NearestRows, LatentModel):
     def _marginal(self, theta: Theta, X: Tensor) -> LatentNeighbourMarginal:
         """Return the distribution of y at the rows of X, at one draw."""
         f = RowsGivenNeighbours(self._law(theta, X), self._sets(X))
-        mean, own = self.value(theta, "mean", X).expand(len(X)), self.of_likelihood(theta)
+        mean, own = self.mean_at(theta, X).expand(len(X)), self.of_likelihood(theta)
         return LatentNeighbourMarginal(self.likelihood, own, mean, f, self.seed)
 
     # -- f given the training rows --------------------------------------------------------------
@@ -223,8 +237,8 @@ class LatentVecchia(NearestRows, LatentModel):
                     )
                 )
         means, spreads = (torch.stack(parts) for parts in zip(*of_draws, strict=True))
-        centre = torch.stack([self.value(one, "mean", X) for one in draws])
-        return means + centre[:, None], spreads
+        centre = torch.stack([self.mean_at(one, X) for one in draws])
+        return means + centre, spreads
 
     def _members_apart(self, train: Tensor, X: Tensor) -> Tensor:
         """Return the sets of new rows that depend on training rows alone, [m, k + 1]."""
@@ -314,7 +328,7 @@ def with_likelihood(
     neighbours: int | None = None,
     order: str = "random",
     drift: Any = "none",
-    mean: PriorLike | None = None,
+    mean: MeanLike | None = None,
     seed: int = 0,
     *,
     likelihood: Any = None,
@@ -332,7 +346,7 @@ def with_likelihood(
         raise SettingError(
             "no drift beside a likelihood",
             f"drift={drift!r} and likelihood={likelihood!r}",
-            "leave drift out; f has a constant mean",
+            "leave drift out, or pass mean=LinearMean()",
         )
     return LatentVecchia(
         Matern(1.5) if kernel is None else kernel,

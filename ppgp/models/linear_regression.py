@@ -46,9 +46,9 @@ from ..target.capabilities import (
     LikelihoodOfFunctions,
     LinearCoefficients,
 )
-from .base import Model, linear, with_fixed
+from .base import Model, linear
 from .independent_rows import observed
-from .sites import Theta, draw
+from .sites import Theta, draw, with_fixed
 from .units import coefficients_in_units, coefficients_of_data, power, times
 
 EXACT = "exact."  # prefix of the params of the closed form

@@ -20,9 +20,9 @@ from ..target.capabilities import (
     LinearCoefficients,
     ProbitPrediction,
 )
-from .base import check_labels, linear, with_fixed
+from .base import check_labels, linear
 from .classification import check_coefficients_determined, check_two_classes, separation
-from .sites import Theta
+from .sites import Theta, with_fixed
 from .units import coefficients_in_units, coefficients_of_data
 from .weighted_rows import WeightedRows
 

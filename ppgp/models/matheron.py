@@ -79,7 +79,7 @@ def matheron(
     kernel: Kernel,
     theta: Theta,
     noise: Tensor,
-    mean: Tensor,
+    mean: Callable[[Tensor], Tensor],
     X: Tensor,
     y: Tensor,
     draw: Draw,
@@ -95,7 +95,7 @@ def matheron(
         kernel: the kernel.
         theta: its hyperparameters, without a draw axis.
         noise: the noise variance [1], or one variance per row [n].
-        mean: the constant mean.
+        mean: the mean of f, X [m, d] -> [m] or [1].
         X: training inputs [n, d].
         y: training targets [n].
         draw: the number of functions, of Fourier features, and the random generator.
@@ -121,11 +121,11 @@ def matheron(
             rough = ExactPrior(lambda *rows: _nugget_covariance(kernel, theta, *rows), draw)
     else:
         prior = kernel.path(theta, X.shape[-1], draw)
-    gap = y - mean - prior(X) - noise.sqrt() * draw.normal(draw.samples, len(X))
+    gap = y - mean(X) - prior(X) - noise.sqrt() * draw.normal(draw.samples, len(X))
     weights = torch.cholesky_solve(gap.mT, L)
 
     def path(rows: Tensor) -> Tensor:
-        smooth = mean + prior(rows) + (kernel(theta, rows, X) @ weights).mT
+        smooth = mean(rows) + prior(rows) + (kernel(theta, rows, X) @ weights).mT
         if rough is None:
             return smooth
         return smooth + rough(rows)

@@ -25,6 +25,7 @@ from ..kernels.networks import (
     width,
 )
 from ..likelihoods import Gaussian, Likelihood, Predicted, Scored
+from ..likelihoods.base import check_is_likelihood
 from ..overrides import computed
 from ..priors import Flat, InUnitsOfData, Prior, PriorLike, Site, prefixed, site, under
 from ..target.capabilities import (
@@ -81,11 +82,7 @@ class NeuralRegression(  # type: ignore[override] # scales follows the likelihoo
         if not isinstance(self.network, Network | nn.Module):
             got = an(type(self.network).__name__)
             raise SettingError("a network in NeuralRegression", got, "for example networks.MLP()")
-        if not isinstance(self.likelihood, Likelihood):
-            do = "for example Gaussian(noise=Predicted())"
-            raise SettingError(
-                "a member of ppgp.likelihoods as likelihood", repr(self.likelihood), do
-            )
+        check_is_likelihood(self.likelihood, "Gaussian(noise=Predicted())")
         if not isinstance(self.prior, Prior) or isinstance(self.prior, InUnitsOfData):
             do = "for example Flat() or Normal(0, 1)"
             raise SettingError("a prior on the scale of the model", repr(self.prior), do)

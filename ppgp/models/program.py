@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
+from torch.nn import Module
 
 from ..data.training_data import same_value
 from ..errors import DataError, NotApplicable
@@ -192,7 +193,7 @@ class Program(Model):
                 missing.
         """
         try:
-            signature = inspect.signature(self.function)
+            signature = self._signature()
         except (TypeError, ValueError):  # a callable without a signature
             return
         try:
@@ -204,12 +205,18 @@ class Program(Model):
                 f"the program's arguments: {wanted}", got, "use the program's own names"
             ) from None
 
+    def _signature(self) -> inspect.Signature:
+        """Return the signature of the program; a module has that of its ``forward``."""
+        if isinstance(self.function, Module):
+            return inspect.signature(self.function.forward)
+        return inspect.signature(self.function)
+
     def arguments(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return {argument of the program: its default, or None}.
 
         If the program takes any keyword, the arguments in ``data`` are also included.
         """
-        parameters = inspect.signature(self.function).parameters.values()
+        parameters = self._signature().parameters.values()
         arguments: dict[str, Any] = {}
         if any(p.kind == p.VAR_KEYWORD for p in parameters):
             arguments = dict.fromkeys(data)

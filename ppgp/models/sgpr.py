@@ -32,10 +32,11 @@ from .inducing import (
     say_if_fewer,
     take_given,
 )
+from .means import MeanLike
 from .memory_checks import check_memory_of_rows
-from .sgpr_predictions import CollapsedPosterior
-from .sites import Theta, draw, mean_site
-from .units import mean_on_model_scale, mean_or_default, of_gp, power
+from .sgpr_updates import SparseUpdates
+from .sites import Theta, draw
+from .units import power
 
 SUBSET_ROWS = 1024
 STREAMED = 256 * 2**20  # bytes of Kmn above which the density visits the rows in chunks
@@ -43,7 +44,7 @@ MATRICES = 6  # of the size of Kmn that a gradient holds at once
 
 
 @dataclass(frozen=True, repr=False)
-class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects):
+class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
     """Sparse GP regression with the collapsed bound of Titsias (2009).
 
     The model is y ~ N(mean, K + noise I). Its evidence is replaced by a lower bound over m
@@ -62,7 +63,8 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
         learn: whether MAP and SVI move the inducing inputs by gradient (they are the param
             ``inducing``).
         noise: prior or number for the noise variance, which cannot be 0.
-        mean: prior or number for the constant mean; None: the mean of the training rows.
+        mean: number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
+            training rows.
         seed: seed of the selection.
         reselect: place the inducing inputs again every this many steps of MAP("adam") or
             MAP("sgd"), at the current weights and hyperparameters, in place of moving them by
@@ -77,7 +79,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
     selection: str | None = None
     learn: bool = False
     noise: PriorLike = LogNormal(-2.0, 1.0)
-    mean: PriorLike | None = None
+    mean: MeanLike | None = None
     seed: int = 0
     reselect: int | None = None
     Z: Any = field(default=None, repr=False, compare=False)
@@ -101,7 +103,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True),
-            "mean": mean_site(self.mean),
+            **self.mean_sites(d),
         }
 
     def work(self, n: int, d: int) -> float:
@@ -142,7 +144,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
             )
         if self.Z is not None:
             check_given(self.Z, data.d)
-        ready = replace(self, mean=mean_or_default(self.mean, data))
+        ready = replace(self, mean=self.mean_for(data))
         if self.Z is not None:
             return ready
         Z = ready._select(self._medians(data.X), data.X, data.y)
@@ -152,16 +154,14 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
 
     def in_units(self, scaler: Scaler) -> SGPR:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
-        kernel, mean = (
-            self.kernel.in_units(Units.of(scaler)),
-            mean_on_model_scale(self.mean, scaler),
-        )
+        kernel, mean = self.kernel.in_units(Units.of(scaler)), self.mean_in_units(scaler)
         Z = in_units_of_model(self.Z, scaler)
         return replace(self, kernel=kernel, noise=noise, mean=mean, Z=Z)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         factors = self.kernel.factors(Units.of(scaler))
-        return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
+        of_kernel = {f"kernel.{name}": f for name, f in factors.items()}
+        return self.hyperparameters_of_data(draws, of_kernel, scaler)
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """Return warnings about the fitted network of a deep kernel."""
@@ -258,7 +258,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
         noise = float(self.value(theta, "noise", X))
         residual = None
         if y is not None:
-            residual = y - self.value(theta, "mean", X)
+            residual = y - self.mean_at(theta, X)
         return place(
             self._selection, self.inducing, self.kernel, theta, X, residual, noise, self.seed
         )

@@ -17,16 +17,32 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset
 from ..errors import NumericalError
 from ..kernels import Kernel
-from ..numerics.collapsed_bound import Projection, SparseMarginal, inducing_root
+from ..numerics.collapsed_bound import (
+    Projection,
+    SparseMarginal,
+    inducing_root,
+    posterior_of,
+)
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
 from ..priors import Site, under
-from .base import Model
 from .gaussian_predictions import with_noise
+from .means import rows_of_mean
 from .memory_checks import check_memory_of_predictions
 from .sites import Theta, one_by_one
+from .with_mean import WithMean
 
 ROWS_AT_ONCE = 8192
+
+
+SUMS = "sums over the rows"  # the name of what an update keeps
+
+
+class Sums(NamedTuple):
+    """The sums over rows that q(u) depends on: A A' [m, m] and A r [m] (``Projection``)."""
+
+    S: Tensor
+    Ar: Tensor
 
 
 class DrawOfSparse(NamedTuple):
@@ -45,7 +61,7 @@ class DrawOfSparse(NamedTuple):
     rows: Projection
 
 
-class CollapsedPosterior(Model):
+class CollapsedPosterior(WithMean):
     """Bounds and predictions of y ~ N(mean, K + noise I) with m inducing inputs. Titsias (2009).
 
     Attributes:
@@ -66,7 +82,7 @@ class CollapsedPosterior(Model):
         kernel, hyper, (Z, X) = self.kernel.to_feature_space(under("kernel", theta), Z, X)
         Kmm, diagonal = kernel.shared(hyper, Z), kernel.diag(hyper, X)
         nugget = kernel.nugget(hyper, Z)
-        mean, noise = self.value(theta, "mean", X), self.value(theta, "noise", X)
+        mean, noise = self.mean_at(theta, X), self.value(theta, "noise", X)
         if nugget is not None:  # no other row shares it, so it counts as noise
             diagonal = diagonal - nugget[0]
             noise = noise + nugget[0]
@@ -137,7 +153,7 @@ class CollapsedPosterior(Model):
         for part in self._one_by_one(theta, data.d):
             one = self._solved(part, data)
             mean, W = one.rows.posterior(one.noise)
-            means.append(one.L @ mean + self.value(part, "mean", data.X))
+            means.append(one.L @ mean + self.mean_at(part, one.Z))
             root = W @ one.L.mT
             covariances.append(root.mT @ root)
         return torch.stack(means), torch.stack(covariances)
@@ -152,6 +168,29 @@ class CollapsedPosterior(Model):
         """
         one = self._solved(theta, train)
         return one.Z, one.L, *one.rows.posterior(one.noise)
+
+    def _sums(self, theta: Theta, rows: Dataset) -> Sums:
+        """Return the sums over rows for one draw theta {site: [*event]}."""
+        found = self._solved(theta, rows).rows
+        return Sums(found.S, found.Ar)
+
+    def _shared(
+        self, i: int, theta: dict[str, Tensor], train: Dataset, kept: ResultCache
+    ) -> tuple[Tensor, ...]:
+        """Return what predictions at any rows share, of draw i, from sums if they are kept."""
+        sums = kept.found((SUMS, i), theta)
+        compute = partial(self.training_factor, theta, train)
+        if sums is not None:
+            compute = partial(self._of_sums, theta, train.X[:1], Sums(*sums))
+        return kept.get(i, compute, theta)
+
+    def _of_sums(
+        self, theta: Theta, like: Tensor, sums: Sums
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return what ``training_factor`` does, given the sums over all rows."""
+        Z = self._inducing_inputs(theta, like)
+        marginal = self._marginal(theta, like, Z)
+        return Z, inducing_root(marginal.Kmm), *posterior_of(sums.S, sums.Ar, marginal.noise)
 
     def _conditional(
         self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
@@ -169,13 +208,13 @@ class CollapsedPosterior(Model):
         noises = X.new_empty(len(every))
         width = max(1, len(X) if joint else ROWS_AT_ONCE)
         for i, one in enumerate(every):
-            hyper, level = under("kernel", one), self.value(one, "mean", X)
-            Z, L, mean, W = kept.get(i, partial(self.training_factor, one, train), one)
+            hyper, level = under("kernel", one), self.mean_at(one, X)
+            Z, L, mean, W = self._shared(i, one, train, kept)
             for row in range(0, len(X), width):
                 rows = slice(row, row + width)
                 cross = self.kernel(hyper, Z, X[rows])
                 A = torch.linalg.solve_triangular(L, cross, upper=False)
-                means[i, rows] = A.mT @ mean + level
+                means[i, rows] = A.mT @ mean + rows_of_mean(level, rows)
                 if joint:
                     spread = self.kernel(hyper, X[rows]) - A.mT @ A + (W @ A).mT @ (W @ A)
                 else:
@@ -215,14 +254,15 @@ class CollapsedPosterior(Model):
         means, variances = [], []
         for part in self._one_by_one(theta, train.d):
             one = self._solved(part, train)
-            hyper, level = under("kernel", part), self.value(part, "mean", train.X)
+            hyper, level = under("kernel", part), self.mean_at(part, train.X)
             nugget = self.kernel.nugget(hyper, one.Z)
             mean, W = one.rows.posterior(one.noise)
             for i in range(0, train.n, ROWS_AT_ONCE):
-                X, y = train.X[i : i + ROWS_AT_ONCE], train.y[i : i + ROWS_AT_ONCE]
+                rows = slice(i, i + ROWS_AT_ONCE)
+                X, y = train.X[rows], train.y[rows]
                 cross = self.kernel(hyper, one.Z, X)
                 A = torch.linalg.solve_triangular(one.L, cross, upper=False)
-                a = (y - level - A.mT @ mean) / one.noise
+                a = (y - rows_of_mean(level, rows) - A.mT @ mean) / one.noise
                 d = (1 - (W @ A).square().sum(0) / one.noise) / one.noise
                 smooth = self.kernel.diag(hyper, X)
                 if nugget is not None:

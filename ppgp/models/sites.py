@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from ..priors import Param, PriorLike, Site, site
+from ..priors import Param, Site
 from ..priors.sites import draw as draw
 
 Theta = Mapping[str, Tensor]
-
-
-def mean_site(mean: PriorLike | None) -> Site:
-    """Return the site of a constant mean; None stands for 0 until ``prepare`` fills it in."""
-    if mean is None:
-        mean = 0.0
-    return site("mean", mean)
 
 
 def starting_values(sites: Mapping[str, Site | Param]) -> dict[str, Tensor]:
@@ -56,3 +51,20 @@ def number_of_draws(theta: Theta) -> int:
     if theta:
         return next(iter(theta.values())).shape[0]
     return 1
+
+
+def with_fixed(
+    model: Any, draws: Theta, shapes: Mapping[str, tuple[int, ...]], like: Tensor
+) -> list[Tensor]:
+    """Return the sites of ``shapes`` as [chain, draw, *shape].
+
+    A site that the recipe fixes to a number has that number in every draw.
+    """
+    every = next((v.shape[:2] for v in draws.values()), torch.Size([1, 1]))
+    values = []
+    for name, shape in shapes.items():
+        value = model.value(draws, name, like)
+        if name not in draws:
+            value = value.expand(*every, *shape)
+        values.append(value)
+    return values

@@ -33,10 +33,11 @@ from .advice import instead_of
 from .base import full_batch_only
 from .gp import GP
 from .inducing import medians, refuse_broken
+from .means import MeanLike
 from .product_kernels import require_product
 from .sites import Theta, draw, one_by_one
 from .ski_many_nodes import EstimatedDensity, explained, from_nodes
-from .units import mean_on_model_scale, mean_or_default, power
+from .units import power
 
 MATRICES = 16  # of all pairs of nodes that the density and its gradient hold
 CHUNK_BYTES = 64 * 2**20
@@ -52,8 +53,9 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
     grid and W holds the weights of cubic convolution (Keys 1981), 4^d a row. The sums W'W, W'y and
     y'y are computed once (Stanton et al. 2021). After that a density costs O(m^3) whatever the
     number of rows, and is exact for the interpolated kernel: without conjugate gradients or random
-    probes. Predictions have the variance of the kernel itself far from the rows. For one to four
-    columns, and functions that vary over many spacings.
+    probes. (A mean that depends on X takes O(n 4^d) more.) Predictions have the variance of the
+    kernel itself far from the rows. For one to four columns, and functions that vary over many
+    spacings.
 
     Past 5,000 nodes the kernel has to be a product over the columns, as RBF is. The log
     determinant is then estimated from fixed probes, after a preconditioner that is exact where the
@@ -74,7 +76,8 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
             and 5,000 of features. None: as many as the medians of the priors need, and twice as
             many in one or two columns, up to 1,024.
         noise: prior or number for the noise variance, which cannot be 0.
-        mean: prior or number for the constant mean; None: the mean of the training rows.
+        mean: number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
+            training rows.
         margin: how far the grid reaches beyond the rows on either side, as a share of their range
             in each column. Predictions beyond it are refused.
         seed: seed of the probes past 5,000 nodes.
@@ -85,7 +88,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
     kernel: Kernel = field(default_factory=RBF)
     grid: int | tuple[int, ...] | None = None
     noise: PriorLike = LogNormal(-2.0, 1.0)
-    mean: PriorLike | None = None
+    mean: MeanLike | None = None
     margin: float = 0.05
     seed: int = field(default=0, kw_only=True)
     axes: tuple[tuple[float, float, int], ...] | None = field(
@@ -150,7 +153,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
                 "one multiplied by a kernel that is not",
                 "use GP, or White by itself in a sum",
             )
-        ready = replace(self, mean=mean_or_default(self.mean, data))
+        ready = replace(self, mean=self.mean_for(data))
         if self.axes is not None:
             return ready
         axes = self._axes_around(data.X)
@@ -165,7 +168,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
     def in_units(self, scaler: Scaler) -> SKI:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
         kernel = self.kernel.in_units(Units.of(scaler))
-        mean = mean_on_model_scale(self.mean, scaler)
+        mean = self.mean_in_units(scaler)
         return replace(self, kernel=kernel, noise=noise, mean=mean)
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
@@ -263,11 +266,12 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         K, noise = self._covariance_of_nodes(theta, kernel, hyper, axes, F)
         sums = partial(self._sums, X, axes)
         at, weights = X.new_zeros(len(X), 1, dtype=torch.long), X[:, :1]
-        if draws or kernel is not self.kernel:
+        mean = self.mean_of_rows(theta, X)
+        if draws or mean.ndim or kernel is not self.kernel:
             at, weights = interpolation(F, axes)
         if kernel is not self.kernel:  # the weights move with the network
             sums = partial(differentiable_statistics, at, weights, nodes=len(K))
-        return GridSpaceMarginal(self.value(theta, "mean", X), K, noise, at, weights, sums)
+        return GridSpaceMarginal(mean, K, noise, at, weights, sums)
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         full_batch_only(self, X, total, "use the full batch (its rows are summed up once), or SVGP")
@@ -291,8 +295,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
                 "one that is not",
                 "use a coarser grid, or a shorter lengthscale",
             )
-        sums = marginal.sums(train.y)
-        Wr, rr = sums.about(marginal.mean_of_rows)
+        sums, Wr, rr = marginal.sums_of_residuals(train.y)
         mean, root = projected(L, sums.G, Wr, rr, sums.n).posterior(marginal.noise)
         R = root @ L.mT
         covariance = R.mT @ R
@@ -321,7 +324,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         kernel, hyper, F = self._inputs(theta, X)
         self._inside(F, axes)
         at, weights = interpolation(F, axes)
-        mean = (nodes_mean[at] * weights).sum(1) + self.value(theta, "mean", X)
+        mean = (nodes_mean[at] * weights).sum(1) + self.mean_at(theta, X)
         M = self._at_nodes(theta, train, factor) if ski_grid.many(axes) else None
         if M is not None:
             before, after = explained(M, at, weights)
@@ -349,7 +352,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         kernel, hyper, F = self._inputs(theta, train.X)
         noise = self._all_noise(theta, kernel, hyper, F)
         at, weights = interpolation(F, axes)
-        f = (factor[0][at] * weights).sum(1) + self.value(theta, "mean", F)
+        f = (factor[0][at] * weights).sum(1) + self.mean_at(theta, train.X)
         if ski_grid.many(axes):
             before, after = explained(self._at_nodes(theta, train, factor), at, weights)
         else:

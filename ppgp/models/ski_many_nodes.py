@@ -16,7 +16,7 @@ from ..data.dataset import Dataset
 from ..kernels import Kernel
 from ..numerics.collapsed_bound import inducing_root
 from ..numerics.cubic_interpolation import Axis, interpolation
-from ..numerics.grid_statistics import about_origin, statistics, sums_about
+from ..numerics.grid_statistics import about_origin, spread, statistics, sums_about
 from ..numerics.many_nodes import Estimate, GridSums, ManyNodes, Sparse, estimate, probes_of
 from ..numerics.many_nodes_density import ManyNodesMarginal
 from ..numerics.result_cache import ResultCache
@@ -128,6 +128,11 @@ class EstimatedDensity(StructuredGP):
     kernel: Kernel
     seed: int
 
+    def mean_of_rows(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return the mean at rows of X, [n], or [] if it is constant, for one draw."""
+        mean = self.mean_at(theta, X)
+        return mean if self.mean_function.varies else mean[0]
+
     @abstractmethod
     def _axes(self, X: Tensor) -> tuple[Axis, ...]:
         """Return the axes of the grid."""
@@ -158,13 +163,17 @@ class EstimatedDensity(StructuredGP):
 
         def sums(y: Tensor, mean: Tensor) -> tuple[GridSums, Tensor, Tensor]:
             kept = self._sums_of_many(X, axes, y)
-            return kept.grid_sums(n, self.seed), *kept.about(mean, n)
+            of_rows = kept.grid_sums(n, self.seed)
+            if mean.ndim:
+                r, nodes = y - mean, len(kept.W1)
+                return of_rows, spread(r, *interpolation(X, axes), nodes), r.square().sum()
+            return of_rows, *kept.about(mean, n)
 
         def interpolated(f: Tensor) -> Tensor:
             at, weights = interpolation(X, axes)
             return (f[at] * weights).sum(1)
 
-        mean = self.value(theta, "mean", X)
+        mean = self.mean_of_rows(theta, X)
         return ManyNodesMarginal(mean, Ls, noise, n, sums, interpolated)
 
     def _estimated(self, theta: Theta, data: Dataset) -> Estimate | None:

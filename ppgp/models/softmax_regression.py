@@ -20,9 +20,9 @@ from ..target.capabilities import (
     LikelihoodOfFunctions,
     LinearCoefficients,
 )
-from .base import check_labels, with_fixed
+from .base import check_labels
 from .classification import check_coefficients_determined, check_two_classes, separation
-from .sites import Theta
+from .sites import Theta, with_fixed
 from .units import coefficients_in_units
 from .weighted_rows import WeightedRows
 

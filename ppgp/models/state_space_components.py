@@ -36,7 +36,7 @@ class StateSpaceComponents(StateSpaceConditioning, Components, IntegratedCoeffic
     def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
         """Return the distribution of each term of a sum of kernels at X, batch [draw, m].
 
-        Each term has states of its own. No term includes the constant mean.
+        Each term has states of its own. No term includes the mean.
         """
         assert isinstance(self.kernel, Sum)  # see lacks
         H, labels, start = self.observation(X), labels_of(self.kernel), 0

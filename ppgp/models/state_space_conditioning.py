@@ -83,7 +83,7 @@ class StateSpaceConditioning(StateSpaceRecipe):
         for chunk, part, found in states:
             mean, variance = found.of(H)
             shape = (chunk.stop - chunk.start, len(X))
-            means.append((mean + self.value(part, "mean", X)[..., None]).expand(shape))
+            means.append((mean + self.mean_at(part, X)).expand(shape))
             prior = self.prior_variances(part, X)
             variances.append(at_least_rounding(variance, prior).expand(shape))
         return torch.cat(means), torch.cat(variances)
@@ -109,7 +109,7 @@ class StateSpaceConditioning(StateSpaceRecipe):
                 either = (lost[:, None] | lost) & ~(worse[:, None] | worse)
                 covariance = torch.where(either, of_pairs, covariance)
             k, m = chunk.stop - chunk.start, len(X)
-            means.append((mean + self.value(part, "mean", X)[..., None]).expand(k, m))
+            means.append((mean + self.mean_at(part, X)).expand(k, m))
             covariances.append(covariance.expand(k, m, m))
         return torch.cat(means), torch.cat(covariances)
 

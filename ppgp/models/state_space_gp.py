@@ -38,12 +38,13 @@ from .gaussian_predictions import with_noise
 from .known_noise import check_aligned, refuse_duplicate_rows
 from .latent_model import show_latent
 from .latent_state_space_gp import state_space_with_likelihood
-from .sites import Theta, draw, first_draw, mean_site, number_of_draws, split_params
+from .means import MeanLike
+from .sites import Theta, draw, first_draw, number_of_draws, split_params
 from .state_space_components import StateSpaceComponents
 from .state_space_functions import DrawnFunctions, states_at_rows
 from .state_space_rows import StateSpaceMarginal
 from .state_space_updates import StateSpaceUpdates
-from .units import mean_or_default, of_gp, power
+from .units import power
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,8 +70,8 @@ class StateSpaceGP(
         kernel: a kernel with a state space.
         noise: prior or number for the noise variance. 0: no estimated noise; the GP interpolates
             unless the Dataset has known noise.
-        mean: prior or number for the constant mean; None: the mean of the training rows (0 in a
-            recipe that was not prepared).
+        mean: number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
+            training rows (0 in a recipe that was not prepared).
         regressors: prior Normal(0, scale) of the weights of the other columns of X, which enter
             linearly; the first column is the time. The scale is one number or one per column. The
             weights are integrated exactly. Under ``fit(standardise=True)`` the columns enter minus
@@ -86,7 +87,7 @@ class StateSpaceGP(
 
     kernel: Kernel = field(default_factory=Matern)
     noise: PriorLike = LogNormal(-2.0, 1.0)
-    mean: PriorLike | None = None
+    mean: MeanLike | None = None
     regressors: PriorLike | None = None
     likelihood: Likelihood | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
@@ -106,7 +107,7 @@ class StateSpaceGP(
         return {
             **self.kernel_sites(d),
             "noise": site("noise", self.noise, positive=True, zero=True),
-            "mean": mean_site(self.mean),
+            **self.mean_sites(d),
         }
 
     def work(self, n: int, d: int) -> float:
@@ -123,14 +124,14 @@ class StateSpaceGP(
         if self.noise == 0:
             where = "different rows of X"
             refuse_duplicate_rows(data.X, data.noise_sd, None, where, "noise")
-        return replace(self, mean=mean_or_default(self.mean, data))
+        return replace(self, mean=self.mean_for(data))
 
     def in_units(self, scaler: Scaler) -> StateSpaceGP:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
         return replace(self, noise=noise, **self.process_in_units(scaler))
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        return of_gp(draws, self.process_factors(scaler), scaler)
+        return self.hyperparameters_of_data(draws, self.process_factors(scaler), scaler)
 
     def model(
         self,
@@ -158,7 +159,7 @@ class StateSpaceGP(
         full_batch_only(self, X, total, "use the full batch, which costs O(n)")
         check_aligned(noise_sd, X)
         theta = draw(self.sites_at(X.shape[-1]), X)
-        loc = self.value(theta, "mean", X).expand(len(X))
+        loc = self.mean_at(theta, X).expand(len(X))
         steps = self.noisy_steps(theta, X, noise_sd)
         return pyro.sample("y", StateSpaceMarginal(loc, steps), obs=y)
 
@@ -202,10 +203,11 @@ class StateSpaceGP(
     ) -> tuple[Tensor, ...]:
         """Return the joint Gaussian distribution of y and f at the first draw; see ``GP``."""
         one = first_draw(self.sites_at(X.shape[-1]), theta)
-        mean = self.value(one, "mean", X)
+        mean = self.mean_at(one, X)
         variance = self.prior_variances(one, X) + self.noise_at(one, X, noise_sd)
         C = add_diagonal(self.prior(one, train.X), self.noise_at(one, train.X, train.noise_sd))
-        return C, train.y - mean, self.prior(one, train.X, X), variance, mean.expand(len(X))
+        residual = train.y - self.mean_at(one, train.X)
+        return C, residual, self.prior(one, train.X, X), variance, mean.expand(len(X))
 
     def pathwise(
         self,
@@ -231,19 +233,18 @@ class StateSpaceGP(
         """
         drawn, params = split_params(self.sites_at(train.d), theta)
         chosen = torch.randint(number_of_draws(drawn), (samples,), generator=generator)
-        paths: list[tuple[Tensor, DrawnFunctions]] = []
+        paths: list[tuple[Theta, DrawnFunctions]] = []
         for i in chosen.unique().tolist():
             one = {**params, **{name: value[i] for name, value in drawn.items()}}
             settings = Draw(int((chosen == i).sum()), 0, generator, train.X)
             steps = self.noisy_steps(one, train.X, train.noise_sd)
-            mean = self.value(one, "mean", train.X)
-            states = states_at_rows(steps, train.y - mean, settings)
+            states = states_at_rows(steps, train.y - self.mean_at(one, train.X), settings)
             space = self.space(one, train.X)
-            paths.append((mean, DrawnFunctions(space, steps.times, states, settings)))
+            paths.append((one, DrawnFunctions(space, steps.times, states, settings)))
 
         def functions(X: Tensor) -> Tensor:
             H = self.observation(X)
-            return torch.cat([mean + path(X[:, 0], H) for mean, path in paths])
+            return torch.cat([self.mean_at(one, X) + path(X[:, 0], H) for one, path in paths])
 
         return functions
 

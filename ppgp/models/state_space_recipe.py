@@ -16,7 +16,6 @@ from ..kernels.state_space import StateSpace, require, summed
 from ..kernels.units import Factor, Units
 from ..priors import Param, PriorLike, Site, prefixed, under
 from .advice import instead_of
-from .base import Model
 from .first_scales import first_scales
 from .memory_checks import check_memory_of_rows
 from .sites import Theta
@@ -28,22 +27,20 @@ from .state_space_regressors import (
     weight_variances,
 )
 from .state_space_rows import Steps, steps_of
-from .units import mean_on_model_scale
+from .with_mean import WithMean
 
 UNCOMPILED = 1500  # rows times states from which a graph of all steps takes long to compile
 
 
-class StateSpaceRecipe(Model):
+class StateSpaceRecipe(WithMean):
     """f(t) = mean + a Markov process of time + regressors.
 
     Attributes:
         kernel: a kernel with a state space.
-        mean: prior or number for the constant mean; None: that of the training rows, or 0.
         regressors: prior Normal(0, scale) of the weights of the columns beside the time, or None.
     """
 
     kernel: Kernel
-    mean: PriorLike | None
     regressors: PriorLike | None
 
     def __post_init__(self) -> None:
@@ -91,7 +88,7 @@ class StateSpaceRecipe(Model):
         """Return the kernel, the mean and the regressors on the scale of the model."""
         return {
             "kernel": self.kernel.in_units(Units.of(scaler).columns((0,))),
-            "mean": mean_on_model_scale(self.mean, scaler),
+            "mean": self.mean_in_units(scaler),
             "regressors": regressors_in_units(self.regressors, scaler),
         }
 

@@ -24,8 +24,11 @@ class StateSpaceUpdates(StateSpaceConditioning, Updates):
     """Rows y = f + Gaussian noise, which a filter takes one after the other."""
 
     def noise_at(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
-        """Return the noise variance of rows, [*b, 1] or [*b, n]."""
-        return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
+        """Return the noise variance of rows, [*b, 1] or [*b, n]; b are the axes of all draws."""
+        noise = self.value(theta, "noise", X)[..., None]
+        # also where the mean alone is drawn
+        draws = torch.broadcast_shapes(noise.shape[:-1], self.axes_of_mean(theta, X.shape[-1]))
+        return with_known(noise.expand(*draws, 1), noise_sd)
 
     def noisy_steps(
         self, theta: Theta, X: Tensor, noise_sd: Tensor | None, backwards: bool = False
@@ -35,7 +38,7 @@ class StateSpaceUpdates(StateSpaceConditioning, Updates):
 
     def _conditioned(self, theta: Theta, train: Dataset, backwards: bool) -> Smoothed:
         steps = self.noisy_steps(theta, train.X, train.noise_sd, backwards)
-        return smoothed(steps, train.y - self.value(theta, "mean", train.X)[..., None])
+        return smoothed(steps, train.y - self.mean_at(theta, train.X))
 
     def carry_over(
         self, theta: Theta, old: Dataset, new: Dataset, kept: ResultCache, into: ResultCache
@@ -45,7 +48,7 @@ class StateSpaceUpdates(StateSpaceConditioning, Updates):
         if not 0 < len(X) <= FEW or bool(X[:, 0].min() < old.X[:, 0].max()):
             return
         time, m, P = self._end(theta, old, kept)
-        residual = y - self.value(theta, "mean", X)[..., None]
+        residual = y - self.mean_at(theta, X)
         noise = self.noise_at(theta, X, sd)
         start = (m, P, time, self.space(theta, X))
         end = onward(*start, X[:, 0], residual, noise, columns_of(X)).end()
@@ -64,7 +67,7 @@ class StateSpaceUpdates(StateSpaceConditioning, Updates):
         means, variances = [], []
         for chunk, part in self._chunks(theta, train, len(X)):
             noise = self.noise_at(part, X, new.noise_sd)
-            level = self.value(part, "mean", X)[..., None]
+            level = self.mean_at(part, X)
             start = (m[..., chunk], P[..., chunk], time, self.space(part, X))
             found = onward(*start, X[:, 0], new.y - level, noise, columns_of(X))
             mean, variance = found.moments()

@@ -13,25 +13,23 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset, Scaler
 from ..numerics.result_cache import ResultCache
 from ..priors import Param, PriorLike, Site, prefixed, site
-from .base import Model
 from .gaussian_predictions import with_noise
 from .gp import GP
 from .memory_checks import check_memory_of_predictions
-from .sites import Theta, mean_site, one_by_one
+from .sites import Theta, one_by_one
+from .with_mean import WithMean
 
 
-class StructuredGP(Model):
+class StructuredGP(WithMean):
     """GP regression y ~ N(mean, K + noise I), with sites as those of ``GP``.
 
     A subclass defines its training factor and its predictions for one draw {site: [*event]}.
 
     Attributes:
         noise: prior or number for the noise variance, which cannot be 0.
-        mean: prior or number for the constant mean; None: the mean of the training rows.
     """
 
     noise: PriorLike
-    mean: PriorLike | None
     joint_rows = True
     keeps_factor = True
 
@@ -61,7 +59,7 @@ class StructuredGP(Model):
         return {
             **prefixed("kernel", self.dense(d).kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True),
-            "mean": mean_site(self.mean),
+            **self.mean_sites(d),
         }
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:

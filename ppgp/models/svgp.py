@@ -16,12 +16,13 @@ from ..kernels import RBF, Kernel
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..likelihoods import Gaussian, Likelihood
+from ..likelihoods.base import check_is_likelihood
 from ..likelihoods.expected_log_likelihood import Expected
 from ..numerics.greedy_selection import GREEDY
 from ..numerics.natural_gradient_step import Moments
 from ..numerics.whitened import divergence
 from ..overrides import computed
-from ..priors import Normal, Param, PriorLike, Site, prefixed, under
+from ..priors import Normal, Param, Site, prefixed, under
 from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from .any_likelihood import AnyLikelihood
 from .base import Model
@@ -38,12 +39,12 @@ from .inducing import (
     say_if_fewer,
     take_given,
 )
+from .means import MeanLike, UserMean, rows_of_mean
 from .memory_checks import check_memory_of_rows
 from .sgpr import SGPR
-from .sites import Theta, draw, mean_site
+from .sites import Theta, draw
 from .svgp_guide import run_guide, variational
 from .svgp_predictions import ROWS_AT_ONCE, WhitenedPredictions, scale_of_q
-from .units import mean_on_model_scale, mean_or_default, of_gp
 
 WHITE = Normal(0.0, 1.0)  # the prior of v
 SURVEY = 1000
@@ -67,7 +68,8 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
 
     Fit it by SVI or NUTS. MAP and Laplace find the joint mode of v and the hyperparameters, which
     is a poor fit, and they warn about it; with numbers for all hyperparameters Laplace is the usual
-    approximation of f. A step on b rows costs O(b m^2 + m^3).
+    approximation of f. A step on b rows costs O(b m^2 + m^3); past 10,000 rows SVI takes 1,000
+    rows per step unless ``SVI(batch_size=)`` says otherwise.
 
     Args:
         kernel: any kernel of ``ppgp.kernels``, or a composition. White in it stays in f, where no
@@ -87,9 +89,10 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         selection: how ``prepare`` places the inducing inputs: "kmeans", "random",
             "conditional_variance", "bound" or "all".
         learn: whether SVI and MAP move the inducing inputs.
-        mean: prior or number for the constant mean of each latent function; None: the mean of the
-            training rows, and 0 under a likelihood of classes, counts or positive numbers. The
-            function of a ``Predicted`` parameter has mean 0.
+        mean: the mean of each latent function: number, prior, ``LinearMean`` or function of X, see
+            ``GP``; None: the mean of the training rows, and 0 under a likelihood of classes, counts
+            or positive numbers. The function of a ``Predicted`` parameter has mean 0. The
+            functions of classes share it, which leaves their probabilities as they are.
         seed: seed of the selection.
         Z: inducing inputs by hand [m, d], in the units of X, in place of ``inducing`` and
             ``selection``.
@@ -103,7 +106,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
     q: str | None = None
     selection: str = "kmeans"
     learn: bool = True
-    mean: PriorLike | None = None
+    mean: MeanLike | None = None
     seed: int = 0
     Z: Any = field(default=None, repr=False, compare=False)
     standardised: bool = field(default=False, kw_only=True)
@@ -115,12 +118,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         super().__post_init__()
         take_given(self)
         check_kernel(self.kernel)
-        if not isinstance(self.likelihood, Likelihood):
-            raise SettingError(
-                "a member of ppgp.likelihoods as likelihood",
-                repr(self.likelihood),
-                "for example Bernoulli()",
-            )
+        check_is_likelihood(self.likelihood)
         self.likelihood.check_real_f()
         self.likelihood.check_expected()
         if self.objective not in OBJECTIVES:
@@ -142,7 +140,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
             **prefixed("kernel", self.kernel.sites(d)),
             **self.likelihood.sites(),
             **self.likelihood.levels(),
-            "mean": mean_site(self.mean),
+            **self.mean_sites(d),
             "v": self._v(m),
         }
 
@@ -165,6 +163,10 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
 
     survey = computed(_survey)
 
+    def chunked(self, data: Dataset) -> bool:
+        """Return whether a user's function gives the mean: no graph computes it for any rows."""
+        return isinstance(self.mean_function, UserMean)
+
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Check that the covariances of the inducing inputs with n rows at once fit into memory.
 
@@ -186,7 +188,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
                 likelihood, or if a Z given by hand has equal rows or another number of columns.
             NumericalError: for a network whose units are all dead or saturated at the start.
         """
-        mean = mean_or_default(self.mean, data, numbers="y" in self.scales)
+        mean = self.mean_for(data, numbers="y" in self.scales)
         ready = replace(self, likelihood=self.likelihood.prepare(data), mean=mean)
         refuse_broken(self.kernel, data.X)
         if self.Z is not None:
@@ -210,7 +212,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         theta = medians(self._hyperparameters(X.shape[1]), X, self.seed)
         residual = None
         if y is not None:
-            residual = y - self.value(theta, "mean", X)
+            residual = y - self.mean_at(theta, X)
         noise = float(theta.get("noise", X.new_ones(())))
         return place(
             self.selection, self.inducing, self.kernel, theta, X, residual, noise, self.seed
@@ -219,14 +221,14 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
     def in_units(self, scaler: Scaler) -> SVGP:
         Z = in_units_of_model(self.Z, scaler)
         kernel = self.kernel.in_units(Units.of(scaler))
-        mean = mean_on_model_scale(self.mean, scaler)
+        mean = self.mean_in_units(scaler)
         likelihood = self.likelihood.in_units(float(scaler.y_sd))
         return replace(self, kernel=kernel, likelihood=likelihood, mean=mean, Z=Z)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         factors = {f"kernel.{name}": f for name, f in self.kernel.factors(Units.of(scaler)).items()}
         factors |= self.likelihood.factors(float(scaler.y_sd))
-        return of_gp(draws, {**factors, "v": 1.0}, scaler)
+        return self.hyperparameters_of_data(draws, {**factors, "v": 1.0}, scaler)
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """Return warnings about the fitted network of a deep kernel."""
@@ -355,6 +357,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
             return None
         loc, W = theta["v_loc"], theta["v_scale_tril"]
         Z = self._inducing_inputs(theta, X)
+        level = self.mean_at(theta, X).detach()
         moments, value, weight = Moments(loc), -divergence(loc, W), total / len(X)
         for rows in torch.arange(len(X)).split(ROWS_AT_ONCE):
             with torch.no_grad():
@@ -363,7 +366,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
                 mean, variance = loc @ A, (diagonal + spread).clamp_min(0.0)
             with torch.enable_grad():
                 mean, variance = mean.requires_grad_(True), variance.requires_grad_(True)
-                of_f = self._functions(theta, mean, variance, diagonal)
+                of_f = self._functions(rows_of_mean(level, rows), mean, variance, diagonal)
                 each = self.likelihood.expected(theta, *of_f, y[rows])
                 part = each.sum() if weights is None else (weights[rows] * each).sum()
                 g, h = torch.autograd.grad(part, (mean, variance))

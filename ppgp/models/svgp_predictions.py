@@ -19,15 +19,15 @@ from ..numerics.collapsed_bound import inducing_root, jittered
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.whitened import marginals
 from ..priors import Param, Site, under
-from .base import Model
 from .memory_checks import check_memory_of_predictions
 from .sites import Theta, split_params
+from .with_mean import WithMean
 
 ROWS_AT_ONCE = 8192
 Q = ("v_loc", "v_scale_tril", "v_scale")  # the params of q(v)
 
 
-class WhitenedPredictions(Model):
+class WhitenedPredictions(WithMean):
     """Predictions of f ~ GP(mean, kernel) through whitened inducing variables v, where u = L v.
 
     Attributes:
@@ -74,16 +74,15 @@ class WhitenedPredictions(Model):
         Kmm, Kmn, diagonal = self._prior(theta, X, Z)
         loc, W = theta["v_loc"], scale_of_q(theta)
         mean, variance = marginals(jittered(Kmm), Kmn, diagonal, loc, W)
-        return self._functions(theta, mean, variance, diagonal)
+        return self._functions(self.mean_at(theta, X), mean, variance, diagonal)
 
     def _functions(
-        self, theta: Theta, mean: Tensor, variance: Tensor, diagonal: Tensor
+        self, level: Tensor, mean: Tensor, variance: Tensor, diagonal: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the moments [(K,) b] of f, given those of GPs of mean 0.
+        """Return the moments [(K,) b] of f with mean ``level``, given those of GPs of mean 0.
 
         Functions of predicted parameters are divided by their prior sd, since they have no unit.
         """
-        level = self.value(theta, "mean", diagonal)
         if not self.likelihood.predicted:
             return mean + level, variance
         unit = diagonal.clamp_min(torch.finfo(diagonal.dtype).tiny)
@@ -96,7 +95,7 @@ class WhitenedPredictions(Model):
         mean = theta["v"] @ A
         left = diagonal - A.square().sum(0)
         variance = at_least_rounding(left, diagonal).expand_as(mean)
-        return self._functions(theta, mean, variance, diagonal)
+        return self._functions(self.mean_at(theta, X), mean, variance, diagonal)
 
     def _one_by_one(self, theta: Theta, d: int) -> Iterator[dict[str, Tensor]]:
         """Yield theta of each draw; v is left out if the params of q(v) are in theta."""
@@ -178,7 +177,7 @@ class WhitenedPredictions(Model):
                 P = one["v_scale_tril"].mT @ A
                 spread = spread + P.mT @ P
             noise = self.likelihood.value(one, "noise", X)
-            means.append(v @ A + self.value(one, "mean", X))
+            means.append(v @ A + self.mean_at(one, X))
             roots.append(cholesky(add_diagonal(spread, noise), "predictive covariance"))
         return dist.MultivariateNormal(torch.stack(means), scale_tril=torch.stack(roots))
 

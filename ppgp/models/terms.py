@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..kernels import Kernel, Sum, Unscaled
+from ..kernels import Kernel, Multiple, Sum, Unscaled
 
 
 def labels(kernel: Sum) -> list[str]:
@@ -12,6 +12,6 @@ def labels(kernel: Sum) -> list[str]:
 
 def as_written(kernel: Kernel) -> Kernel:
     """Return the kernel as the user wrote it."""
-    if isinstance(kernel, Unscaled):
-        return kernel.kernel
+    while isinstance(kernel, Unscaled | Multiple):
+        kernel = kernel.kernel
     return kernel

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
-from ..data.magnitudes import average
+from ..data.dataset import Scaler
 from ..errors import SettingError
 from ..kernels.units import Factor
 from ..priors import (
@@ -24,35 +23,7 @@ from ..priors import (
     rescaled,
     tensor_of,
 )
-from ..priors.units import power
-
-
-def mean_on_model_scale(mean: PriorLike | None, scaler: Scaler) -> PriorLike | None:
-    """Return a constant mean on the scale of the model.
-
-    None stands for the mean of the rows. It becomes 0 where y was standardised.
-    """
-    y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
-    if mean is None:
-        if (y_mean, y_sd) == (0.0, 1.0):
-            return None
-        return 0.0
-    return rescaled(mean, 1 / y_sd, -y_mean / y_sd, "the mean")
-
-
-def mean_or_default(mean: PriorLike | None, data: Dataset, numbers: bool = True) -> PriorLike:
-    """Return ``mean``, or the mean of the rows if it is None.
-
-    Args:
-        mean: prior or number of the constant mean, or None.
-        data: the training rows.
-        numbers: whether y holds numbers. If not (classes, counts), None becomes 0.
-    """
-    if mean is not None:
-        return mean
-    if numbers:
-        return float(average(data.y, data.weights))
-    return 0.0
+from ..priors.units import power as power
 
 
 def coefficients_in_units(
@@ -129,16 +100,6 @@ def coefficients_of_data(
     if "bias" in draws:
         bias = scaler.y_mean + scaler.y_sd * draws["bias"]
         converted["bias"] = bias - weight_of_data @ scaler.x_mean
-    return converted
-
-
-def of_gp(
-    draws: Mapping[str, Tensor], factors: Mapping[str, Factor], scaler: Scaler
-) -> dict[str, Tensor | None]:
-    """Return the draws of a model with a kernel, a noise and a constant mean in data units."""
-    converted = times(draws, {**factors, "noise": power(float(scaler.y_sd), 2)})
-    if "mean" in draws:
-        converted["mean"] = scaler.y_mean + scaler.y_sd * draws["mean"]
     return converted
 
 

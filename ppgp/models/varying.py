@@ -12,7 +12,7 @@ from torch import Tensor
 from ..data.dataset import Dataset
 from ..errors import DataError, SettingError, UnknownName, counted, listed
 from ..numerics.group_blocks import Blocks
-from ..priors import Flat, HalfNormal, Prior, PriorLike, bare, rescaled, with_plain_numbers
+from ..priors import Flat, HalfNormal, Prior, PriorLike, bare, rescaled, with_plain_fields
 
 __all__ = ["Grouping", "Units", "Varying"]
 
@@ -44,7 +44,7 @@ class Varying:
     sd: PriorLike = HalfNormal(1.0)
 
     def __post_init__(self) -> None:
-        with_plain_numbers(self)
+        with_plain_fields(self)
         if not isinstance(self.terms, str | Sequence):
             do = "for example Varying('1 + floor')"
             raise SettingError("terms in Varying, as text", repr(self.terms), do)

@@ -25,9 +25,10 @@ from .inducing import medians, refuse_broken
 from .known_noise import check_aligned, refuse_duplicate_rows, with_known
 from .latent_model import show_latent
 from .latent_vecchia import with_likelihood
+from .means import MeanLike, UserMean
 from .number_of_neighbours import too_few_neighbours
-from .sites import Theta, draw, first_draw, mean_site
-from .units import mean_on_model_scale, mean_or_default, of_gp, power
+from .sites import Theta, draw, first_draw
+from .units import power
 from .vecchia_predictions import NeighbourPredictions
 
 SUBSET_ROWS = 1024
@@ -63,11 +64,11 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
             integrated out, as in ``Kriging``: "constant"; a degree for a polynomial in the
             coordinates; columns of X, which are then no coordinates; or "none" for the known
             ``mean``.
-        mean: with drift "none", prior or number for the constant mean; None: the mean of the
-            training rows.
+        mean: with drift "none": number, prior, ``LinearMean`` or function of X, see ``GP``; None:
+            the mean of the training rows.
         seed: seed of the order.
         likelihood: the distribution of y given f in place of Gaussian noise, such as Poisson(). The
-            result is a ``LatentVecchia``, whose f has a constant mean in place of a drift. None:
+            result is a ``LatentVecchia``, whose f has a ``mean`` in place of a drift. None:
             Gaussian noise.
         lengths: set by ``prepare``: the length of each coordinate by which neighbours are nearest.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
@@ -83,7 +84,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
     neighbours: int | None = None
     order: str = "random"
     drift: Drift = "constant"
-    mean: PriorLike | None = None
+    mean: MeanLike | None = None
     seed: int = 0
     likelihood: Likelihood | None = field(default=None, repr=False, kw_only=True)
     lengths: tuple[float, ...] | None = field(default=None, repr=False, kw_only=True)
@@ -120,7 +121,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
             "noise": site("noise", self.noise, positive=True, zero=True),
         }
         if self.drift == "none":
-            sites["mean"] = mean_site(self.mean)
+            sites |= self.mean_sites(d)
         return sites
 
     def work(self, n: int, d: int) -> float:
@@ -146,7 +147,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
             refuse_duplicate_rows(where, data.noise_sd, nugget, "different rows of X", "noise")
         mean = self.mean
         if self.drift == "none":
-            mean = mean_or_default(mean, data)
+            mean = self.mean_for(data)
         return replace(self, mean=mean, lengths=self.lengths_at(hyper, where))
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
@@ -161,7 +162,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
 
     def in_units(self, scaler: Scaler) -> Vecchia:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
-        mean = mean_on_model_scale(self.mean, scaler)
+        mean = self.mean_in_units(scaler)
         kernel = self.kernel.in_units(self._units(scaler))
         return replace(self, kernel=kernel, noise=noise, mean=mean)
 
@@ -174,11 +175,12 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         factors = self.kernel.factors(self._units(scaler))
-        return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
+        of_kernel = {f"kernel.{name}": f for name, f in factors.items()}
+        return self.hyperparameters_of_data(draws, of_kernel, scaler)
 
     def chunked(self, data: Dataset) -> bool:
         """Return whether the gradient computes the covariances of each part of the rows anew."""
-        return data.n > ROWS_IN_ONE_PASS
+        return data.n > ROWS_IN_ONE_PASS or isinstance(self.mean_function, UserMean)
 
     def subset_model(self, data: Dataset) -> tuple[GP, Dataset] | None:
         """Return an exact GP and a random subset of the rows; None for few rows or a network."""

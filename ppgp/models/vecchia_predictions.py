@@ -19,14 +19,16 @@ from ..numerics.vecchia import Law, weights
 from ..priors import under
 from .drift import Drift, basis, places
 from .gaussian_predictions import with_noise
+from .means import rows_of_mean
 from .memory_checks import check_memory_of_predictions
 from .nearest_rows import NearestRows
 from .sites import Theta, one_by_one
+from .with_mean import WithMean
 
 PLACES_AT_ONCE = 2048
 
 
-class NeighbourPredictions(NearestRows):
+class NeighbourPredictions(WithMean, NearestRows):
     """Predictions of a model y ~ N(F beta, K + noise I) from the nearest training rows.
 
     The trend is estimated from all training rows, by generalised least squares under the
@@ -39,9 +41,9 @@ class NeighbourPredictions(NearestRows):
     def _noise_of_rows(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         raise NotImplementedError
 
-    def _centre(self, theta: Theta, like: Tensor) -> Tensor:
-        """Return the known mean of one draw; 0 where there is a drift."""
-        return self.value(theta, "mean", like) if self.drift == "none" else like.new_zeros(())
+    def _centre(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return the known mean at rows X [*b, n, d] of one draw; 0 where there is a drift."""
+        return self.mean_at(theta, X) if self.drift == "none" else X.new_zeros(1)
 
     def _marginal(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> NeighbourMarginal:
         """Return the distribution of y at the rows of X, at one draw."""
@@ -90,16 +92,24 @@ class NeighbourPredictions(NearestRows):
         means, variances = X.new_empty(len(draws), len(X)), X.new_empty(len(draws), len(X))
         for k, one in enumerate(draws):
             beta, R = kept.get((k, k + 1), partial(self.training_factor, one, train), one)
+            residual, centre = train.y - self._centre(one, train.X), self._centre(one, X)
             for i in range(0, len(X), PLACES_AT_ONCE):
                 at = slice(i, i + PLACES_AT_ONCE)
-                moments = self._from_nearest(one, X[at], near[at], train, beta, R)
-                means[k, at], variances[k, at] = moments
+                moments = self._from_nearest(one, X[at], near[at], train, residual, beta, R)
+                means[k, at], variances[k, at] = moments[0] + rows_of_mean(centre, at), moments[1]
         return means, variances
 
     def _from_nearest(
-        self, theta: Theta, X: Tensor, near: Tensor, train: Dataset, beta: Tensor, R: Tensor
+        self,
+        theta: Theta,
+        X: Tensor,
+        near: Tensor,
+        train: Dataset,
+        residual: Tensor,
+        beta: Tensor,
+        R: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the mean and the variance [m] of f at places X [m, d] from rows ``near`` [m, k].
+        """Return the moments [m] of f less its known mean at places X, from rows ``near`` [m, k].
 
         This is universal kriging with the covariance of beta from all rows. Cressie (1993),
         section 3.4.
@@ -109,11 +119,11 @@ class NeighbourPredictions(NearestRows):
         noise = self._noise_of_rows(theta, train.X, train.noise_sd)[near]
         L = cholesky(add_diagonal(self.kernel(hyper, rows), noise), "covariance of nearest rows")
         F, new = basis(self.drift, train.X, train.X)[near], basis(self.drift, X, train.X)
-        residual = train.y[near] - self._centre(theta, X) - F @ beta
+        rest = residual[near] - F @ beta
         K = self.kernel(hyper, rows, there[:, None])
-        right = torch.cat([K, residual[..., None], F], -1)
+        right = torch.cat([K, rest[..., None], F], -1)
         V, w, H = torch.linalg.solve_triangular(L, right, upper=False).split([1, 1, len(beta)], -1)
-        mean = (V * w).sum((-2, -1)) + new @ beta + self._centre(theta, X)
+        mean = (V * w).sum((-2, -1)) + new @ beta
         prior = self.kernel.diag(hyper, there)
         variance = prior - V.square().sum((-2, -1))
         variance = at_least_rounding(variance, prior)
@@ -185,7 +195,7 @@ class NeighbourPredictions(NearestRows):
             w = weights(partial(kernel, hyper), variance, where, members).T
             rows = w / w[:, -1:].sqrt()
             F = basis(self.drift, every, train.X)
-            residual = train.y - self._centre(one, X) - F[:n] @ beta
+            residual = train.y - self._centre(one, train.X) - F[:n] @ beta
             known = torch.cat([torch.zeros_like(every[:, :1]), F], 1)
             known[:n, 0] = residual
             of_known = (rows[..., None] * known[members.long()]).sum(1)

@@ -25,6 +25,7 @@ __all__ = [
     "derivative_in_noise",
     "inducing_root",
     "jittered",
+    "posterior_of",
     "project",
 ]
 
@@ -109,12 +110,15 @@ class Projection:
         Returns:
             The mean B^-1 Ar / s2 [m], and a root W [m, m] of the covariance W' W = B^-1.
         """
-        root = cholesky(
-            torch.eye(len(self.S)).to(self.S) + self.S / noise,
-            "posterior precision of the inducing variables",
-        )
-        mean = torch.cholesky_solve(self.Ar[:, None], root)[:, 0] / noise
-        return mean, torch.linalg.solve_triangular(root, torch.eye(len(root)).to(root), upper=False)
+        return posterior_of(self.S, self.Ar, noise)
+
+
+def posterior_of(S: Tensor, Ar: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean and a root of the covariance of q(v); see ``Projection.posterior``."""
+    eye = torch.eye(len(S)).to(S)
+    root = cholesky(eye + S / noise, "posterior precision of the inducing variables")
+    mean = torch.cholesky_solve(Ar[:, None], root)[:, 0] / noise
+    return mean, torch.linalg.solve_triangular(root, eye, upper=False)
 
 
 def _blocks(X: Tensor, m: int) -> Iterator[slice]:

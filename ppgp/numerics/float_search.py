@@ -54,20 +54,38 @@ def last_inside(holds: Condition, guess: Tensor, outward: int) -> Tensor:
         [n]; infinite where ``holds`` never becomes false, and infinite with the opposite sign where
         it is never true.
     """
-    dtype, most = guess.dtype, torch.finfo(guess.dtype).max
+    most = torch.finfo(guess.dtype).max
+    if bool(torch.isfinite(guess).all()):
+        return _from_finite(holds, guess, outward)
     unknown = torch.isnan(guess)
     x = torch.where(unknown, torch.zeros_like(guess), guess).clamp(-most, most)
-    inside = holds(x, ALL)
-    out = torch.full_like(x, outward * torch.inf)
+    return torch.where(unknown, guess, _from_finite(holds, x, outward, unknown))
+
+
+def _from_finite(
+    holds: Condition, x: Tensor, outward: int, unknown: Tensor | None = None
+) -> Tensor:
+    """Return ``last_inside`` for finite guesses; rows that are ``unknown`` may have any result."""
+    out = torch.full((), outward * torch.inf, dtype=x.dtype, device=x.device)
     following = torch.nextafter(x, out)
-    also = holds(following, ALL) & torch.isfinite(following)
-    endless = inside & ~torch.isfinite(following)
-    result = torch.where(endless, out, x)
-    open_rows = torch.nonzero((inside == also) & ~endless & ~unknown).flatten()
+    inside, also = holds(x, ALL), holds(following, ALL)
+    unfinished = inside == also
+    if unknown is not None:
+        unfinished = unfinished & ~unknown
+    last = torch.isinf(following)  # x is the largest number
+    if not bool((unfinished | last).any()):
+        return x
+    result = torch.where(inside & last, out, x)
+    unfinished = torch.where(last, ~inside, unfinished)
+    # a guess that rounding has moved out by one number
+    preceding = torch.nextafter(x, -out)
+    one_in = unfinished & ~inside & torch.isfinite(preceding) & holds(preceding, ALL)
+    result = torch.where(one_in, preceding, result)
+    open_rows = torch.nonzero(unfinished & ~one_in).flatten()
     if len(open_rows):
         start = torch.where(inside, following, x)[open_rows]
         result[open_rows] = _searched(holds, open_rows, start, inside[open_rows], outward)
-    return torch.where(unknown, guess, result).to(dtype)
+    return result
 
 
 def _searched(

@@ -69,6 +69,33 @@ class Solved(NamedTuple):
         eye = torch.eye(self.R.shape[-1], dtype=self.R.dtype, device=self.R.device)
         return self.beta.squeeze(-1), torch.linalg.solve_triangular(self.R, eye, upper=True)
 
+    def ahead(self, w: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the residuals of k further rows, each given the rows before it, and their sds.
+
+        Recursive least squares on whitened rows. Brown, Durbin & Evans (1975), equation 4.
+
+        Args:
+            w: [*batch, k, 1], the whitened values of the further rows.
+            H: [*batch, k, p], their whitened trend.
+
+        Returns:
+            The residuals [*batch, k], in units in which the noise of a whitened row has an sd of 1,
+            and their sds [*batch, k], which are at least 1.
+        """
+        beta, root = self.beta, self.trend()[1]
+        P = root @ root.mT
+        residuals, sds = [], []
+        for i in range(w.shape[-2]):
+            h = H[..., i : i + 1, :]
+            Ph = P @ h.mT
+            variance = 1.0 + h @ Ph
+            residual = w[..., i : i + 1, :] - h @ beta
+            beta = beta + Ph @ residual / variance
+            P = P - Ph @ Ph.mT / variance
+            residuals.append(residual[..., 0, 0])
+            sds.append(variance[..., 0, 0].sqrt())
+        return torch.stack(residuals, -1), torch.stack(sds, -1)
+
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
         """Return residuals and variances of each row given the other rows, [*batch, n] each.
 
@@ -95,7 +122,20 @@ def solve(C: Float[Tensor, "*batch n n"], r: Float[Tensor, ...], F: Float[Tensor
     Raises:
         NumericalError: If C is not positive definite, or F does not have full rank.
     """
-    L = cholesky(C, "covariance of the training rows")
+    return solve_given(cholesky(C, "covariance of the training rows"), r, F)
+
+
+def solve_given(L: Tensor, r: Tensor, F: Tensor) -> Solved:
+    """Fit the trend by generalised least squares, given the factor L of C, in O(n^2).
+
+    Args:
+        L: [*batch, n, n].
+        r: See ``solve``.
+        F: See ``solve``.
+
+    Raises:
+        NumericalError: If F does not have full rank.
+    """
     w = torch.linalg.solve_triangular(L, r.unsqueeze(-1), upper=False)
     H = torch.linalg.solve_triangular(L, F.expand(*L.shape[:-1], F.shape[-1]), upper=False)
     basis, R = torch.linalg.qr(H)

@@ -18,7 +18,7 @@ from torch.distributions import constraints
 
 from .cholesky import factor_or_nan
 from .collapsed_bound import Projection, derivative_in_noise, jittered
-from .grid_statistics import GridStatistics
+from .grid_statistics import GridStatistics, spread
 
 __all__ = ["GridSpaceMarginal", "projected"]
 
@@ -90,10 +90,10 @@ class GridSpaceMarginal(dist.TorchDistribution):
     """N(mean, W K W' + noise I) over all rows at once.
 
     Args:
-        mean: [], the constant mean.
+        mean: [], a constant mean, or [n].
         K: [m, m], the covariance of the nodes.
         noise: [], the variance of the noise.
-        at: [n, 4^d], the nodes that each row reads.
+        at: [n, 4^d], the nodes that each row reads; for ``sample`` and where the mean is [n].
         weights: [n, 4^d], their weights.
         sums: y [n] -> the ``GridStatistics`` of the rows with these targets.
     """
@@ -119,9 +119,16 @@ class GridSpaceMarginal(dist.TorchDistribution):
             raise NotImplementedError("GridSpaceMarginal has no batch shape")
         return self
 
+    def sums_of_residuals(self, y: Tensor) -> tuple[GridStatistics, Tensor, Tensor]:
+        """Return the sums of the rows, and W'r [m] and r'r for r = y - mean."""
+        sums, mean = self.sums(y), self.mean_of_rows
+        if mean.ndim:
+            r = y - mean
+            return sums, spread(r, self.at, self.weights, len(self.K)), r.square().sum()
+        return sums, *sums.about(mean)
+
     def log_prob(self, value: Tensor) -> Tensor:
-        sums = self.sums(value)
-        Wr, rr = sums.about(self.mean_of_rows)
+        sums, Wr, rr = self.sums_of_residuals(value)
         outputs: Any = _GridSpace.apply(sums.n, sums.G, jittered(self.K), self.noise, Wr, rr)
         return outputs[0]
 

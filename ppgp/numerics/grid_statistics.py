@@ -68,6 +68,18 @@ def sums_about(
     return Wz - mean * W1, zz - 2 * mean * z + n * mean.square()
 
 
+def spread(r: Tensor, at: Tensor, weights: Tensor, nodes: int) -> Tensor:
+    """Return W'r [nodes] for values r [n] of the rows.
+
+    Args:
+        r: the values [n].
+        at: the nodes that each row reads, [n, 4^d].
+        weights: their weights, [n, 4^d].
+        nodes: the number of nodes.
+    """
+    return r.new_zeros(nodes).index_add(0, at.flatten(), (weights * r[:, None]).flatten())
+
+
 def about_origin(y: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return y [n] less its mean in double precision, and that mean [] in the dtype of ``like``."""
     numbers = y.double()

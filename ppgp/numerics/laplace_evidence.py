@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .derivatives import derivatives_of_sum
 from .latent_mode import Conditioned, LatentPrior, Parameters, RowDensity, mode_of
 
 __all__ = ["laplace_log_evidence_under"]
@@ -91,16 +92,16 @@ def _gradient(
     """Return the slopes at the mode f in the mean, the tensors of the prior and the parameters."""
     first, _ = rows.slopes(f, parameters)
     variance = given.variance()
-    third = torch.func.grad(lambda f: rows.slopes(f, parameters)[1].sum())(f)
+    (third,) = derivatives_of_sum(lambda f: rows.slopes(f, parameters)[1], (f,), parameters)
     by_log_det = 0.5 * variance * third  # the slope of -log|I + K W| / 2 in f
     weights, moved, by_tensors = given.slopes(by_log_det)
     of_parameters: tuple[Tensor, ...] = ()
     if parameters:
 
-        def explicit(parameters: Parameters) -> Tensor:
+        def explicit(*parameters: Tensor) -> Tensor:
             slope, curvature = rows.slopes(f, parameters)
             fit = rows.log_prob(f, parameters).sum()
             return fit + 0.5 * variance @ curvature + moved @ slope
 
-        of_parameters = torch.func.grad(explicit)(parameters)
+        of_parameters = derivatives_of_sum(explicit, parameters, (f, variance, moved))
     return first + weights, by_tensors, of_parameters

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NumericalError
+from .derivatives import derivatives_of_sum
 from .latent_laplace import (
     VAGUE,
     DensePrior,
@@ -230,9 +231,9 @@ def _moving(
 
         def one(which: int) -> tuple[Tensor, ...]:
             def total(*values: Tensor) -> Tensor:
-                return _updated(rows, mean.detach(), *values)[which].sum()
+                return _updated(rows, mean.detach(), *values)[which]
 
-            return torch.func.grad(total, argnums=(0, 1, 2, 3))(*inputs)
+            return derivatives_of_sum(total, inputs)
 
         blocks = []
         for by_variance, by_h, by_tau, by_nu in map(one, (0, 1)):

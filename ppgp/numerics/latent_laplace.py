@@ -17,6 +17,8 @@ from .latent_mode import Parameters, RowDensity, require_mode
 
 __all__ = ["DensePrior", "LatentGaussian", "expand_at_mode", "laplace_log_evidence"]
 
+ROWS_OF_ROUGH_STEPS = 200  # fewer rows gain nothing from single precision
+MOST_OF_SINGLE = 1e4  # prior variance of f, in variances of a row, that single precision resolves
 VAGUE = 1e-6  # the precision of a row, in prior variances of f, that counts as small
 
 
@@ -77,6 +79,35 @@ class DensePrior:
 
     def __init__(self, K: Tensor) -> None:
         self.K = K
+        self._single: Tensor | None = None
+        self._buffers: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def rough_step(self, W: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return a and h by a factor in single precision; see ``latent_mode.LatentPrior``.
+
+        All steps write to the same memory: to allocate it takes as long as to factor.
+        """
+        if self.K.dtype != torch.float64 or len(b) < ROWS_OF_ROUGH_STEPS:
+            return None
+        if not float((W * self.K.diagonal()).max()) < MOST_OF_SINGLE:
+            return None
+        if self._single is None or self._buffers is None:
+            self._single = self.K.float()
+            self._buffers = (
+                torch.empty_like(self._single),
+                torch.empty_like(self._single).mT,
+                torch.empty((), dtype=torch.int32, device=b.device),
+            )
+        B, L, info = self._buffers
+        s = W.sqrt().float()
+        torch.mul(self._single, s, out=B).mul_(s[:, None])
+        B.diagonal().add_(1.0)
+        torch.linalg.cholesky_ex(B, out=(L, info))
+        right = (s * (self.K @ b).float())[:, None]
+        a = b - (s * torch.cholesky_solve(right, L)[:, 0]).double()
+        if int(info):
+            a = torch.full_like(a, math.nan)
+        return a, self.K @ a
 
     def given(self, W: Tensor, b: Tensor, *, differentiable: bool = False) -> DenseConditioned:
         """Return h given Gaussian rows; see ``latent_mode.LatentPrior``."""

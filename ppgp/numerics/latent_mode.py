@@ -28,6 +28,7 @@ NEAR = 1.0  # gain of a step, in nats, below which the observed curvature is tri
 #: that the next one would gain its square; those with expected curvature only linearly.
 SMALL = {True: 1e-10, False: 1e-20}
 SMALL_SINGLE = 1e-7
+ROUGH = 1e-3  # gain of a step, in nats, down to which the next one may be rough
 
 
 @runtime_checkable
@@ -95,6 +96,17 @@ class LatentPrior(Protocol):
         """
         ...
 
+    def rough_step(self, W: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return a and h of ``given`` about, if that is faster; None if it is not.
+
+        h = K a has to hold up to rounding. NaN stands for no solution.
+
+        Args:
+            W: the precision of each row, [n], none negative.
+            b: as in ``given``.
+        """
+        ...
+
 
 def mode_of(
     prior: LatentPrior, mean: Tensor, rows: RowDensity, parameters: Parameters = ()
@@ -102,13 +114,15 @@ def mode_of(
     """Maximise log p(rows given f) - h' K^-1 h / 2 over f = mean + h, by algorithm 3.1.
 
     Where the log density of a row is not concave, its expected curvature takes the place of the
-    observed one, until steps are small. A step that does not ascend is halved.
+    observed one, until steps are small. A step that does not ascend is halved. Steps far from the
+    mode may be rough; the last ones are exact.
 
     Returns:
         a [n] and h [n], where h = K a; NaN if a step is not finite.
     """
     a = h = torch.zeros_like(mean)
     value, gain = rows.log_prob(mean, parameters).sum(), math.inf
+    trusted = True  # whether rough steps ascend as they should
     for _ in range(STEPS):
         first, second = rows.slopes(mean + h, parameters)
         newton = bool((second <= 0).all())
@@ -123,6 +137,12 @@ def mode_of(
         W = -second
         if not newton:
             W = torch.where(second <= 0, W, rows.information(mean + h, parameters))
+        if trusted and newton and gain > ROUGH:
+            found = _rough_step(prior.rough_step(W, first - a), along, value, first - a)
+            if found is not None:
+                a, h, value, gain = found
+                continue
+            trusted = False
         step = prior.given(W, first - a)
         gain = float((first - a) @ step.h)
         if not math.isfinite(gain):
@@ -174,6 +194,30 @@ def _ascended(at: Callable[[float], Any], value: Tensor) -> tuple[Tensor, Tensor
             return found
         t /= 2
     return at(0.0)
+
+
+def _rough_step(
+    step: tuple[Tensor, Tensor] | None, along: Callable[..., Any], value: Tensor, slope: Tensor
+) -> tuple[Tensor, Tensor, Tensor, float] | None:
+    """Return a, h, the value and the gain of a whole rough step; None if it ascends too little.
+
+    An exact step on a parabola ascends by half of its gain.
+
+    Args:
+        step: the step in a and h; None: there is none.
+        along: ``_along`` of a step and its length.
+        value: what the mode maximises, before the step.
+        slope: its slope in h there.
+    """
+    if step is None:
+        return None
+    gain = float(slope @ step[1])
+    if not 0 < gain < math.inf:
+        return None
+    found = along(step, 1.0)
+    if not bool(found[2] - value >= 0.25 * gain):
+        return None
+    return (*found, gain)
 
 
 def _observed_step(

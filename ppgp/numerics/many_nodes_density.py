@@ -33,7 +33,7 @@ class ManyNodesMarginal(dist.TorchDistribution):
     """N(mean, W K W' + noise I) over all rows at once, its log density estimated.
 
     Args:
-        mean: [], the constant mean.
+        mean: [], a constant mean, or [n].
         Ls: the root of the covariance of the nodes along each axis, [n_i, n_i].
         noise: [], the variance of the noise.
         n: the number of rows.

@@ -38,6 +38,9 @@ class MarkovPrior:
     observed: Observed
     n: int
 
+    def rough_step(self, W: Tensor, b: Tensor) -> None:
+        """Return None: no step is faster than that of ``given``."""
+
     def given(self, W: Tensor, b: Tensor, *, differentiable: bool = False) -> MarkovConditioned:
         """Return h given Gaussian rows; every result can be differentiated."""
         filtered, back = self.passes(W, b)

@@ -18,6 +18,7 @@ from torch.distributions import Distribution, Normal
 
 from . import tails, univariate
 from .blocks import by_rows, each_block
+from .known_in_part import KnownInPart
 from .roots import Newton, root
 from .univariate import cdf as component_cdf
 from .univariate import is_discrete, take
@@ -40,6 +41,12 @@ def cdf(distribution: Distribution, x: Tensor) -> Tensor:
 def density(distribution: Distribution, x: Tensor) -> Tensor:
     """Return the density (or mass) of the mixture, [..., n], for x [..., n]."""
     return component_log_prob(distribution, x.unsqueeze(-2)).exp().mean(-2)
+
+
+@by_rows
+def mean(distribution: Distribution) -> Tensor:
+    """Return the mean of the mixture, [n]."""
+    return distribution.mean.mean(0)
 
 
 @by_rows
@@ -136,6 +143,8 @@ def quantile(distribution: Distribution, p: float | Tensor) -> Tensor:
 
 
 def _quantile(distribution: Distribution, p: Tensor) -> Tensor:
+    if isinstance(distribution, KnownInPart):
+        return distribution.quantile(p)
     centre, spread = middle(distribution), extent(distribution)
     p = p.to(centre)
     # a probability next to 1 rounds to 1 in float32

@@ -47,19 +47,29 @@ class ResultCache:
             inputs: what the result is computed from. If one of them was replaced or changed in
                 place, this is another result.
         """
-        versions = [(name, t.data_ptr(), t.shape, t._version) for name, t in inputs.items()]
-        key = (key, *versions)
-        if key in self._results:
-            result: Any = self._results[key][1]
-            return result
+        kept: Any = self.found(key, inputs)
+        if kept is not None:
+            return kept
         result = compute()
         size = sum(tensor.numel() * tensor.element_size() for tensor in result)
         fits = self.size + size <= self.limit
         if fits and (size <= SHARE * SMALL or size <= SHARE * available(result[0].device)):
             # while the inputs are held, no other tensor has their addresses
-            self._results[key] = (inputs, result)
+            self._results[_full(key, inputs)] = (inputs, result)
             self.size += size
         return result
 
+    def found(
+        self, key: Hashable, inputs: Mapping[str, Tensor] = MappingProxyType({})
+    ) -> tuple[Tensor, ...] | None:
+        """Return the result that is kept for ``key`` and ``inputs``, or None; see ``get``."""
+        entry = self._results.get(_full(key, inputs))
+        return None if entry is None else entry[1]
+
     def __reduce__(self) -> tuple[Any, ...]:
         return ResultCache, (self.limit,)
+
+
+def _full(key: Hashable, inputs: Mapping[str, Tensor]) -> Hashable:
+    """Return the key together with the addresses and the versions of the inputs."""
+    return (key, *((name, t.data_ptr(), t.shape, t._version) for name, t in inputs.items()))

@@ -68,6 +68,9 @@ class SparsePrior:
         """Fixed probes of the other rows."""
         return fixed_signs(self.n - self.first, PROBES, self.seed, self.conditional)
 
+    def rough_step(self, W: Tensor, b: Tensor) -> None:
+        """Return None: no step is faster than that of ``given``."""
+
     def given(self, W: Tensor, b: Tensor, *, differentiable: bool = False) -> SparseConditioned:
         """Return h given Gaussian rows; see ``latent_mode.LatentPrior``."""
         assert not differentiable

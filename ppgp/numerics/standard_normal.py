@@ -33,3 +33,14 @@ def hazard_excess(z: Tensor) -> Tensor:
     """Return hazard(z) - z, which vanishes like 1 / z, without cancellation."""
     inverse = 1 / z.clamp_min(FAR)
     return torch.where(z < FAR, hazard(z) - z, inverse * polynomial(EXCESS, inverse.square()))
+
+
+def log_improvement(z: Tensor) -> Tensor:
+    """Return log E(Z + z)+ = log(pdf(z) + z cdf(z)) for Z ~ N(0, 1), also far in the lower tail.
+
+    Ament, Daulton, Eriksson, Balandat & Bakshy (2023), equation 9.
+    """
+    near, x = z.clamp_min(-1.0), -z.clamp_max(-1.0)
+    above = (pdf(near) + near * cdf(near)).log()
+    below = -0.5 * x.square() - math.log(ROOT_2PI) + (hazard_excess(x) / hazard(x)).log()
+    return torch.where(z > -1.0, above, below)

@@ -142,6 +142,9 @@ def predictive_check(
     known = list(groups["observed_data"].data_vars)
     if site not in known:
         raise UnknownName("observed site", site, known)
+    if getattr(getattr(posterior.model, "likelihood", None), "counts", False):
+        for group in ("observed_data", "posterior_predictive"):  # ArviZ draws bars for integers
+            groups[group][site] = groups[group][site].astype(int)
     figure, axes = panels(6, 3.4)
     axis = axes[0, 0]
     count = groups["posterior"].sizes["chain"] * groups["posterior"].sizes["draw"]

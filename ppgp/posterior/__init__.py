@@ -7,8 +7,9 @@ new field therefore needs a default, so that older files open, and a line in ``_
 """
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from .multi import MultiPosterior
 from .posterior import Posterior
 from .prediction import Prediction
 from .region import Region
 
-__all__ = ["Posterior", "Prediction", "Region"]
+__all__ = ["MultiPosterior", "Posterior", "Prediction", "Region"]

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from pyro.nn import PyroModule
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from ..data.found_on import Found, Origin, mark, origin_of
 from ..data.scaler import IdentityScaler
@@ -104,7 +105,7 @@ def encode(value: Any, written: Written, where: str, depth: int = 0) -> Any:
         return _record(value, written, where, depth)
     if isinstance(value, type):
         written.classes[class_name(value)] = value
-    if callable(value) or _is_estimator(value):
+    if callable(value) or _is_estimator(value) or isinstance(value, Distribution):
         return _named(value, written, where, depth)
     do = "give numbers, text, arrays, tensors, lists or mappings of them"
     raise StorageError("what a file can hold", f"{where}, {an(type(value).__name__)}", do)
@@ -189,11 +190,12 @@ def _named(value: Any, written: Written, where: str, depth: int) -> dict[str, An
 
 
 def _layers(value: Any) -> str | None:
-    """Return the printed layers of a network, or the options of a scikit-learn estimator.
+    """Return the printed layers of a network, or the options of an estimator or a distribution.
 
     None for anything else, and for a Pyro guide, which builds its layers on use.
     """
-    if _is_estimator(value) or (isinstance(value, nn.Module) and not isinstance(value, PyroModule)):
+    network = isinstance(value, nn.Module) and not isinstance(value, PyroModule)
+    if network or _is_estimator(value) or isinstance(value, Distribution):
         return _ADDRESS.sub("", repr(value))
     return None
 
@@ -252,7 +254,7 @@ class Source:
             do = f"pass the instance that was fitted: model={_in_words(name, tree)}"
             raise StorageError(f"an instance of {name}", "the class itself", do)
         if layers is not None and layers != _layers(self.given[name]):
-            what = "options" if _is_estimator(self.given[name]) else "layers"
+            what = "layers" if isinstance(self.given[name], nn.Module) else "options"
             wanted = f"{name} with the {what} in the file"
             raise StorageError(wanted, f"other {what}", "pass the recipe that was fitted")
         thing, tables = self.given[name], self.decode(tree.get("found_on"))

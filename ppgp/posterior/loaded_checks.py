@@ -80,6 +80,8 @@ def check_shapes(posterior: Posterior) -> None:
     Raises:
         StorageError: naming the first weight that differs.
     """
+    if not posterior.data.is_table:  # the sites of a program are not known without a run
+        return
     sites = posterior.model.sites(posterior.data.d)
     held = {name: tuple(value.shape) for name, value in posterior.params.items()}
     held |= {name: tuple(value.shape[2:]) for name, value in posterior.draws.items()}

@@ -26,6 +26,7 @@ FAMILIES = (
     "learners",
     "likelihoods",
     "models",
+    "models.means",
     "models.multilevel",
     "models.varying",
     "posterior",
@@ -62,20 +63,31 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
             ``unchecked`` is not given; if it needs a program, a module or a user's class and
             ``model`` is not given; or if the module is not the one in the file.
     """
+    posterior, things = read(path, model, unchecked)
+    if not isinstance(posterior, Posterior):
+        do = "pass a file written by posterior.save; several outputs: ppgp.MultiPosterior.load"
+        raise StorageError("a Posterior in the file", type(posterior).__name__, do)
+    return ready(posterior, path, things)
+
+
+def read(path: str | Path, model: Any, unchecked: bool = False) -> tuple[Any, Mapping[str, Any]]:
+    """Return the record of a file, not yet checked, and the modules that ``model`` supplies."""
     classes, things = encoding.by_name(model)
     known = {**classes, **table()}
     known |= {before: known[now] for before, now in RENAMED.items()}
     guides = {name: getattr(autoguide, name) for name in autoguide.__all__}
     try:
-        posterior = storage.load(path, known, {**guides, **things}, unchecked)
+        record = storage.load(path, known, {**guides, **things}, unchecked)
     except encoding.NotSupplied as error:
         if model is None:
             raise
         got = ", ".join(map(repr, things)) or an(type(model).__name__)
         raise encoding.NotSupplied(error.expected, got, error.do) from None
-    if not isinstance(posterior, Posterior):
-        do = "pass a file written by posterior.save"
-        raise StorageError("a Posterior in the file", type(posterior).__name__, do)
+    return record, things
+
+
+def ready(posterior: Posterior, path: str | Path, things: Mapping[str, Any]) -> Posterior:
+    """Return a posterior that was read, checked and connected with its recipe and its data."""
     try:
         return _ready(posterior, path, things)
     except StorageError:

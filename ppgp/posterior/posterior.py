@@ -227,7 +227,7 @@ class Posterior(BoostedMethods):
     def components(self, X: Any) -> dict[str, Prediction]:
         """Return the distribution of each term of an additive model, in the units of y.
 
-        The means add up to the mean of ``latent`` minus the constant mean, which belongs to no
+        The means add up to the mean of ``latent`` minus the mean of the model, which belongs to no
         term. The widths of intervals do not add up, because the terms are negatively correlated.
 
         Args:

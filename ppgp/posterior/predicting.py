@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..data.argument_tensors import with_tensors
 from ..data.arguments import Arguments
 from ..data.roles import ROLES
 from ..errors import NotApplicable
@@ -98,7 +99,7 @@ def predict_program(
         do = "call predict(name=value, ...)"
         raise NotApplicable("the program's own arguments by name", "one table", do)
     taken = {name: v for name, v in named.items() if name in own and v is not None}
-    arguments = {**arguments, **taken}
+    arguments = with_tensors({**arguments, **taken})
     seed = named["seed"]
     if "seed" in own or seed is None:  # an argument ``seed`` of the program is its own affair
         seed = 0

@@ -14,8 +14,10 @@ from ..data.arrays import as_tensor
 from ..errors import DataError, NotApplicable, Renamed, SettingError, renamed_arguments
 from ..numerics import mixture, univariate
 from ..numerics.blocks import each_block, sampled
+from ..numerics.known_in_part import KnownInPart
 from ..numerics.seeding import stream
 from ..numerics.threads import ELEMENT, limited_by
+from .given_predictions import GivenPredictions
 from .origin import Origin
 from .provenance import Provenance
 from .region import Region, exact_level
@@ -32,7 +34,7 @@ def _work(prediction: Prediction, *_: Any, **__: Any) -> float:
 
 @renamed_arguments(seen="in_training")
 @dataclass(frozen=True, eq=False)
-class Prediction:
+class Prediction(GivenPredictions):
     """The predictive distribution of y at n rows: a mixture with equal weights over the draws.
 
     All statistics are those of the mixture: ``quantile`` is its true quantile, not the mean of
@@ -188,7 +190,7 @@ class Prediction:
     @property
     def mean(self) -> Tensor:
         """[n]: the mean of y."""
-        return self.offset + self.scale * mixture.moments(self._numbers("mean"))[0]
+        return self.offset + self.scale * mixture.mean(self._numbers("mean"))
 
     @property
     def variance(self) -> Tensor:
@@ -203,6 +205,8 @@ class Prediction:
     @property
     def centre(self) -> Tensor:
         """[n]: the mean, or the median where the distribution has no finite mean."""
+        if isinstance(self._rows, KnownInPart):
+            return self.offset + self.scale * self._rows.centre
         mean = self.mean
         bad = torch.nonzero(~torch.isfinite(mean)).flatten()
         if not len(bad):
@@ -216,6 +220,8 @@ class Prediction:
         1.349 is the interquartile range of N(0, 1). The sd of the mixture is infinite as soon as
         one draw is a Student's t with at most 2 degrees of freedom.
         """
+        if isinstance(self._rows, KnownInPart):
+            return self.scale * self._rows.spread
         sd = self.std
         bad = torch.nonzero(~(torch.isfinite(sd) & (sd > 0))).flatten()
         if not len(bad):

@@ -144,10 +144,12 @@ class Region:
         return (lower <= y) & (y <= upper)
 
     def __repr__(self) -> str:
-        kind = "intervals" if self.labels is None else "label sets"
+        kind, whole = "intervals", "infinite"
+        if self.labels is not None:
+            kind, whole = "label sets", "hold all labels"
         infinite = float(self.infinite.double().mean())
         empty = float(self.empty.double().mean())
         text = f"<Region {len(self)} {kind} at {self.level}: {self.guarantee}"
         if self.n_calibration is not None:
             text += f", {self.n_calibration} calibration rows"
-        return f"{text}; {infinite:.1%} infinite, {empty:.1%} empty>"
+        return f"{text}; {infinite:.1%} {whole}, {empty:.1%} empty>"

@@ -1,6 +1,11 @@
 """Priors as frozen records, the named sites that have priors, and conversions between units."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from .distributions import FlatDistribution as FlatDistribution
+from .from_distribution import FromDistribution
+from .from_distribution import with_plain_fields as with_plain_fields
+from .in_units_of_data import InUnitsOfData
+from .in_units_of_data import bare as bare
 from .records import (
     Dirichlet,
     Exponential,
@@ -8,24 +13,22 @@ from .records import (
     Gamma,
     HalfCauchy,
     HalfNormal,
-    InUnitsOfData,
     InverseGamma,
     Lengthscale,
     LogNormal,
+    LogUniform,
     Normal,
     StudentT,
     Uniform,
 )
-from .records import FlatDistribution as FlatDistribution
 from .records import Number as Number
 from .records import Prior as Prior
 from .records import PriorLike as PriorLike
-from .records import bare as bare
+from .records import finite_numbers as finite_numbers
 from .records import per_column as per_column
 from .records import plain as plain
 from .records import single as single
 from .records import tensor_of as tensor_of
-from .records import with_plain_numbers as with_plain_numbers
 from .sites import Param as Param
 from .sites import Site as Site
 from .sites import prefixed as prefixed
@@ -40,6 +43,7 @@ __all__ = [
     "Dirichlet",
     "Exponential",
     "Flat",
+    "FromDistribution",
     "Gamma",
     "HalfCauchy",
     "HalfNormal",
@@ -47,6 +51,7 @@ __all__ = [
     "InverseGamma",
     "Lengthscale",
     "LogNormal",
+    "LogUniform",
     "Normal",
     "StudentT",
     "Uniform",

@@ -9,7 +9,7 @@ compare, print and are stored as plain data; nothing here samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
@@ -18,10 +18,11 @@ import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
 
 from ..errors import NamedArguments, SettingError
 from ..overrides import computed
+from .distributions import FlatDistribution, LogUniformDistribution
 
 __all__ = [
     "Dirichlet",
@@ -30,10 +31,10 @@ __all__ = [
     "Gamma",
     "HalfCauchy",
     "HalfNormal",
-    "InUnitsOfData",
     "InverseGamma",
     "Lengthscale",
     "LogNormal",
+    "LogUniform",
     "Normal",
     "StudentT",
     "Uniform",
@@ -79,8 +80,8 @@ class Prior(NamedArguments):
 
 if TYPE_CHECKING:
     PriorLike: TypeAlias = Prior | float | int | tuple[float, ...]
-else:
-    PriorLike = Prior | Number
+else:  # a distribution of PyTorch or Pyro is accepted too, and becomes a Prior
+    PriorLike = Prior | Number | Distribution
 
 
 def plain(value: Any) -> Any:
@@ -164,42 +165,6 @@ def tensor_of(values: Number, like: Tensor) -> Tensor:
     if isinstance(values, tuple):
         return torch.tensor(values, dtype=like.dtype, device=like.device)
     return torch.full((), values, dtype=like.dtype, device=like.device)
-
-
-@dataclass(frozen=True)
-class InUnitsOfData(Prior):
-    """A prior in the units of the data, instead of the scale that the model sees.
-
-    ``Periodic(period=InUnitsOfData(LogNormal(math.log(365.0), 0.1)))`` is a period of about 365 in
-    the units of X. ``fit`` converts the prior to the scale of the model. A program that is run
-    without ``fit`` has a single scale, and uses the prior as it is written.
-
-    Args:
-        prior: The prior.
-
-    Raises:
-        SettingError: If it is not given a prior.
-    """
-
-    prior: Any
-
-    def __post_init__(self) -> None:
-        if isinstance(self.prior, InUnitsOfData) or not isinstance(self.prior, Prior):
-            do = "pass a number by itself: it is in the units of the data already"
-            raise SettingError("a prior in InUnitsOfData", repr(self.prior), do)
-
-    def _positive(self) -> bool:
-        return self.prior.positive
-
-    positive = computed(_positive)
-
-    def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        return self.prior.distribution(like)
-
-
-def bare(prior: Any) -> Any:
-    """Return the prior without ``InUnitsOfData`` around it."""
-    return prior.prior if isinstance(prior, InUnitsOfData) else prior
 
 
 @dataclass(frozen=True)
@@ -343,6 +308,23 @@ class Uniform(Prior):
 
 
 @dataclass(frozen=True)
+class LogUniform(Prior):
+    """exp of a Uniform(log(low), log(high)), with 0 < low < high: no magnitude is preferred."""
+
+    low: Number
+    high: Number
+    family = LogUniformDistribution
+    positive = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = self._numbers(torch.zeros((), dtype=torch.float64))
+        if not bool(((low > 0) & (low < high)).all()):
+            got = f"low={self.low}, high={self.high}"
+            raise SettingError("0 < low < high in LogUniform", got, "swap or widen them")
+
+
+@dataclass(frozen=True)
 class Flat(Prior):
     """A flat prior: log density 0 on the support of the site, so that MAP is maximum likelihood.
 
@@ -367,34 +349,3 @@ class Flat(Prior):
         if self.start is not None:
             start = self.start
         return FlatDistribution(tensor_of(start, like), support)
-
-
-class FlatDistribution(dist.TorchDistribution):
-    """Log density 0 on its support; every draw is the starting value.
-
-    Unlike Pyro's ImproperUniform it can be drawn from.
-    """
-
-    arg_constraints = {}  # type: ignore[assignment] # Pyro annotates a property
-    has_rsample = True
-    improper = True  # not a probability distribution: its draws are starting values
-
-    def __init__(self, start: Tensor, support: constraints.Constraint) -> None:
-        self.start, self._support = start, support
-        super().__init__(batch_shape=start.shape, validate_args=False)
-
-    @property
-    def support(self) -> constraints.Constraint:  # type: ignore[override] # fixed in Pyro
-        return self._support
-
-    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> FlatDistribution:
-        """Return this distribution with another batch shape."""
-        return FlatDistribution(self.start.expand(torch.Size(batch_shape)), self._support)
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Return the starting value, repeated."""
-        return self.start.expand(torch.Size(sample_shape) + self.batch_shape).clone()
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Return 0."""
-        return torch.zeros_like(value)

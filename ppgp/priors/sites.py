@@ -13,10 +13,11 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ..errors import SettingError, counted
+from .from_distribution import FromDistribution
+from .in_units_of_data import InUnitsOfData
 from .records import (
     Dirichlet,
     Flat,
-    InUnitsOfData,
     Prior,
     PriorLike,
     check_numbers,
@@ -113,8 +114,11 @@ def site(
             value = getattr(own, f.name)
             if isinstance(value, tuple) and (not shape or len(value) != shape[-1]):
                 _refuse_length(f"{f.name} of the prior of {name}", value, shape)
+        size = own.entries if isinstance(own, FromDistribution) else None
+        if size is not None and (not shape or size != shape[-1]):
+            _refuse_length(f"the prior of {name}", (0.0,) * size, shape)
         if positive and not prior.positive and not isinstance(own, Flat):
-            do = "use LogNormal, Gamma, HalfNormal or Flat"
+            do = "use a prior whose support is positive: LogNormal, Gamma, HalfNormal or Flat"
             raise SettingError(f"a prior on positive numbers for {name}", repr(prior), do)
         return Site(prior, shape, positive)
     numbers = check_numbers(prior, name)

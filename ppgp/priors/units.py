@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..errors import SettingError
+from .in_units_of_data import InUnitsOfData
 from .records import (
     Dirichlet,
     Exponential,
@@ -18,9 +19,9 @@ from .records import (
     Gamma,
     HalfCauchy,
     HalfNormal,
-    InUnitsOfData,
     InverseGamma,
     LogNormal,
+    LogUniform,
     Normal,
     Number,
     Prior,
@@ -153,6 +154,8 @@ def _scaled(prior: Prior, factor: Number) -> Prior | None:
     """Return the prior of factor * value for a family that is closed under scaling alone."""
     if isinstance(prior, LogNormal):
         return replace(prior, loc=_entrywise(lambda v, f: v + math.log(f), prior.loc, factor))
+    if isinstance(prior, LogUniform):
+        return LogUniform(affine(prior.low, factor), affine(prior.high, factor))
     if isinstance(prior, HalfNormal | HalfCauchy):
         return replace(prior, scale=affine(prior.scale, factor))
     if isinstance(prior, InverseGamma):

@@ -43,6 +43,7 @@ __all__ = [
     "GroupEffects",
     "IntegratedCoefficients",
     "JointGaussian",
+    "JointLatent",
     "LatentFunction",
     "LeaveOneOut",
     "LikelihoodDerivatives",
@@ -198,6 +199,19 @@ class LatentFunction(Capability):
         """Return the distribution of f at X, batch [draw, n]."""
 
 
+class JointLatent(Capability):
+    """The joint Gaussian distribution of f at some places under each draw, with a gradient in X."""
+
+    expected = "a model with a joint Gaussian distribution of f"
+    advice = "use GP, SGPR or Kriging"
+
+    @abstractmethod
+    def joint_latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean [draw, m] and the covariance [draw, m, m] of f at X."""
+
+
 class PosteriorFunctions(Capability):
     """Whole functions drawn from the posterior."""
 
@@ -256,16 +270,16 @@ class JointGaussian(Capability):
 
 
 class Updates(Capability):
-    """States in order of time, from which further rows go on."""
+    """What predictions share of the training rows, from which further rows go on."""
 
     expected = "a model that takes further rows without a fit"
-    advice = "fit all rows again, or use models.StateSpaceGP without a likelihood"
+    advice = "fit all rows again, or use GP, SGPR, Kriging or StateSpaceGP without a likelihood"
 
     @abstractmethod
     def carry_over(
         self, theta: Theta, old: Dataset, new: Dataset, kept: ResultCache, into: ResultCache
     ) -> None:
-        """Go on from the states after the old rows, if the new rows are all later.
+        """Go on from what predictions from the old rows share, where that saves time.
 
         Args:
             theta: {site: [draw, *event]}.
@@ -281,7 +295,8 @@ class Updates(Capability):
     ) -> Distribution:
         """Return the distribution of each new y given all rows before it, batch [draw, m].
 
-        The new rows are in any order, none before the last of ``train``.
+        For a model of time the new rows are in any order, none before the last of ``train``. For
+        any other model they come in the order given.
         """
 
 

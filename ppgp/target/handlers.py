@@ -29,7 +29,7 @@ from ..errors import NotApplicable
 from ..numerics.process_locks import one_at_a_time, when_abandoned
 from .angles import Angle
 from .network_params import NetworkParams
-from .supports import is_transformed
+from .supports import is_transformed, without_validation
 
 
 class Run(Messenger):
@@ -82,6 +82,7 @@ class Run(Messenger):
             raise NotApplicable(
                 "a name of its own for every site", f"two sites named {msg['name']!r}", do
             )
+        msg["fn"] = without_validation(msg["fn"])
         if site_is_subsample(msg):
             wanted, size = msg["fn"].subsample_size, msg["fn"].size
             if msg["value"] is None and wanted is not None and wanted < size:

@@ -18,6 +18,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.distributions import (
     Cauchy,
+    Distribution,
     Gumbel,
     HalfCauchy,
     HalfNormal,
@@ -87,7 +88,27 @@ class Guarding(Messenger):
 
     def _pyro_sample(self, msg: Any) -> None:
         if msg["name"] in self.guards:
-            msg["fn"] = _guarded(msg["fn"], self.guards[msg["name"]])
+            law = without_validation(msg["fn"])
+            msg["fn"] = _guarded(law, self.guards[msg["name"]])
+
+
+def without_validation(law: Any) -> Any:
+    """Return a distribution that does not validate its values, where validation is off.
+
+    One that was made before, such as the prior of a PyroSample, may have kept the setting of then:
+    it would ask for values that a trace does not have.
+    """
+    if Distribution._validate_args or not isinstance(law, Distribution):
+        return law
+    inner = getattr(law, "base_dist", None) if isinstance(law, AROUND) else None
+    unvalidated = inner if inner is None else without_validation(inner)
+    if not law._validate_args and unvalidated is inner:
+        return law
+    changed: Any = copy.copy(law)
+    changed._validate_args = False
+    if inner is not None:
+        changed.base_dist = unvalidated
+    return changed
 
 
 def guards(samples: Mapping[str, Mapping[str, Any]]) -> dict[str, Guard]:

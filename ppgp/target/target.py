@@ -10,6 +10,7 @@ import pyro
 import torch
 from torch import Tensor
 
+from ..data.argument_tensors import explained
 from ..data.arguments import as_training_data
 from ..errors import NotApplicable, Renamed
 from ..numerics.seeding import seeded
@@ -57,6 +58,7 @@ class Target(Density):
     Raises:
         NotApplicable: if a latent site has infinitely many discrete values, or there is nothing to
             search and ``empty`` is False.
+        DataError: if a program fails, and its arguments are lists, or of sizes that do not fit.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Target(Density):
         self.notes: list[str] = []
         of_the_library = data.is_table
         stored = None if of_the_library else pyro.get_param_store().get_state()
-        with quietly(), seeded(0):
+        with quietly(), seeded(0), explained(data):
             run = run_from_prior(model, data, program, stored)
             found = survey(model, data, run, optimise_params, empty)
             super().__init__(model, data, program, found)
@@ -89,6 +91,7 @@ class Target(Density):
             points = other_points(found, (1.0,) if of_the_library else FAR)
             self.static = self.supports_stay(points)
         compile = compile and self.random is None and not model.chunked(data)
+        self._at_start: tuple[Tensor, bool, Tensor, Tensor] | None = None
         self._graphs = Graphs(self, compile, self.notes, not of_the_library)
         self.visited = self._graphs.visited
 
@@ -131,6 +134,20 @@ class Target(Density):
         with torch.no_grad():
             return graph(z.to(self.survey.like), *self.tables(rows))
 
+    def log_densities(self, z: Tensor) -> Tensor:
+        """Return the log joint densities [k] at several points z [k, p], one after another.
+
+        They come from the graph; a program that runs eagerly computes no gradients.
+        """
+        graph = self.compiled()
+        points = z.to(self.survey.like)
+        if not len(points):
+            return points.new_zeros(0)
+        with torch.no_grad():
+            if self._graphs.eager:
+                return torch.stack([self.log_density(point) for point in points])
+            return torch.stack([graph(point)[0] for point in points])
+
     def value_and_grad_of_rows(
         self,
         z: Tensor,
@@ -169,7 +186,7 @@ class Target(Density):
         """Return ``value_and_grad`` as a function of NumPy vectors in float64.
 
         It adds little overhead. The first ``after`` calls run the program itself; it is compiled
-        for those that follow.
+        for those that follow. What ``start`` found at its point is not computed again.
         """
         like = self.survey.like
         plain = like.dtype == torch.float64 and like.device.type == "cpu"
@@ -184,7 +201,7 @@ class Target(Density):
             if calls == after:
                 graph = self.compiled(None, jacobian)
             calls += 1
-            value, gradient = graph(point if plain else point.to(like))
+            value, gradient = self._known(point.to(like), jacobian) or graph(point.to(like))
             if plain:
                 return value.item(), gradient.numpy()
             return value.item(), gradient.double().cpu().numpy()
@@ -251,6 +268,7 @@ class Target(Density):
         Then graphs are dropped with a note, the program runs directly, and earlier results must be
         recomputed.
         """
+        self._at_start = None
         return self._graphs.was_wrong(z)
 
     misled = Renamed("graph_was_wrong")
@@ -282,8 +300,19 @@ class Target(Density):
             z = origin + step.to(origin)
             value, gradient = self.value_and_grad(z, jacobian=jacobian, compile=compile)
             if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
+                self._at_start = (z.clone(), jacobian, value, gradient)
                 return z
         raise finite_nowhere(value, gradient, self.slices, self.data, self.invalid, STARTS)
+
+    def _known(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor] | None:
+        """Return value and gradient at the point of the last ``start``; None elsewhere."""
+        if self._at_start is None or self.random is not None:
+            return None
+        point, with_jacobian, value, gradient = self._at_start
+        self._at_start = None  # once: y may be changed in place before another search
+        if with_jacobian != jacobian or not torch.equal(point, z):
+            return None
+        return value, gradient
 
     def placed(self, values: Mapping[str, Tensor]) -> Tensor:
         """Return the origin z [p] except at the sites of ``values``, {site: [*event]}."""

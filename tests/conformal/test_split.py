@@ -10,7 +10,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from ppgp.conformal import LAC, Absolute, Decay, Normalized, Quantile, Score, Signed, calibrate
+from ppgp.conformal import APS, LAC, Absolute, Decay, Normalized, Quantile, Score, Signed, calibrate
 from ppgp.conformal.split import rank, smallest_n, threshold
 from ppgp.errors import DataError, DataWarning, NotApplicable, SettingError
 from ppgp.posterior.prediction import Prediction
@@ -172,3 +172,14 @@ def test_a_sentence_that_names_some_groups_counts_the_others() -> None:
     assert "infinite in a, b, c, d, e and 2 more, with fewer than the 9 rows" in sentence
     few = calibrate(Absolute(), standard(21), y[:21], groups=["a", *("h" * 20)])
     assert "infinite in a, with fewer" in few(standard(1), 0.9, groups=["a"]).guarantee
+
+
+@pytest.mark.parametrize("score", [LAC(), APS()])
+@pytest.mark.parametrize(("stray", "shown"), [(3.0, "3"), (-1.0, "-1"), (0.5, "0.5")])
+def test_labels_that_are_no_columns_of_the_probabilities_are_refused(
+    score: Score, stray: float, shown: str
+) -> None:
+    p = Prediction.from_probabilities(torch.full((4, 3), 1 / 3, dtype=torch.float64))
+    y = torch.tensor([0.0, 2.0, stray, 1.0])
+    with pytest.raises(DataError, match=rf"labels 0\.\.2 as y, got {shown} in row 2"):
+        calibrate(score, p, y)

@@ -34,7 +34,7 @@ MODELS: list[Model] = [
     *(
         SPELT_OUT.get(n) or getattr(models, n)()
         for n in models.__all__
-        if n not in ("Model", "Program")
+        if n not in ("LinearMean", "Model", "Multi", "Program")
     ),
     *GROUPED,
 ]

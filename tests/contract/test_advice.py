@@ -26,7 +26,7 @@ from ppgp.errors import (
     SettingError,
     StorageError,
 )
-from ppgp.interfaces.estimators import ProbabilisticRegressor
+from ppgp.estimators import ProbabilisticRegressor
 from ppgp.likelihoods import Predicted
 from ppgp.posterior.posterior import Posterior
 

@@ -145,7 +145,7 @@ def test_ctrl_c_keeps_the_draws_so_far(
     assert posterior.stats["interrupted"] is target.came
     assert any("Ctrl-C" in sentence for sentence in posterior.warnings) == target.came
     if hasattr(how, "draws"):
-        assert posterior.draws["z"].shape[1] <= how.draws
+        assert posterior.draws["z"].shape[1] <= (how.draws or 1000)
 
 
 def test_ctrl_c_during_the_initialisation_of_svi_stops_it() -> None:

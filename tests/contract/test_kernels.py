@@ -25,6 +25,7 @@ from ppgp.kernels import (
     Periodic,
     Polynomial,
     Scale,
+    Sphere,
     Subspace,
     Unscaled,
     White,
@@ -35,14 +36,18 @@ BUILD: dict[str, Callable[[], Kernel]] = {
     "Anisotropy": lambda: Anisotropy(RBF()),
     "ARD": lambda: ARD(RBF()),
     "Deep": lambda: Deep(small, RBF()),
+    "Multiple": lambda: 2.0 * RBF(),
     "Scale": lambda: Scale(RBF()),
+    "Sphere": lambda: Sphere(RBF(), 2.0),
     "Subspace": lambda: Subspace(RBF(), [0]),
     "Unscaled": lambda: Unscaled(Linear(), 1.7, 0.4),
     "Sum": lambda: RBF() + Linear(),
     "Product": lambda: RBF() * Periodic(),
 }
 MEMBERS: dict[str, Kernel] = {
-    n: BUILD.get(n, getattr(kernels, n))() for n in kernels.__all__ if n != "Kernel"
+    n: BUILD.get(n, getattr(kernels, n))()
+    for n in kernels.__all__
+    if n not in ("Kernel", "Coregionalisation")  # the latter takes codes: test_coregionalisation.py
 }
 COMPOUNDS: dict[str, Kernel] = {
     "Matern12": Matern(0.5),
@@ -52,6 +57,7 @@ COMPOUNDS: dict[str, Kernel] = {
     "three": Scale(ARD(RBF()) * Subspace(Periodic(), [0]) + Linear()) + White(),
     "deep": Scale(Deep(small, ARD(RBF()) + Linear())) + Subspace(Deep(small, Matern(1.5)), [0]),
     "Bayesian deep": Deep(small, RBF(), prior=priors.Normal(0.0, 1.0)),
+    "multiples": ARD(0.5 * Matern(1.5)) * 3.0 + 2 * (RBF() + White()),
     "cubic": Polynomial(3) * RBF(),
     "white product": Subspace(White(), [0]) * (Linear() + White()) * Scale(RBF()),
 }

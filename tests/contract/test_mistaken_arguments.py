@@ -113,7 +113,7 @@ def test_starting_values_are_a_posterior_or_numbers() -> None:
 
 def test_the_name_of_a_method_is_not_a_method() -> None:
     refusal(NotApplicable, lambda: ppgp.fit(LINEAR, DATA, "map"), "'map'", "inference.MAP()")
-    refusal(NotApplicable, lambda: ppgp.fit(LINEAR, DATA, "dvi"), "'dvi'", "build_how")
+    refusal(NotApplicable, lambda: ppgp.fit(LINEAR, DATA, "dvi"), "'dvi'", "ppgp.recipes.method")
 
 
 def one(x: torch.Tensor) -> None: ...
@@ -237,3 +237,10 @@ def test_groups_by_number_and_effects_by_name() -> None:
     fitted = ppgp.fit(model, table, inference.MAP(), progress=False)
     name: Any = "g"
     refusal(SettingError, lambda: fitted.effects(name), "as seed, got 'g'", "write effects()['g']")
+
+
+def test_a_list_as_the_target_of_a_file_is_referred_to_outputs() -> None:
+    targets: Any = ["nitrate", "depth"]
+    refusal(
+        DataError, lambda: ppgp.load("wells.csv", target=targets), "nitrate", "Outputs.from_frame"
+    )

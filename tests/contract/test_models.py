@@ -71,7 +71,7 @@ def test_mini_batches_are_unbiased_or_refused_with_advice(model: Model) -> None:
     data = data_for(model)
     model = model.prepare(data)
     target = Target(model, data)
-    z = target.start(seed=1, spread=0.3)
+    z = target.start(seed=1, spread=0.3, compile=False)
     if not row_wise(model):
         with pytest.raises(NotApplicable, match="use"):
             target.log_density(z, torch.arange(6))
@@ -86,7 +86,7 @@ def test_the_order_of_rows_does_not_matter(model: Model) -> None:
     data = data_for(model)
     model = model.prepare(data)
     shuffled = data.rows(torch.randperm(data.n, generator=torch.Generator().manual_seed(0)))
-    z = Target(model, data).start(seed=1, spread=0.3)
+    z = Target(model, data).start(seed=1, spread=0.3, compile=False)
     torch.testing.assert_close(
         Target(model, data).log_density(z), Target(model, shuffled).log_density(z)
     )
@@ -98,7 +98,7 @@ def test_predict_and_the_likelihood_of_the_program_agree(model: Model) -> None:
     data = data_for(model)
     model = model.prepare(data)
     target = Target(model, data)
-    z = target.start(seed=2, spread=0.3)
+    z = target.start(seed=2, spread=0.3, compile=False)
     theta = {k: v[None] for k, v in target.constrain(z).items()}
     prior = sum(
         (
@@ -129,10 +129,9 @@ def test_predict_and_the_likelihood_of_the_program_agree(model: Model) -> None:
 def test_a_joint_prediction_has_the_marginals_of_the_others(model: Model) -> None:
     data = data_for(model)
     model = model.prepare(data)
-    theta = {
-        k: v[None]
-        for k, v in Target(model, data).constrain(Target(model, data).start(2, 0.3)).items()
-    }
+    target = Target(model, data)
+    z = target.start(seed=2, spread=0.3, compile=False)
+    theta = {name: value[None] for name, value in target.constrain(z).items()}
     new = data.rows(slice(0, 5))
     joint, alone = (
         model.predict(theta, new.X + 0.1, data, joint=j, **new.for_prediction)

@@ -78,7 +78,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[PpgpError], tuple[str, ...]]] 
             likelihood="gaussian",
         ),
         SettingError,
-        ("'gaussian'", "likelihoods.Poisson()"),
+        ("'gaussian'", "likelihoods.Gaussian()"),
     ),
 }
 

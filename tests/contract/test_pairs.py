@@ -19,14 +19,19 @@ ROWS = 10
 
 
 def shortest(how: Inference) -> Inference:
-    """Return the method with its quick budget, of fewer transitions if it has any."""
+    """Return the method with its quick budget, of fewer and shorter transitions if it has any."""
     how = how.quick()
+    if isinstance(how, inference.NUTS):
+        how = replace(how, max_depth=3)
+    if isinstance(how, inference.HMC):
+        how = replace(how, trajectory=0.5)
     return replace(how, draws=4, warmup=6) if isinstance(how, Chains | inference.NUTS) else how
 
 
 HOWS = [shortest(getattr(inference, n)()) for n in inference.__all__ if n != "Inference"]
 
 
+@pytest.mark.usefixtures("shared_graphs")
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 @pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
 @every_model

@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 import torch
 
-from ppgp.data import Dataset, Scaler, check_inputs
+import ppgp
+from ppgp import models
+from ppgp.data import Dataset, Scaler, as_tensor, check_inputs, load
 from ppgp.errors import DataError, DataWarning, PpgpError, SettingError, UnknownName
 
 X = np.arange(12.0).reshape(6, 2)
@@ -157,3 +159,24 @@ def test_a_single_row_is_a_constant() -> None:
     with pytest.warns(DataWarning, match="constant"):
         scaled, _ = Dataset(X[:1], Y[:1]).standardised()
     assert bool(torch.isfinite(scaled.X).all())
+
+
+def test_decimal_commas_are_named() -> None:
+    frame = pd.DataFrame({"depth": ["1", "1,5", "2"], "y": [1.0, 2.0, 3.0]})
+    with pytest.raises(
+        DataError, match=r"text in column depth: '1,5' in row 1 has a decimal comma"
+    ):
+        Dataset.from_frame(frame, "y")
+    with pytest.raises(DataError, match=r"got '1,5' in row 1: write a point .* decimal comma"):
+        as_tensor(np.array(["1", "1,5"]), "x")
+
+
+def test_a_column_in_one_hot_that_is_dropped_is_named() -> None:
+    with pytest.raises(SettingError, match="in one_hot, got 'rock', which is dropped"):
+        load("wells.csv", "y", drop=["rock"], one_hot=["rock"])
+
+
+def test_decimal_commas_in_the_target_are_named() -> None:
+    data = Dataset(X, ["1,5", "2", "3,5", "4", "5", "6"])
+    with pytest.raises(DataError, match=r"the labels 1,5.*: write a point .* decimal comma"):
+        ppgp.fit(models.GP(), data, progress=False)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppgp.data import Dataset
+from ppgp.errors import DataWarning
 
 X = np.random.default_rng(0).normal(2.0, 3.0, size=(50, 3))
 Y = np.random.default_rng(1).normal(-1.0, 5.0, size=50)
@@ -186,3 +187,9 @@ def test_the_constant_columns_of_naval_are_named(data_dir: Path) -> None:
     assert constant.sum() == 2
     assert (scaler.x_sd.numpy()[constant] == 1).all()
     assert bool(torch.isfinite(scaled.X).all())
+
+
+def test_as_many_labels_as_rows_are_warned_of() -> None:
+    stamps = [f"12:{minute:02}" for minute in range(30)]
+    with pytest.warns(DataWarning, match="y has 30 classes in 30 rows: pass numbers"):
+        Dataset(np.arange(30.0)[:, None], stamps)

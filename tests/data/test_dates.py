@@ -55,7 +55,10 @@ def test_predictions_take_the_dates_themselves() -> None:
     torch.testing.assert_close(found.mean, wanted.mean, rtol=1e-8, atol=1e-8)
     with pytest.raises(UnknownName, match=r"column date \(years\).*no column date"):
         fit.predict(frame[["co2"]])
-    with pytest.raises(DataError, match=r"dates in column date.*write them as 2024-05-31"):
+    with pytest.raises(
+        DataError,
+        match=r"dates .* in column date, got 'yesterday' in row 0: write them as 2024-05-31",
+    ):
         fit.predict(pd.DataFrame({"date": ["yesterday"]}))
     with pytest.raises(DataError, match="NaN"):
         fit.predict(pd.DataFrame({"date": ["2001-01-01", None]}))
@@ -63,12 +66,18 @@ def test_predictions_take_the_dates_themselves() -> None:
 
 def test_dates_are_refused_with_what_to_do() -> None:
     frame = table(5)
-    with pytest.raises(DataError, match=r"make years of dates \(with dates='years'\)"):
+    with pytest.raises(
+        DataError, match=r"years of dates such as 2024-05-31 \(with dates='years'\)"
+    ):
         Dataset.from_frame(frame, "co2")
-    with pytest.raises(SettingError, match="'refuse', 'years' as dates"):
-        Dataset.from_frame(frame, "co2", dates="days")
+    with pytest.raises(SettingError, match=r"'refuse', 'years', .* as dates"):
+        Dataset.from_frame(frame, "co2", dates="weeks")
     with pytest.raises(DataError, match="text or dates in column date"):
         Dataset.from_frame(frame.assign(date="soon"), "co2", dates="years")
+    for other in ("31/05/2024", "31.5.24"):
+        dates = [*frame["date"][:2], other, *frame["date"][3:]]
+        with pytest.raises(DataError, match=f"YYYY-MM-DD in column date, got '{other}' in row 2"):
+            Dataset.from_frame(frame.assign(date=dates), "co2", dates="years")
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ import torch
 import ppgp
 from ppgp import Dataset
 from ppgp.errors import DataWarning
+from ppgp.estimators import ProbabilisticClassifier
 from ppgp.inference import MAP
-from ppgp.interfaces.estimators import ProbabilisticClassifier
 from ppgp.likelihoods import Ordinal
 from ppgp.models import GLM
 

@@ -396,7 +396,10 @@ def test_many_rows_are_predicted_in_blocks(
 ) -> None:
     whole = fitted.predict(DATA).mean
     monkeypatch.setattr(blocks, "BLOCK", 100)  # 5 rows of 20 draws
-    assert torch.equal(fitted.predict(DATA).mean, whole)
+    # On some processors a matrix product rounds otherwise at another shape. The log-odds, sums of
+    # 2 products of size up to 6, then differ by up to 12 eps, and their means relatively no more.
+    rounding = 20 * torch.finfo(torch.float64).eps
+    torch.testing.assert_close(fitted.predict(DATA).mean, whole, rtol=rounding, atol=0.0)
 
 
 def test_a_file_holds_the_columns(fitted: ppgp.Posterior, tmp_path: Path) -> None:
@@ -426,7 +429,7 @@ def test_conformal_sets_and_metrics_use_the_columns_of_their_rows(fitted: ppgp.P
 def test_the_density_of_a_mini_batch_is_unbiased_with_weights() -> None:
     data = Dataset.from_frame(FRAME.drop(columns="half"), "hits", **NAMED | {"groups": ["county"]})
     target = Target(Successes(), data.standardised(scale_y=False)[0])
-    z = target.start(seed=1, spread=0.3)
+    z = target.start(seed=1, spread=0.3, compile=False)
     parts = [target.log_density(z, rows) for rows in torch.arange(N).split(4)]
     torch.testing.assert_close(torch.stack(parts).mean(), target.log_density(z))
     twice = data.rows(torch.arange(N).repeat_interleave(torch.tensor(WEIGHTS * 2).long()))

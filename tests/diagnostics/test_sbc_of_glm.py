@@ -83,7 +83,7 @@ def program(
 @pytest.mark.slow
 def test_nuts_passes_of_every_likelihood_and_of_groups() -> None:
     """All posteriors are independent, so that one run judges them: a false alarm in a thousand."""
-    how = NUTS(draws=120, warmup=120, chains=1)
+    how = NUTS(draws=80, warmup=100, chains=1, max_depth=6)
     found = ppgp.sbc(program, how, 20, progress=False, level=0.999)
     table = found.to_frame()
     assert {name.partition("_")[0] for name in table.index} == set(MODELS)
@@ -110,6 +110,10 @@ def test_rows_of_a_table_have_its_columns() -> None:
     weighted = Dataset(X, np.ones(N), weights=np.ones(N))
     with pytest.raises(NotApplicable, match="weights in the table: leave it out"):
         ppgp.sbc(model, NUTS(), X=weighted, progress=False)
+
+
+@pytest.mark.slow
+def test_the_sd_of_groups_of_a_table_is_ranked() -> None:
     groups = models.GLM(groups={"g": Varying("1")})
     found = ppgp.sbc(groups, ppgp.inference.Laplace(draws=100), 20, X=TABLE, progress=False)
     assert "g.sd[0]" in found.ranks

@@ -14,9 +14,9 @@ from ppgp.errors import NotApplicable, SettingError
 from ppgp.inference import MAP, Ensemble, ensemble
 from ppgp.inference.optimise.adversarial import reach_of
 from ppgp.kernels import RBF
-from ppgp.kernels.public_networks import MLP
 from ppgp.likelihoods import Gaussian
 from ppgp.models import GP, LinearRegression, NeuralRegression
+from ppgp.networks import MLP
 from ppgp.target import Target
 
 F64 = torch.float64

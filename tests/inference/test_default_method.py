@@ -41,6 +41,7 @@ def test_fit_uses_it() -> None:
     data = Dataset(x[:, None], np.sin(x))
     posterior = ppgp.fit(models.SKI(grid=32), data, progress=False)
     assert posterior.how == inference.Laplace()
+    assert own_method(models.LatentStateSpaceGP(), 1) == inference.Laplace()
 
 
 def test_the_command_line_leaves_nuts_out() -> None:

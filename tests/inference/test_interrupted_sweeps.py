@@ -19,13 +19,14 @@ import ppgp
 from ppgp import Dataset, inference
 from ppgp.diagnostics.simulation_based_calibration import FIT_SEED
 from ppgp.errors import ConvergenceWarning
+from ppgp.estimators import ProbabilisticRegressor
 from ppgp.inference import MAP, Ensemble, Exact, Inference, Laplace
 from ppgp.inference.base import from_draws
 from ppgp.inference.optimise import scipy_search
-from ppgp.interfaces.estimators import ProbabilisticRegressor
 from ppgp.kernels import RBF, Deep
 from ppgp.models import GP, SGPR, SVGP, LinearRegression
 from ppgp.priors import InverseGamma
+from ppgp.target import Target
 
 NIG = LinearRegression(noise=InverseGamma(3.0, 1.0), conjugate=True)
 
@@ -197,3 +198,14 @@ def test_an_interrupted_inner_fit_raises(request: pytest.FixtureRequest) -> None
     with pytest.raises(KeyboardInterrupt):  # else the grid search would start its next fit
         estimator.fit(data.X.numpy(), data.y.numpy())
     assert estimator.posterior_.stats["interrupted"]
+
+
+def test_ctrl_c_at_the_second_derivatives_of_laplace_names_a_method_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(target: Target, z: torch.Tensor) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Target, "hessian", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"second derivatives.*MAP"):
+        ppgp.fit(LinearRegression(), rows(), Laplace(), progress=False)

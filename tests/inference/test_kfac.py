@@ -15,9 +15,9 @@ from ppgp.errors import NotApplicable
 from ppgp.inference import MAP
 from ppgp.inference.optimise import kfac
 from ppgp.inference.optimise.curvature_of_rows import CurvatureOfRows
-from ppgp.kernels.public_networks import CNN, MLP
 from ppgp.likelihoods import Categorical, Gaussian
 from ppgp.models import GP, LogisticRegression, NeuralRegression
+from ppgp.networks import CNN, MLP
 from ppgp.priors import Flat, HalfNormal, Normal
 from ppgp.target import Target
 

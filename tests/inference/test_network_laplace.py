@@ -17,9 +17,9 @@ from ppgp.inference import MAP, Laplace
 from ppgp.inference.optimise import network_expansion
 from ppgp.kernels.linearised_networks import linearised_outputs
 from ppgp.kernels.networks import module_of, outputs
-from ppgp.kernels.public_networks import CNN, MLP
 from ppgp.likelihoods import Bernoulli, Categorical, Gaussian, Poisson, Predicted
 from ppgp.models import GP, NeuralRegression
+from ppgp.networks import CNN, MLP
 from ppgp.priors import Flat, HalfNormal, Normal
 from ppgp.target import Target
 

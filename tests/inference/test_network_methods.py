@@ -19,9 +19,9 @@ from ppgp.inference.optimise.last_layer import by_evidence, last_layer
 from ppgp.inference.optimise.mc_dropout import best_precision, log_score
 from ppgp.inference.optimise.swag import Moments
 from ppgp.kernels import RBF
-from ppgp.kernels.public_networks import CNN, MLP
 from ppgp.likelihoods import Bernoulli, Gaussian
 from ppgp.models import GP, LinearRegression, NeuralRegression
+from ppgp.networks import CNN, MLP
 from ppgp.target import Target
 
 F64 = torch.float64

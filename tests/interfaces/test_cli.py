@@ -135,11 +135,14 @@ def test_compare_fits_each_model_by_its_own_methods(table: Path) -> None:
     done = ppgp(*command.split(), "--no-progress", *changes, cwd=table)
     assert done.returncode == 0, done.stderr
     results = json.loads((table / "own" / "results.json").read_text())
-    assert [(r["model"], r["how"]) for r in results["rows"]] == [
+    fits = {(row["model"], row["how"]) for row in results["rows"]}
+    assert fits == {
         ("ngboost", "ngb"),
         ("mc-dropout", "mc-dropout"),
         *[("linear", how) for how in ("map", "laplace", "svi", "nuts")],
-    ]
+    }
+    ranks = [row["rank"] for row in results["rows"]]
+    assert ranks == sorted(ranks)
 
 
 def test_calibrate_prints_one_row_per_score(table: Path) -> None:
@@ -172,7 +175,7 @@ def test_calibrate_prints_one_row_per_score(table: Path) -> None:
     [
         (("compare", "diabets"), "did you mean 'diabetes'"),
         (("compare", "train.csv", "--target", "z"), "the name of a target column"),
-        (("compare", "train.csv"), "pass target="),
+        (("compare", "train.csv"), "add --target, one of: a, b, y"),
         (("compare", "nowhere.csv", "--target", "y"), "no file nowhere.csv"),
         (("compare", *TRAIN, "--models", "gpp"), "known: " + ", ".join(recipes.MODELS)),
         (("compare", *TRAIN, "--how", "mcmc"), "known"),

@@ -63,7 +63,12 @@ def test_fit_takes_missing_values_categories_and_censored_targets(folder: Path) 
     [
         (["colour", "alive"], [], "--missing keep for ngboost"),
         (["b", "alive"], [], "--categories codes"),
-        (["b", "alive"], [], "--categories one-hot does"),
+        (
+            ["b", "alive"],
+            [],
+            "column colour: --drop it, make one column of 0 and 1 per category (with",
+        ),
+        (["b", "alive"], [], "(with --one-hot or --categories one-hot)"),
         (["alive"], [*CODES, "--model", "linear"], "to ngboost"),
         (["b", "alive"], ["--categories", "codes", "--model", "linear"], "--categories one-hot"),
     ],

@@ -17,7 +17,7 @@ from statsmodels.miscmodels.ordinal_model import OrderedModel
 import ppgp
 from ppgp import likelihoods, models
 from ppgp.errors import DataError, NotApplicable, UnknownName
-from ppgp.interfaces.estimators import ProbabilisticClassifier, ProbabilisticRegressor
+from ppgp.estimators import ProbabilisticClassifier, ProbabilisticRegressor
 from ppgp.priors import Flat
 
 ORDER = ["small", "medium", "large"]

@@ -45,7 +45,7 @@ def test_list_prints_every_member_and_does_not_import_torch() -> None:
     assert done.returncode == 0, done.stderr
     named = [*recipes.MODELS.items(), *recipes.HOWS.items(), *recipes.SCORES.items()]
     texts = [part for name, (recipe, meaning) in named for part in (name, recipe, meaning)]
-    parts = ("kernels", "networks", "likelihoods", "learners", "experiments")
+    parts = ("kernels", "networks", "means", "likelihoods", "learners", "experiments")
     shown = [text for family in parts for member in members()[family].values() for text in member]
     for text in (*texts, *shown):
         assert f" {text} " in done.stdout, text

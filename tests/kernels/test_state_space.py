@@ -40,6 +40,7 @@ KERNELS = {
     "sum": Matern(1.5, 1.3, 0.7) + Linear(0.3) + Constant(2.0) + Cosine(0.8, 1.7),
     "quasi-periodic": Matern(2.5, 1.3, 0.7) * Cosine(0.8, 1.7),
     "three": Matern(0.5, 1.1, 3.0) * Matern(1.5, 1.3, 0.7) * Constant(0.5),
+    "multiple": 2.0 * (Matern(1.5, 1.3, 0.7) + Linear(0.3)),
     "wrapped": Scale(ARD(Scale(Matern(1.5, 1.0, 0.7), 2.0)) + Subspace(Constant(1.0), [0]), 0.6),
     "moved": Unscaled(Matern(2.5, 1.3, 0.7) + Linear(0.3), 2.0, 0.4),
 }

@@ -95,8 +95,8 @@ def test_the_same_number_of_trials_serves_every_model() -> None:
     with seeded(0):
         y = torch.distributions.Binomial(9, logits=3 * X[:, 0] - 1).sample()
     data = Dataset(X, y)
-    how = inference.SVI(steps=200)
-    fitted = ppgp.fit(models.SVGP(likelihood=Binomial(trials=9)), data, how, progress=False)
+    how, model = inference.SVI(steps=100), models.SVGP(inducing=10, likelihood=Binomial(trials=9))
+    fitted = ppgp.fit(model, data, how, progress=False)
     found = fitted.predict(number([[0.1], [0.9]])).mean
     exact = 9 * torch.sigmoid(number([-0.7, 1.7]))
     assert bool(((found - exact).abs() < 1.0).all())

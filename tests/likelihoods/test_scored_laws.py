@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
+from panels import nodes_and_weights
 from scipy import integrate
 from torch import Tensor
 
@@ -143,50 +143,34 @@ def test_nll_is_minus_the_log_density(name: str) -> None:
 
 def mean_of_products(law: Scored, f: Tensor) -> Tensor:
     """Return E[gradient gradient'] of one row, by quadrature or a sum over counts."""
-    K = len(f)
 
-    def product(y: float) -> np.ndarray:
-        g = law.gradient({}, f, torch.tensor([y], dtype=F64))[:, 0].numpy()
-        mass = math.exp(-float(law.score({}, f, torch.tensor([y], dtype=F64))))
-        return np.outer(g, g).ravel() * mass
+    def products(y: Tensor) -> Tensor:
+        every = f.expand(-1, len(y))
+        g = law.gradient({}, every, y)
+        return (g[:, None] * g * torch.exp(-law.score({}, every, y))).nan_to_num()
 
     if is_counts(law):
-        total = sum(product(float(y)) for y in support(law, f))
-        return torch.as_tensor(total).reshape(K, K)
-    return torch.as_tensor(over_quantiles(law, f, product)).reshape(K, K)
+        return products(support(law, f)).sum(-1)
+    return over_support(law, f, products)
 
 
-def over_quantiles(law: Scored, f: Tensor, of: object) -> np.ndarray:
-    """Integrate a function of y over the support."""
+def over_support(law: Scored, f: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Integrate a function of y [n], which returns [..., n], over the support."""
     middle = float(f[0, 0])
     positive = bool(getattr(law_of(law, f).support, "lower_bound", None) == 0)
     if isinstance(law, Beta):  # over logit y
-
-        def inside(t: float) -> np.ndarray:
-            y = 1 / (1 + math.exp(-t))
-            return of(y) * y / (1 + math.exp(t))  # type: ignore[operator]
-
-        ends = (-30.0, 30.0)
-        points = [-1.0, 0.0, 1.0]
+        edges = [-30.0, -1.0, 0.0, 1.0, 30.0]
     elif positive:  # over log y
-
-        def inside(t: float) -> np.ndarray:
-            return of(math.exp(t)) * math.exp(t)  # type: ignore[operator]
-
-        ends = (middle - 60.0, middle + 15.0)
-        points = [middle - 3, middle, middle + 1]
+        edges = [middle + shift for shift in (-60.0, -3.0, 0.0, 1.0, 15.0)]
     else:  # y = middle + sinh t
-
-        def inside(t: float) -> np.ndarray:
-            return of(middle + math.sinh(t)) * math.cosh(t)  # type: ignore[operator]
-
-        ends = (-22.0, 22.0)
-        points = [-1.0, 0.0, 1.0]
-    edges = [ends[0], *points, ends[1]]
-    parts = [
-        integrate.quad_vec(inside, a, b, epsabs=1e-12, epsrel=1e-11)[0] for a, b in pairwise(edges)
-    ]
-    return np.sum(parts, 0)
+        edges = [-22.0, -1.0, 0.0, 1.0, 22.0]
+    t, weights = (torch.as_tensor(x) for x in nodes_and_weights(edges, parts=100))
+    if isinstance(law, Beta):
+        y = torch.sigmoid(t)
+        return (of(y) * y * torch.sigmoid(-t)) @ weights
+    if positive:
+        return (of(t.exp()) * t.exp()) @ weights
+    return (of(middle + t.sinh()) * t.cosh()) @ weights
 
 
 # that of shares is compared with its source in test_shares_and_rates.py
@@ -199,17 +183,17 @@ def test_the_metric_of_the_log_score_is_the_fisher_information(name: str) -> Non
         torch.testing.assert_close(law.metric({}, f)[0], exact, rtol=1e-6, atol=1e-9)
 
 
-def cdf_slopes(law: Scored, f: Tensor, z: float) -> np.ndarray:
-    """Return dF(z)/df [K] by five-point differences."""
+def cdf_slopes(law: Scored, f: Tensor, z: Tensor) -> Tensor:
+    """Return dF(z)/df [K, n] by five-point differences."""
     h = 1e-3
-    at = torch.tensor([z], dtype=F64)
+    f = f.expand(-1, len(z))
     slopes = []
     for k in range(len(f)):
         step = torch.zeros_like(f)
         step[k] = h
-        values = [float(univariate.cdf(law_of(law, f + c * step), at)) for c in (1, -1, 2, -2)]
+        values = [univariate.cdf(law_of(law, f + c * step), z) for c in (1, -1, 2, -2)]
         slopes.append((8 * (values[0] - values[1]) - (values[2] - values[3])) / (12 * h))
-    return np.array(slopes)
+    return torch.stack(slopes)
 
 
 CONTINUOUS = [n for n, law in LAWS.items() if "crps" in law.kinds and not is_counts(law)]
@@ -220,11 +204,11 @@ def test_the_metric_of_the_crps_is_its_integral(name: str) -> None:
     law = LAWS[name]
     f = functions(law)[:, :1]
 
-    def product(z: float) -> np.ndarray:
+    def products(z: Tensor) -> Tensor:
         slopes = cdf_slopes(law, f, z)
-        return 2 * np.outer(slopes, slopes).ravel()
+        return 2 * slopes[:, None] * slopes
 
-    exact = torch.as_tensor(over_quantiles(law, f, product)).reshape(len(f), len(f))
+    exact = over_support(law, f, products)
     torch.testing.assert_close(law.metric({}, f, "crps")[0], exact, rtol=1e-6, atol=1e-8)
 
 
@@ -259,8 +243,7 @@ def test_the_crps_and_its_metric_of_counts_are_sums() -> None:
     for y in (0.0, 2.0, 9.0):
         exact = (F - (k >= y).to(F64)).square().sum()
         torch.testing.assert_close(law.score({}, f, _one(y), "crps")[0], exact)
-    slopes = np.array([cdf_slopes(law, f, float(z))[0] for z in k])
-    exact_metric = torch.as_tensor(2 * (slopes**2).sum()).reshape(1, 1)
+    exact_metric = 2 * cdf_slopes(law, f, k).square().sum().reshape(1, 1)
     torch.testing.assert_close(law.metric({}, f, "crps")[0], exact_metric, rtol=1e-7, atol=0)
 
 

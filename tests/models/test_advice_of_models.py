@@ -104,7 +104,7 @@ def test_costs_grow_with_rows_and_print_as_a_table() -> None:
     advice = advise(n=10_000, d=2)
     lines = str(advice).splitlines()
     assert lines[0].split() == ["model", "suits", "seconds", "memory", "reason"]
-    assert len(lines) == 1 + len(EVERY) == 1 + len(advice.to_frame())
+    assert len(lines) == 2 + len(EVERY) == 2 + len(advice.to_frame())
     words = [about(x) for x in (math.nan, 0.21, 3.6, 40.0, 187.0, 3 * 3600.0, 30 * 86400.0)]
     assert words == ["-", "0.2 s", "4 s", "40 s", "3 min", "3 h", "30 days"]
 
@@ -166,3 +166,12 @@ def test_slow_methods_are_left_out_where_they_would_take_long() -> None:
     assert advised_models(series, None, "nuts", "map,nuts")["state_space"] == ["nuts"]
     few = advised_models(series.rows(torch.arange(0, 1600, 16)), None, None, "map,nuts")
     assert few["state_space"] == ["map", "nuts"]
+
+
+def test_whole_numbers_are_said_to_look_like_counts() -> None:
+    data = table()
+    counts = Dataset(data.X, torch.arange(60) % 7)
+    assert "likelihoods.Poisson()" in str(advise(counts))
+    assert not advise(counts, likelihood=likelihoods.Poisson()).note
+    assert not advise(data).note
+    assert not advise(Dataset(data.X, torch.arange(60) % 2)).note

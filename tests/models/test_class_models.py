@@ -233,3 +233,9 @@ def test_a_label_that_is_not_in_the_training_rows_is_refused() -> None:
     posterior = fit(SoftmaxRegression(), iris(2), MAP("newton"))
     with pytest.raises(DataError, match="label"):
         metrics.nll(posterior.predict(iris(2).X[:2]), [0.0, 3.0])
+
+
+def test_numbers_as_labels_are_referred_to_regression() -> None:
+    X = torch.linspace(0.0, 1.0, 20, dtype=F64)[:, None]
+    with pytest.raises(SettingError, match=r"labels 0 to 27 in .*got 20 values: .*for regression"):
+        fit(SoftmaxRegression(), Dataset(X, 27.3 * X[:, 0]), MAP())

@@ -51,10 +51,12 @@ def fitted(how: Any = None, recipe: Any = RECIPES["GP"]) -> ppgp.Posterior:
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 @pytest.mark.parametrize("how", [inference.MAP(steps=20), inference.Laplace(draws=12)], ids=repr)
-def test_a_second_prediction_factors_nothing_and_is_that_of_a_fresh_fit(
+def test_a_second_prediction_factors_nothing_and_is_that_of_a_fresh_copy(
     how: Any, recipe: Any, factored: list[int]
 ) -> None:
-    posterior, fresh = fitted(how, recipe), fitted(how, recipe)
+    posterior = fitted(how, recipe)
+    first, second, third = (copy.deepcopy(posterior) for _ in range(3))
+    assert first.kept.size == 0
     posterior.predict(NEW)
     count = len(factored)
     assert count > 0
@@ -62,12 +64,10 @@ def test_a_second_prediction_factors_nothing_and_is_that_of_a_fresh_fit(
     latent = posterior.latent(OTHER)
     joint = posterior.predict(OTHER, joint=True)
     assert len(factored) == count
-    assert torch.equal(again.mean, fresh.predict(OTHER).mean)
-    assert torch.equal(again.std, fresh.predict(OTHER).std)
-    fresh = fitted(how, recipe)
-    assert torch.equal(latent.std, fresh.latent(OTHER).std)
-    fresh = fitted(how, recipe)
-    wanted = fresh.predict(OTHER, joint=True).distribution.scale_tril
+    assert torch.equal(again.mean, first.predict(OTHER).mean)
+    assert torch.equal(again.std, first.predict(OTHER).std)
+    assert torch.equal(latent.std, second.latent(OTHER).std)
+    wanted = third.predict(OTHER, joint=True).distribution.scale_tril
     assert torch.equal(joint.distribution.scale_tril, wanted)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyro.distributions
 import pytest
 import torch
 from sklearn.gaussian_process import GaussianProcessClassifier
@@ -17,6 +18,7 @@ from ppgp.data import Dataset
 from ppgp.errors import NotApplicable, SettingError, UnknownName
 from ppgp.kernels import ARD, RBF, Linear
 from ppgp.likelihoods import Bernoulli, Gaussian, Ordinal, Poisson, StudentT
+from ppgp.likelihoods.base import check_is_likelihood
 from ppgp.target import Target
 
 RANDOM = np.random.default_rng(0)
@@ -82,6 +84,16 @@ def test_a_gaussian_likelihood_gives_the_exact_gp() -> None:
     torch.testing.assert_close(joint[0].log_prob(y), joint[1].log_prob(y))
 
 
+@pytest.mark.parametrize("likelihood", [Gaussian(0.3), likelihoods.LogNormal(noise=0.3)])
+def test_a_curvature_that_reads_no_f_leaves_a_fit(likelihood: likelihoods.Likelihood) -> None:
+    data = Dataset(X, np.exp(0.3 * X[:, 0] + 0.1 * RANDOM.normal(size=80)))
+    model = models.GP(RBF(), likelihood=likelihood)
+    posterior = ppgp.fit(model, data, inference.MAP(starts=1), progress=False, standardise=False)
+    target = Target(posterior.model, data)
+    z = target.unconstrain({name: draws[0, 0] for name, draws in posterior.draws.items()})
+    assert float(target.value_and_grad(z, jacobian=False)[1].abs().max()) < 1e-2
+
+
 @pytest.mark.parametrize(
     ("likelihood", "data"),
     [
@@ -135,6 +147,9 @@ def test_what_it_refuses() -> None:
         models.GP(RBF(), latent="laplace")
     with pytest.raises(UnknownName, match="approximation"):
         models.GP(RBF(), likelihood=Bernoulli(), latent="variational")
+    for other in ("poison", "negative-binomial", pyro.distributions.Poisson):
+        with pytest.raises(SettingError, match=r"pass likelihoods\.(Poisson|NegativeBinomial)\(\)"):
+            check_is_likelihood(other)
     for likelihood in (
         likelihoods.Categorical(),
         likelihoods.Laplace(),
@@ -155,12 +170,15 @@ SAMPLED = models.GP(RBF() + Linear(), likelihood=Bernoulli(), latent="sampled")
 def test_sampled_f_has_a_draw_per_row_and_no_closed_form_of_leaving_one_out(
     tmp_path: Path,
 ) -> None:
-    how = inference.NUTS(draws=30, warmup=30, chains=2)
-    posterior = ppgp.fit(SAMPLED, LABELS, how, progress=False)
-    assert posterior.draws["v"].shape == (2, 30, 80)
+    how = inference.NUTS(draws=10, warmup=10, chains=2)
+    data = LABELS.rows(slice(0, 30))
+    posterior = ppgp.fit(SAMPLED, data, how, progress=False)
+    assert posterior.draws["v"].shape == (2, 10, 30)
     draws = posterior.log_likelihood().flatten(0, 1)
-    inside = torch.logsumexp(draws, 0) - np.log(60)
-    torch.testing.assert_close(posterior.predict(X).log_prob(Y), inside, rtol=0, atol=1e-4)
+    inside = torch.logsumexp(draws, 0) - np.log(20)
+    torch.testing.assert_close(
+        posterior.predict(data.X).log_prob(data.y), inside, rtol=0, atol=1e-4
+    )
     with pytest.raises(NotApplicable, match="PSIS-LOO"):
         posterior.loo()
     posterior.save(tmp_path / "fit")

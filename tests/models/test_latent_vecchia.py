@@ -11,7 +11,7 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, inference, likelihoods
-from ppgp.errors import NotApplicable, SettingError, UnknownName
+from ppgp.errors import ConvergenceWarning, NotApplicable, SettingError
 from ppgp.kernels import ARD, RBF, Kernel, Matern
 from ppgp.likelihoods import Bernoulli, NegativeBinomial, Poisson, StudentT
 from ppgp.models import GP, LatentVecchia, Vecchia
@@ -163,7 +163,7 @@ def test_what_it_refuses() -> None:
         ({"drift": 1}, SettingError, "leave drift out"),
         ({"neighbours": 0}, SettingError, "whole number of neighbours"),
         ({"order": "sorted"}, SettingError, "order of rows"),
-        ({"latent": "ep"}, UnknownName, "approximation"),
+        ({"latent": "ep"}, NotApplicable, "latent='laplace' for Vecchia"),
     ):
         given: dict[str, Any] = {"likelihood": Poisson(), **options}
         with pytest.raises(error, match=sentence):
@@ -207,3 +207,24 @@ def test_intervals_of_a_simulated_field_of_counts_cover_it() -> None:
     away = (latent.mean - 0.5 - f[2100:]).abs() / latent.std
     assert 0.84 < float((away < 1.6449).to(F64).mean()) < 0.96
     assert float(posterior.draws["kernel.lengthscale"]) == pytest.approx(0.1, rel=0.3)
+
+
+def test_few_neighbours_are_said() -> None:
+    """The field is smooth beside the distances of its rows, and each row has 2 neighbours."""
+    few = Vecchia(Matern(2.5, lengthscale=1.0, variance=1.0), neighbours=2, likelihood=Poisson())
+    with pytest.warns(ConvergenceWarning, match="given 2 neighbours"):
+        ppgp.fit(few, COUNTS, inference.MAP(starts=1), progress=False)
+    enough = Vecchia(Matern(1.5), neighbours=15, likelihood=Poisson())
+    posterior = ppgp.fit(enough, COUNTS, inference.MAP(starts=1), progress=False)
+    assert not any("neighbours" in sentence for sentence in posterior.warnings)
+
+
+def test_laplace_has_fewer_draws_where_each_costs_a_search() -> None:
+    kernel = Matern(1.5, lengthscale=0.3)
+    model = Vecchia(kernel, neighbours=5, likelihood=Poisson(), mean=0.0)
+    posterior = ppgp.fit(model, COUNTS, inference.Laplace(starts=1), progress=False)
+    assert posterior.shape == (1, 100)
+    target = Target(posterior.model, posterior.data)
+    z = target.unconstrain({name: value[0, :3] for name, value in posterior.draws.items()})
+    with_gradients = torch.stack([target.value_and_grad(point)[0] for point in z])
+    assert torch.equal(posterior.stats["lp"][0, :3], with_gradients)

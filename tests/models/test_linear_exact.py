@@ -16,8 +16,8 @@ import ppgp
 from ppgp import diagnostics, inference
 from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
+from ppgp.estimators import ProbabilisticRegressor, RBFFeatures
 from ppgp.inference import MAP, NUTS, Exact, Gibbs, Laplace
-from ppgp.interfaces.estimators import ProbabilisticRegressor, RBFFeatures
 from ppgp.models import LinearRegression
 from ppgp.priors import Flat, HalfNormal, InverseGamma, Normal, StudentT
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from ppgp import Dataset, fit, load_posterior
 from ppgp.errors import NotEnoughMemory, SettingError
 from ppgp.inference import MAP, NUTS, SVI, Ensemble, Laplace
-from ppgp.kernels.public_networks import CNN, MLP, training
 from ppgp.likelihoods import Bernoulli, Categorical, Gamma, Gaussian, Poisson, Predicted
 from ppgp.models import NeuralRegression
+from ppgp.networks import CNN, MLP, training
 from ppgp.priors import InUnitsOfData, LogNormal, Normal
 from ppgp.target import Target
 

@@ -173,7 +173,7 @@ def test_first_and_second_derivatives_equal_plain_autograd() -> None:
 def test_single_precision_agrees_with_double() -> None:
     data = waves(300)
     model = models.SGPR(KERNEL, inducing=40).prepare(data)
-    z = Target(model, data).start(0)
+    z = Target(model, data).start(0, compile=False)
     single = Dataset(data.X.float(), data.y.float())
     values = [Target(model, d).value_and_grad(z) for d in (data, single)]
     assert float(values[1][0]) == pytest.approx(float(values[0][0]), rel=0.02)
@@ -183,7 +183,7 @@ def test_single_precision_agrees_with_double() -> None:
 def test_chunks_do_not_change_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     data = waves(200)
     model = models.SGPR(KERNEL, inducing=10, learn=True).prepare(data)
-    z = Target(model, data, optimise_params=True).start(0, 0.3)
+    z = Target(model, data, optimise_params=True).start(0, 0.3, compile=False)
     whole = Target(model, data, optimise_params=True).value_and_grad(z)
     monkeypatch.setattr(sparse, "CHUNK_BYTES", 10 * 8 * 32)
     target = Target(model, data, optimise_params=True)

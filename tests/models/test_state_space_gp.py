@@ -14,7 +14,7 @@ from ppgp.data import Dataset
 from ppgp.diagnostics import mcse
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.kernels import RBF, Constant, Cosine, Exponential, Kernel, Linear, Matern, Scale
-from ppgp.models import GP, StateSpaceGP, state_space_updates
+from ppgp.models import GP, SKI, StateSpaceGP, state_space_updates
 from ppgp.models.state_space_rows import StateSpaceMarginal
 from ppgp.target import Target
 
@@ -292,7 +292,7 @@ def test_an_update_that_does_not_suit_the_fit_is_refused() -> None:
         with pytest.raises(NotApplicable, match="without weights"):
             further(weighted)
     with pytest.raises(NotApplicable, match="StateSpaceGP"):
-        fitted(GP(Matern(2.5, 1.0, 0.5), 0.1, 0.0), data).update(data.X, data.y)
+        fitted(SKI(Matern(2.5, 1.0, 0.5), 20, 0.1, 0.0), data).update(data.X, data.y)
 
 
 def test_prior_draws_have_the_covariance_of_the_kernel() -> None:

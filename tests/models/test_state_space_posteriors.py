@@ -11,7 +11,7 @@ import torch
 import ppgp
 from ppgp import inference
 from ppgp.data import Dataset
-from ppgp.interfaces.estimators import ProbabilisticRegressor
+from ppgp.estimators import ProbabilisticRegressor
 from ppgp.kernels import Matern
 from ppgp.models import StateSpaceGP
 from ppgp.priors import Normal
@@ -28,7 +28,7 @@ def table(n: int, d: int = 1) -> Dataset:
 
 @pytest.mark.parametrize("d", [1, 3])
 def test_a_fit_goes_to_arviz_and_to_a_file(d: int, tmp_path: Path) -> None:
-    data = table(800, d)
+    data = table(300, d)
     model = StateSpaceGP(Matern(1.5), regressors=Normal() if d > 1 else None)
     posterior = ppgp.fit(model, data, inference.Laplace(draws=20), progress=False)
     assert posterior.to_arviz().log_likelihood["y"].shape == (1, 20, data.n)

@@ -89,6 +89,11 @@ FIXED: dict[str, tuple[Model, Dataset]] = {
         GP(RBF(70.0, 6.0), likelihood=likelihoods.StudentT(4.0, 1.2), mean=48.0),
         DATA,
     ),
+    "GP with a linear mean": (GP(RBF(9.0, 6.0), 1.5, models.LinearMean((1.0, 0.2), 41.0)), DATA),
+    "SGPR with a known mean": (
+        SGPR(RBF(9.0, 6.0), noise=1.5, mean=lambda X: 50 + 0.01 * X[:, 0] * X[:, 1], Z=Z),
+        DATA,
+    ),
     "LinearRegression": (LinearRegression(0.3, 12.0, 2.0), DATA),
     "one weight per column": (LinearRegression((2.0, 0.1), 12.0, 2.0), DATA),
     "LogisticRegression": (LogisticRegression(0.02, 1.0), LABELS),
@@ -288,7 +293,7 @@ def test_every_model_is_among_these() -> None:
     # proportions are never fixed; nothing is standardised; weights have no unit; one column alone
     apart = {"Boosted", "GaussianMixture", "Kriging", "NeuralRegression"}
     apart |= {"StateSpaceGP", "LatentStateSpaceGP"}
-    assert tried | apart == set(models.__all__) - {"Model", "Program"}
+    assert tried | apart == set(models.__all__) - {"LinearMean", "Model", "Multi", "Program"}
 
 
 def test_a_model_without_units_refuses_numbers() -> None:

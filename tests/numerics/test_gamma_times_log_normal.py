@@ -41,8 +41,13 @@ def given(name: str, f: np.ndarray) -> Any:
 
 
 def averaged(name: str, variance: float, of: Any) -> float:
-    """Return the log of E exp(of(distribution given f)) by a sum over 400,001 values of f."""
-    z = np.linspace(-14, 14, 400_001)
+    """Return the log of E exp(of(distribution given f)) by a sum over 20,001 values of f.
+
+    Two of them are less than half a standard deviation apart where a factor is narrowest, as a
+    shape of 1000 and a variance of 100 make it. The error of such a sum of a smooth function is far
+    below rounding (Trefethen and Weideman, 2014).
+    """
+    z = np.linspace(-14, 14, 20_001)
     with np.errstate(all="ignore"):
         logs = of(given(name, MEAN + math.sqrt(variance) * z)) - 0.5 * z**2
     return float(special.logsumexp(logs) + math.log((z[1] - z[0]) / math.sqrt(2 * math.pi)))

@@ -22,6 +22,7 @@ from ppgp.likelihoods import (
     ZeroInflated,
 )
 from ppgp.likelihoods.joint_rows import LatentMarginal, LikelihoodRows
+from ppgp.numerics import latent_laplace as module
 from ppgp.numerics.latent_laplace import expand_at_mode, laplace_log_evidence
 
 F64 = torch.float64
@@ -131,3 +132,21 @@ def test_a_covariance_that_is_not_finite_gives_nan() -> None:
     K = torch.full((N, N), torch.nan, dtype=F64)
     rows = LikelihoodRows(Poisson(), [], COUNTS)
     assert bool(laplace_log_evidence(K, torch.zeros(N, dtype=F64), rows).isnan())
+
+
+@pytest.mark.parametrize(("variance", "level"), [(1e2, 1e1), (1e4, 1e5), (1e7, 1e5)])
+def test_rough_steps_lead_to_the_mode_of_exact_steps(
+    variance: float, level: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = module.ROWS_OF_ROUGH_STEPS
+    generator = torch.Generator().manual_seed(1)
+    X = torch.randn(n, 2, generator=generator, dtype=F64)
+    y = (level * (2 * torch.randn(n, generator=generator, dtype=F64)).abs()).round()
+    K = variance * torch.exp(-0.5 * torch.cdist(X, X).square() / 0.3**2)
+    K = K + 1e-4 * variance * torch.eye(n, dtype=F64)
+    rows = LikelihoodRows(Poisson(), [], y)
+    mean = torch.zeros(n, dtype=F64)
+    rough = float(laplace_log_evidence(K, mean, rows))
+    monkeypatch.setattr(module, "ROWS_OF_ROUGH_STEPS", n + 1)
+    exact = float(laplace_log_evidence(K, mean, rows))
+    assert rough == pytest.approx(exact, rel=1e-9)

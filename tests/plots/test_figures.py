@@ -57,6 +57,9 @@ def test_counts_and_groups_have_figures_of_their_own() -> None:
     model = models.GLM(likelihoods.Poisson(), groups={"g": models.Varying()})
     found = plots.suited(ppgp.fit(model, rows, inference.MAP(), progress=False))
     assert set(found) == {"marginals", "predictive_check", "rootogram", "shrinkage"}
+    # counts are drawn as steps, not as a smooth density
+    styles = [line.get_drawstyle() for line in found["predictive_check"].axes[0].lines]
+    assert styles[-2:] == ["steps-pre", "steps-pre"]
 
 
 def test_divergences_are_counted_and_scalars_named(chains: Posterior) -> None:

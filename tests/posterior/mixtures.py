@@ -38,6 +38,10 @@ class Mixture:
     def cdf(self, i: int, x: float) -> float:
         return float(np.mean(self.row(i).cdf(x)))
 
+    def cdfs(self, i: int, x: np.ndarray) -> np.ndarray:
+        """Return the cdf at several values."""
+        return self.row(i).cdf(x[:, None]).mean(-1)
+
     def density(self, i: int, x: float) -> float:
         row = self.row(i)
         return float(np.mean(row.pmf(x) if self.discrete else row.pdf(x)))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch.distributions import Gumbel
 
 from ppgp import priors
 from ppgp.errors import PpgpError, SettingError
 from ppgp.priors import Flat, Gamma, HalfNormal, LogNormal, Normal, Prior, Uniform, site, value_of
 
+F64 = partial(torch.tensor, dtype=torch.float64)
 LIKE = torch.zeros(1, dtype=torch.float64)
 SCIPY = {
     priors.Normal(0.3, 1.7): stats.norm(0.3, 1.7),
@@ -25,6 +28,8 @@ SCIPY = {
     priors.HalfNormal(1.7): stats.halfnorm(scale=1.7),
     priors.HalfCauchy(1.7): stats.halfcauchy(scale=1.7),
     priors.Uniform(0.3, 1.7): stats.uniform(0.3, 1.4),
+    priors.LogUniform(0.3, 1.7): stats.loguniform(0.3, 1.7),
+    priors.FromDistribution(Gumbel(F64(0.3), F64(1.7))): stats.gumbel_r(0.3, 1.7),
     priors.InUnitsOfData(priors.Normal(0.3, 1.7)): stats.norm(0.3, 1.7),
 }
 every = pytest.mark.parametrize("prior", [*SCIPY, Flat(), Flat(2.0)], ids=repr)
@@ -66,8 +71,9 @@ def test_dtype_and_device_follow_the_data(prior: Prior, dtype: torch.dtype) -> N
 
 @every
 def test_records_compare_print_and_freeze(prior: Prior) -> None:
-    assert eval(repr(prior), vars(priors)) == prior
-    assert hash(eval(repr(prior), vars(priors))) == hash(prior)
+    again = eval(repr(prior), {**vars(priors), "Gumbel": Gumbel})
+    assert again == prior
+    assert hash(again) == hash(prior)
     with pytest.raises(FrozenInstanceError):
         prior.scale = 3.0  # type: ignore[attr-defined]
 

@@ -434,9 +434,8 @@ def test_a_law_of_torch_and_data_that_are_no_tensor_are_one_sentence(how: Any) -
     y = numbers(0.2, 0.9, 1.1)
     with pytest.raises(NotApplicable, match=r"pyro\.distributions\.Normal"):
         ppgp.fit(one_site, {"y": y, "law": torch.distributions.Normal}, how, progress=False)
-    for other, kind in ((y.numpy(), "ndarray"), (y.tolist(), "list")):
-        with pytest.raises(DataError, match=f"{kind} at 'y'"):
-            ppgp.fit(one_site, {"y": other}, how, progress=False)
+    with pytest.raises(DataError, match="list at 'y'"):
+        ppgp.fit(one_site, {"y": y.tolist()}, how, progress=False)
 
 
 @pytest.mark.parametrize("hole", ["y", "x"])

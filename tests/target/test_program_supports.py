@@ -97,7 +97,7 @@ def test_the_density_is_zero_outside(case: str) -> None:
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 def test_a_sampler_stays_inside(case: str) -> None:
     prior, law, y, low, high = CASES[case]
-    how = inference.NUTS(draws=400, warmup=300, chains=2)
+    how = inference.NUTS(draws=200, warmup=200, chains=2)
     draws = ppgp.fit(program_of(prior, law), {"y": y}, how, progress=False).draws["a"]
     grid = torch.linspace(low, high, 20_001, dtype=F64)[1:-1]
     log_density = prior().log_prob(grid) + law(grid[:, None]).log_prob(y).sum(-1)

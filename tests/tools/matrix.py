@@ -29,6 +29,7 @@ CALLS = {
     "`posterior.loo`": capabilities.LeaveOneOut,
     "`posterior.pathwise`": capabilities.PosteriorFunctions,
     "`posterior.components`": capabilities.Components,
+    "batches of `acquisition` (qEI, qUCB)": capabilities.JointLatent,
     "`posterior.update`, `one_step_ahead`": capabilities.Updates,
     "`posterior.coefficients`": capabilities.LinearCoefficients,
     '`posterior.coefficients("draws")` of regressors': capabilities.IntegratedCoefficients,
@@ -42,7 +43,8 @@ CALLS = {
 
 def table() -> str:
     """Return the table as Markdown: one row per call, with the models that have it."""
-    kinds = [vars(models)[name] for name in models.__all__ if name not in ("Model", "Program")]
+    apart = ("LinearMean", "Model", "Multi", "Program")
+    kinds = [vars(models)[name] for name in models.__all__ if name not in apart]
     lines = ["| call | models |", "|---|---|"]
     for call, capability in CALLS.items():
         owners = [

@@ -17,6 +17,7 @@ import readme_tables
 from ppgp import conformal, inference, kernels, learners, likelihoods, models, networks
 from ppgp.experiments import EXPERIMENTS, experiment
 from ppgp.interfaces.members import FILE
+from ppgp.models.means import Mean
 
 NAME = "members"  # of the marks in the README
 
@@ -25,6 +26,7 @@ FAMILIES: dict[str, tuple[Any, type, str]] = {
     "kernels": (kernels, kernels.Kernel, "kernel"),
     "networks": (networks, networks.Network, "network"),
     "models": (models, models.Model, "model"),
+    "means": (models, Mean, "mean of a Gaussian process"),
     "likelihoods": (
         likelihoods,
         likelihoods.Likelihood,

@@ -186,13 +186,13 @@ class Ends:
             q_above: [] or [n].
             level: the nominal coverage of the Region.
         """
-        q_below, q_above = (q.expand(self.lower.shape) for q in (q_below, q_above))
+        each_below, each_above = (q.expand(self.lower.shape) for q in (q_below, q_above))
 
         def holds_below(y: Tensor, rows: Tensor | slice) -> Tensor:
-            return _ratio(self.lower[rows] - y, _part(self.below, rows)) <= q_below[rows]
+            return _ratio(self.lower[rows] - y, _part(self.below, rows)) <= each_below[rows]
 
         def holds_above(y: Tensor, rows: Tensor | slice) -> Tensor:
-            return _ratio(y - self.upper[rows], _part(self.above, rows)) <= q_above[rows]
+            return _ratio(y - self.upper[rows], _part(self.above, rows)) <= each_above[rows]
 
         lower = end_of_set(holds_below, _guess(self.lower, self.below, q_below, -1), q_below, -1)
         upper = end_of_set(holds_above, _guess(self.upper, self.above, q_above, 1), q_above, 1)
@@ -214,11 +214,23 @@ def _ratio(distance: Tensor, unit: Tensor | None) -> Tensor:
 
 
 def _guess(end: Tensor, unit: Tensor | None, q: Tensor, outward: int) -> Tensor:
-    """Return where the set ends but for rounding; where q is not finite, the end itself."""
-    reach = torch.where(torch.isfinite(q), q, torch.zeros_like(q)).to(end)
+    """Return the number nearest to where the set ends; where q is not finite, the end itself.
+
+    A score that exceeds q by less than half the distance to the next number is rounded to q. Scores
+    without a unit are differences, whose rounding error is a number (Knuth's two-sum): the result
+    is then next to the last number of the set, also where it is small beside q.
+    """
+    finite = torch.isfinite(q)
+    q = torch.where(finite, q, torch.zeros_like(q)).to(end)
+    half = (torch.nextafter(q, torch.full_like(q, torch.inf)) - q) / 2
+    half = torch.where(finite, half, torch.zeros_like(half))
     if unit is not None:
-        reach = reach * unit
-    return end + outward * reach
+        return end + outward * ((q + half) * unit)
+    reach = outward * q
+    total = end + reach
+    rest = total - end
+    error = (end - (total - rest)) + (reach - rest)
+    return total + (error + outward * half)
 
 
 def end_of_set(holds: Condition, guess: Tensor, q: Tensor, outward: int) -> Tensor:
@@ -230,12 +242,13 @@ def end_of_set(holds: Condition, guess: Tensor, q: Tensor, outward: int) -> Tens
     Args:
         holds: whether values of y, at some rows, belong to the set.
         guess: [n], numbers near the end.
-        q: [n], thresholds.
+        q: [] or [n], thresholds.
         outward: 1 for the upper end, -1 for the lower.
     """
     finite = torch.isfinite(q)
     if bool(finite.all()):
         return last_inside(holds, guess, outward)
+    q, finite = q.expand(guess.shape), finite.expand(guess.shape)
     end = torch.where(torch.isposinf(q), outward * torch.inf, -outward * torch.inf).to(guess)
     some = torch.nonzero(finite).flatten()
     if len(some):
@@ -271,6 +284,16 @@ def widened(lower: Tensor, upper: Tensor, level: float) -> Region:
     return interval(low, high, level)
 
 
+def _counted(column: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return how many entries of a column [n] lie in each closed interval, in the shape of low."""
+    if low.numel() == 1:
+        return ((column >= low) & (column <= high)).sum().reshape(low.shape)
+    ordered = column.sort().values
+    first = torch.searchsorted(ordered, low.reshape(-1).contiguous())
+    last = torch.searchsorted(ordered, high.reshape(-1).contiguous(), right=True)
+    return (last - first).reshape(low.shape)
+
+
 def raised_at_ties(q: Tensor, scores: Tensor, roundings: int) -> Tensor:
     """Return thresholds, raised by some roundings where several scores equal them.
 
@@ -287,12 +310,9 @@ def raised_at_ties(q: Tensor, scores: Tensor, roundings: int) -> Tensor:
     parts = q.unbind(-1) if two_sided else (q,)
     raised = []
     for part, column in zip(parts, columns.T, strict=True):
-        ordered = column.sort().values
         size = torch.where(torch.isfinite(part), part.abs(), 0.0)
-        margin = roundings * torch.finfo(ordered.dtype).eps * size
-        here = part.reshape(-1)
-        low = torch.searchsorted(ordered, (here - margin.reshape(-1)).contiguous())
-        high = torch.searchsorted(ordered, (here + margin.reshape(-1)).contiguous(), right=True)
-        repeated = (high - low > 1).reshape(part.shape) & torch.isfinite(part)
+        margin = roundings * torch.finfo(column.dtype).eps * size
+        repeated = _counted(column, part - margin, part + margin) > 1
+        repeated &= torch.isfinite(part)
         raised.append(torch.where(repeated, part + margin, part))
     return torch.stack(raised, -1) if two_sided else raised[0]

@@ -38,7 +38,10 @@ def joined(options: NUTSOptions, chains: list[Parts], interrupted: bool) -> Samp
     """
     lengths = sorted((len(parts["z"]) for parts in chains), reverse=True)
     if not lengths:
-        raise KeyboardInterrupt("stopped before the warm-up was over; there is no draw to return")
+        raise KeyboardInterrupt(
+            "stopped before the warm-up was over, so there is no draw to return; "
+            "inference.Laplace() is faster, and approximate"
+        )
     length = lengths[max(range(len(lengths)), key=lambda k: (k + 1) * lengths[k])]
     kept = [parts for parts in chains if len(parts["z"]) >= length]
     stats = {

@@ -33,6 +33,8 @@ from .search import SearchResult
 from .search_starts import best_of, number_of_starts
 
 STRUCTURES = ("full", "kron", "last_layer")
+MANY = 1000  # draws
+FEW = 100  # draws where each costs a search or a pass over chunks of rows, here and in ``predict``
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,10 @@ class Laplace(Inference):
     expanded together with its hyperparameters (an SVGP), a poor fit.
 
     Args:
-        draws: the number of draws.
+        draws: the number of draws. None: 1,000, or 100 where the density of the model has a search
+            inside or visits the rows in chunks, since each draw then costs as much in ``predict``.
+            Such are a GP, StateSpaceGP or Vecchia with a likelihood, groups of a GLM whose effects
+            are integrated out by Laplace's approximation, and an SGPR, SKI or Vecchia of many rows.
         steps: the largest number of iterations of L-BFGS.
         starts: the number of searches for the mode, as in ``MAP``: several by default if a prior
             leaves the scale of a site open.
@@ -80,7 +85,7 @@ class Laplace(Inference):
         ImproperPosterior: if a flat prior leaves the precision of "kron" singular.
     """
 
-    draws: Count = 1000
+    draws: Count | None = None
     steps: Count = 1000
     starts: Count | None = None
     structure: Annotated[str, OneOf(STRUCTURES)] = "full"
@@ -93,9 +98,13 @@ class Laplace(Inference):
     )
 
     def numbers(self, p: int) -> float:
-        if self.structure != "full":
-            return super().numbers(p)
-        return super().numbers(p) + 6.0 * p * p
+        of_draws = 3.0 * p * (self.draws or MANY)
+        return of_draws if self.structure != "full" else of_draws + 6.0 * p * p
+
+    def _number_of_draws(self, target: Target) -> int:
+        if self.draws is not None:
+            return self.draws
+        return FEW if target.model.chunked(target.data) else MANY
 
     def quick(self) -> Laplace:
         return replace(self, draws=20, starts=min(self.starts or 1, 2))
@@ -118,9 +127,10 @@ class Laplace(Inference):
         elif of_network:
             peak = full_expansion(target, result)
         else:
-            peak = expanded(target, result, -target.hessian(result.z))
+            peak = expanded(target, result, _precision(target, result.z))
         generator = torch.Generator().manual_seed(seed)
-        noise = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64)
+        size = (self._number_of_draws(target), target.dim)
+        noise = torch.randn(size, generator=generator, dtype=torch.float64)
         noise = noise.to(peak.mode)
         z = peak.mode + peak.spread(noise)
         stats = {
@@ -131,7 +141,7 @@ class Laplace(Inference):
             "steps": peak.steps,
             **peak.stats(),
         }
-        params = {}
+        params, interrupted, notes = {}, peak.interrupted, list(peak.notes)
         if of_network and self.linearised:
             params = linearised_at(target, peak.mode)
         else:
@@ -140,18 +150,18 @@ class Laplace(Inference):
                 - 0.5 * target.dim * LOG_2PI
                 - 0.5 * noise.square().sum(-1)
             )
-            graph = target.compiled()
-            with torch.no_grad():
-                lp = torch.stack([graph(point)[0] for point in z])
-            stats |= {"lp": lp[None], "log_q": log_q[None]}
+            try:
+                stats |= {"lp": target.log_densities(z)[None], "log_q": log_q[None]}
+            except KeyboardInterrupt:  # the draws are complete without their densities
+                notes.append("stopped by Ctrl-C before the draws were weighed against the density")
+                interrupted = True
         kept = ("ends", "end_log_densities", "losses_of_starts")
         stats |= {name: result.stats[name] for name in kept if name in result.stats}
         stats |= at_the_mode(target, peak.mode)
-        notes = list(peak.notes)
         if found_jointly(target):
             stats["joint_mode"] = True
             notes.append(JOINT_MODE)
-        return finish(self, target, z[None], started, stats, notes, params, peak.interrupted)
+        return finish(self, target, z[None], started, stats, notes, params, interrupted)
 
     def _checked(self, target: Target) -> bool:
         """Return whether the precision is a Gauss-Newton matrix; raise for what does not fit."""
@@ -202,7 +212,7 @@ class Laplace(Inference):
         z, mean, found = last_layer(
             target,
             target.unconstrain(mode.draws)[0, 0],
-            self.draws,
+            self._number_of_draws(target),
             torch.Generator().manual_seed(seed),
         )
         stats = {
@@ -232,3 +242,16 @@ class Laplace(Inference):
         best = best_of(target, search, z0, starts, seed, jacobian=True, enough=enough)
         kept = ("ends", "end_log_densities", "losses_of_starts")
         return replace(best, stats={name: best.stats[name] for name in kept})
+
+
+def _precision(target: Target, z: Tensor) -> Tensor:
+    """Return minus the second derivatives [p, p] at the mode z [p].
+
+    Raises:
+        KeyboardInterrupt: after Ctrl-C, as without them there is no approximation.
+    """
+    try:
+        return -target.hessian(z)
+    except KeyboardInterrupt:
+        said = "stopped at the second derivatives at the mode; inference.MAP() needs none"
+        raise KeyboardInterrupt(said) from None

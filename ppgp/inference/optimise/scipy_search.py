@@ -156,9 +156,11 @@ def _maximised(
         value, slope = objective.best, objective.slope
     steep = slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5)
     if not stopped_early and (iterations >= options.steps or steep):
+        do = "check the priors, or fit with more starts"
+        if iterations >= options.steps:
+            do = "raise steps, or check the priors"
         notes.append(
-            f"the search ended after {iterations} iterations with a gradient of {slope:.2g}: "
-            "raise steps, or check the priors"
+            f"the search ended after {iterations} iterations with a gradient of {slope:.2g}: {do}"
         )
     stats = {
         "log_density": float(value),

@@ -85,6 +85,8 @@ def fit_collapsed_elbo(
         "objective": objective,
         "objective_history": torch.tensor(result.history, dtype=torch.float64),
     }
+    if options.batch_size is not None:
+        stats["batch_size"] = options.batch_size
     posterior = finish(
         how,
         bound,

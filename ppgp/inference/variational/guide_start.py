@@ -44,26 +44,28 @@ def initial_gaussian(
     """
     generator = torch.Generator().manual_seed(seed)
     e = torch.randn(DRAWS, target.dim, generator=generator, dtype=torch.float64).to(start)
-    candidates: list[tuple[Tensor, Tensor]] = []
     try:
         peak = expand_at_mode(target, start, False, SEARCH_STEPS)
     except ImproperPosterior:
         raise
     except NumericalError:
         peak = None
-    if peak is not None:
-        laplace = _of_guide(peak.mode, peak.root, correlated)
-        evidence = peak.log_density + 0.5 * target.dim * LOG_2PI + peak.half_log_det_covariance
-        gap = evidence - _elbo(target, *laplace, e) - _mean_field_loss(peak.root, correlated)
-        if peak.interrupted or (peak.definite and gap < POOR):
-            return *laplace, peak.interrupted
-        candidates.append(laplace)
-    path = best_on_path(target, start, seed, SEARCH_STEPS)
-    if path is not None:
-        candidates.append(_of_guide(path.mean, path.root(), correlated))
-    candidates = [(origin, factor * root) for origin, root in candidates for factor in SHRINK]
-    ball = start, START_SCALE * torch.eye(target.dim).to(start)
-    best = max([ball, *candidates], key=lambda candidate: _elbo(target, *candidate, e))
+    candidates = [(start, START_SCALE * torch.eye(target.dim).to(start))]
+    try:
+        if peak is not None:
+            laplace = _of_guide(peak.mode, peak.root, correlated)
+            candidates.append(laplace)
+            evidence = peak.log_density + 0.5 * target.dim * LOG_2PI + peak.half_log_det_covariance
+            gap = evidence - _elbo(target, *laplace, e) - _mean_field_loss(peak.root, correlated)
+            if peak.interrupted or (peak.definite and gap < POOR):
+                return *laplace, peak.interrupted
+        path = best_on_path(target, start, seed, SEARCH_STEPS)
+        if path is not None:
+            candidates.append(_of_guide(path.mean, path.root(), correlated))
+        candidates[1:] = [(z, factor * root) for z, root in candidates[1:] for factor in SHRINK]
+        best = max(candidates, key=lambda candidate: _elbo(target, *candidate, e))
+    except KeyboardInterrupt:
+        return *candidates[min(1, len(candidates) - 1)], True
     guide = GaussianGuide(*best, correlated)
     fixed = matched_draws(draws_for(target.dim), target.dim, generator, start)
     fit = maximise(guide, target, fixed, GUIDE_STEPS, False)

@@ -29,6 +29,14 @@ GAUSSIAN = ("normal", "multivariate_normal")
 #: Particles that each estimate of the gradient needs.
 FEWEST = {"pathwise": 1, "score": 1, "score_baseline": 2}
 
+ROWS_AT_ONCE = 10_000  # past which steps on all rows take minutes, with 100 inducing inputs
+OWN_BATCH = 1_000
+
+
+def _own_batch(n: int) -> int | None:
+    """Return the rows per step of a bound on n rows where no number is given; None: all."""
+    return OWN_BATCH if n > ROWS_AT_ONCE else None
+
 
 @dataclass(frozen=True)
 class SVI(Inference):
@@ -65,7 +73,9 @@ class SVI(Inference):
             "score_baseline" (at least 2 particles). All are unbiased; their variances differ by
             orders of magnitude.
         particles: draws per step.
-        batch_size: rows per step. None: all rows.
+        batch_size: rows per step. None: all rows, but 1,000 for a model with a bound of its own
+            (SVGP) and more than 10,000 rows; ``stats["batch_size"]`` states it. The number of
+            rows stands for all of them.
         patience: once the moving average of the ELBO over so many steps has not risen for as many
             steps, the rate falls to nothing over as many more, and the fit ends. "deterministic"
             ignores it: that fit ends when an iteration raises the ELBO by less than 0.001 nats,
@@ -154,6 +164,8 @@ class SVI(Inference):
                     "a model's own bound",
                     "leave checkpoint out",
                 )
+            if self.batch_size is None and self.method == "stochastic":
+                options = replace(options, batch_size=_own_batch(target.data.n))
             return fit_collapsed_elbo(self, options, target, seed, progress, init, started)
         if all(s.param for s in target.slices.values()):
             raise NotApplicable(

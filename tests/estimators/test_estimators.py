@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import ppgp
 from ppgp import inference, models
-from ppgp.interfaces.estimators import ProbabilisticClassifier, ProbabilisticRegressor
+from ppgp.estimators import ProbabilisticClassifier, ProbabilisticRegressor
 
 CHECKED = {
     "regressor": ProbabilisticRegressor("linear", "map"),

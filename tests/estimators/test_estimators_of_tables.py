@@ -14,8 +14,8 @@ from sklearn.utils import get_tags
 
 from ppgp import Dataset, fit, likelihoods, models
 from ppgp.errors import NotApplicable, PpgpError, SettingError, UnknownName
+from ppgp.estimators import ProbabilisticClassifier, ProbabilisticRegressor
 from ppgp.inference import NaturalGradientBoosting
-from ppgp.interfaces.estimators import ProbabilisticClassifier, ProbabilisticRegressor
 
 HOW = NaturalGradientBoosting(steps=8, learning_rate=0.2, folds=None)
 HOW_NLL = NaturalGradientBoosting("nll", steps=8, learning_rate=0.2, folds=None)

@@ -1,0 +1,5 @@
+"""Acquisition functions of Bayesian optimisation, and suggestions of places to measure."""
+
+from .posterior.acquisition import EI, UCB, Acquisition, LogEI, qEI, qUCB, suggest
+
+__all__ = ["EI", "UCB", "Acquisition", "LogEI", "qEI", "qUCB", "suggest"]

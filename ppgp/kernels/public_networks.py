@@ -1,6 +1,0 @@
-"""The public module ``ppgp.networks``: networks of deep kernels, and training before the fit."""
-
-from .networks import CNN, MLP, Network, training
-from .pretraining import pretrained, regressor
-
-__all__ = ["CNN", "MLP", "Network", "pretrained", "regressor", "training"]

@@ -1,0 +1,128 @@
+"""Places on a sphere, by latitude and longitude: a kernel of points in three dimensions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError, SettingError
+from ..priors import Param, Site
+from .base import Around, Kernel, Theta, Unscaled, check_kernel
+from .fourier_features import Draw, Path
+from .hyperparameters import mapped
+from .units import Factor, Units
+
+RADIAN = math.pi / 180.0
+ROUNDING = 1e-4  # degrees by which a latitude may exceed 90, after a column was standardised
+
+
+@dataclass(frozen=True)
+class Sphere(Around):
+    """The kernel at points of a sphere: X holds latitude and longitude in degrees, in this order.
+
+    It is kernel(p, p') with p = radius (cos lat cos lon, cos lat sin lon, sin lat), so that
+    distances are chords, straight through the sphere. Any kernel of three dimensions is therefore a
+    covariance on the sphere, and there is no seam at the date line or at a pole. The kernels
+    ``RBF`` and ``Matern`` (past nu = 1/2) of great-circle distances are no covariances. Gneiting
+    (2013), theorem 1; Guinness & Fuentes (2016).
+
+    A chord is shorter than the great circle: by 0.1 % at 1,000 km on Earth, by 4 % at 6,371 km.
+    Numbers, priors inside ``InUnitsOfData`` and ``summary(units="data")`` give lengths in the units
+    of the radius. Any other prior is on the scale of the model: where ``fit`` standardises X, a
+    length of 1 is the standard deviation of the places (the geometric mean of those of the two
+    columns), and otherwise the unit of the radius. With further columns, write
+    ``Subspace(Sphere(Matern()), [0, 1])``.
+
+    Args:
+        kernel: A kernel of three columns.
+        radius: The radius, whose unit is that of the lengths: 6371.0 for km on Earth.
+        degrees: Set by ``fit``: the degrees in one unit of standardised X. None: X is in degrees.
+
+    Raises:
+        SettingError: If the radius is not positive; on use, if X has not two columns.
+        DataError: On use, if a latitude is not from -90 to 90.
+    """
+
+    kernel: Kernel
+    radius: float = 1.0
+    degrees: float | None = None
+    widths = (2, 2)
+    about_origin = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_kernel(self.kernel)
+        if isinstance(self.radius, bool) or not 0 < self.radius < math.inf:
+            raise SettingError("a positive radius", repr(self.radius), "use 6371.0 for km on Earth")
+        self.kernel.check_columns(3)
+
+    def measured(self) -> bool:
+        return True
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        self.check_columns(d)
+        return self.kernel.sites(3)
+
+    def _inner(self, units: Units) -> Units:
+        """Return the units of the three columns of points."""
+        length = 1.0
+        if any(units.x_mean) or any(s != 1.0 for s in units.x_sd):
+            length = self.radius * RADIAN * units.middle
+        return replace(units, x_mean=(0.0,) * 3, x_sd=(length,) * 3)
+
+    def in_units(self, units: Units) -> Kernel:
+        inner = self._inner(units)
+        kernel = replace(self, kernel=self.kernel.in_units(inner))
+        if inner.x_sd[0] == 1.0:
+            return kernel
+        middle = units.middle
+        factor = tuple(s / middle for s in units.x_sd)
+        shift = tuple(m / middle for m in units.x_mean)
+        return Unscaled(replace(kernel, degrees=middle), factor, shift)
+
+    def factors(self, units: Units) -> dict[str, Factor]:
+        return self.kernel.factors(self._inner(units))
+
+    def _points(self, X: Tensor) -> Tensor:
+        """Return the points [*b, n, 3] of latitudes and longitudes."""
+        self.check_columns(X.shape[-1])
+        size = self.radius
+        if self.degrees is not None:
+            X, size = X * self.degrees, 1.0 / (RADIAN * self.degrees)
+        _check_latitudes(X[..., 0])
+        latitude, longitude = X[..., 0] * RADIAN, X[..., 1] * RADIAN
+        across = latitude.cos()
+        x, y, z = across * longitude.cos(), across * longitude.sin(), latitude.sin()
+        return size * torch.stack([x, y, z], -1)
+
+    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        return self.kernel(theta, self._points(X1), mapped(self._points, X2))
+
+    def diag(self, theta: Theta, X: Tensor) -> Tensor:
+        return self.kernel.diag(theta, self._points(X))
+
+    def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
+        return self.kernel.nugget(theta, self._points(X))
+
+    def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
+        return self.kernel.check_fit(theta, self._points(X))
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        inner = self.kernel.path(theta, 3, replace(draw, like=self._points(draw.like)))
+        return lambda X: inner(self._points(X))
+
+
+def _check_latitudes(latitude: Tensor) -> None:
+    """Refuse latitudes beyond the poles, unless a trace hides the values."""
+    with torch.no_grad():
+        worst = latitude.abs().amax()
+        try:
+            beyond = bool(worst > 90.0 + ROUNDING)
+        except RuntimeError:
+            return
+        if beyond:
+            do = "put latitude first, then longitude, both in degrees"
+            raise DataError("latitudes from -90 to 90 in the first column", f"{worst:.4g}", do)

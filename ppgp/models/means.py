@@ -1,0 +1,250 @@
+"""The mean of a Gaussian process as a function of the columns of X.
+
+A mean is a number, a prior, a ``LinearMean``, or a function that the user gives.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import pyro
+import torch
+from torch import Tensor
+
+from ..data.dataset import Scaler
+from ..errors import DataError, NamedArguments, an, counted
+from ..priors import (
+    Normal,
+    Param,
+    PriorLike,
+    Site,
+    rescaled,
+    site,
+    under,
+    value_of,
+    with_plain_fields,
+)
+from .sites import Theta
+from .units import coefficients_in_units, coefficients_of_data
+
+__all__ = ["ConstantMean", "LinearMean", "Mean", "UserMean"]
+
+KEPT = 2  # tables whose means are kept: the training rows and those of a prediction
+
+
+class Mean(NamedArguments):
+    """The mean m(x) of a Gaussian process, with sites under "mean".
+
+    theta is {site: [*draw, *event]} with the names of the model.
+
+    Attributes:
+        varies: whether it depends on x.
+    """
+
+    varies: bool = True
+
+    @abstractmethod
+    def sites(self, d: int) -> Mapping[str, Site | Param]:
+        """Return {name in the model: site} for inputs with d columns."""
+
+    @abstractmethod
+    def at(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return the mean at rows X [*b, n, d], [*draw, *b, n] or [*draw, 1] if it is constant."""
+
+    @abstractmethod
+    def in_units(self, scaler: Scaler) -> Mean:
+        """Return the mean on the scale of the model."""
+
+    @abstractmethod
+    def of_data(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        """Return the draws of its sites in the units of the data."""
+
+
+#: a number or a prior of a constant, a LinearMean, or a function X [n, d] -> [n]
+MeanLike: TypeAlias = PriorLike | Mean | Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class ConstantMean(Mean):
+    """The same mean for all rows: the site "mean".
+
+    Args:
+        value: prior or number; None: 0, until ``prepare`` fills in the mean of the rows.
+    """
+
+    value: PriorLike | None = None
+    varies = False
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        return {"mean": site("mean", self._value)}
+
+    @property
+    def _value(self) -> PriorLike:
+        return 0.0 if self.value is None else self.value
+
+    def at(self, theta: Theta, X: Tensor) -> Tensor:
+        return value_of(theta, "mean", self._value, X)[..., None]
+
+    def in_units(self, scaler: Scaler) -> ConstantMean:
+        y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
+        if self.value is None:
+            return self if (y_mean, y_sd) == (0.0, 1.0) else ConstantMean(0.0)
+        return ConstantMean(rescaled(self.value, 1 / y_sd, -y_mean / y_sd, "the mean"))
+
+    def of_data(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        if "mean" not in draws:
+            return {}
+        return {"mean": scaler.y_mean + scaler.y_sd * draws["mean"]}
+
+
+@dataclass(frozen=True)
+class LinearMean(Mean):
+    """The mean x'weight + bias of a Gaussian process: ``GP(mean=LinearMean())``.
+
+    Its sites are "mean.weight" [d] and "mean.bias". A draw in the units of the data has weights in
+    units of y over units of x_j. Numbers and priors are those of ``LinearRegression``. The kernels
+    Linear and Constant are the same model with the weights integrated out. Rasmussen & Williams
+    (2006), section 2.7.
+
+    Args:
+        weight: prior or number of each of the d weights.
+        bias: prior or number of the value at x = 0. Under ``fit(standardise=True)`` that is the
+            mean of the training rows.
+
+    Raises:
+        SettingError: for a prior or number that is none.
+    """
+
+    weight: PriorLike = Normal(0.0, 1.0)
+    bias: PriorLike = Normal(0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        with_plain_fields(self)
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        weight = site("the weight of the mean", self.weight, (d,))
+        return {"mean.weight": weight, "mean.bias": site("the bias of the mean", self.bias)}
+
+    def at(self, theta: Theta, X: Tensor) -> Tensor:
+        weight = value_of(theta, "mean.weight", self.weight, X)
+        bias = value_of(theta, "mean.bias", self.bias, X)
+        weight = weight.expand(*weight.shape[:-1], X.shape[-1])
+        # a product of matrices: that of a vector and a matrix writes in place, which no graph takes
+        products = X.reshape(-1, X.shape[-1]) @ weight.unsqueeze(-1)
+        of_rows = products.squeeze(-1) + bias[..., None]
+        return of_rows.reshape(*of_rows.shape[:-1], *X.shape[:-1])
+
+    def in_units(self, scaler: Scaler) -> LinearMean:
+        return LinearMean(*coefficients_in_units(self.weight, self.bias, scaler))
+
+    def of_data(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        own = under("mean", draws)
+        weight = value_of(own, "weight", self.weight, scaler.x_mean)
+        found = coefficients_of_data(own, weight, scaler)
+        return {f"mean.{name}": value for name, value in found.items()}
+
+
+@dataclass(frozen=True)
+class UserMean(Mean):
+    """A known mean: a function of X in the units of the data, with values in those of y.
+
+    A model keeps it in place of the function that was given to it. Files do not hold the function:
+    ``load_posterior(path, model=recipe)`` takes it from the recipe.
+
+    Args:
+        function: X [n, d] -> [n].
+        x_mean: the columns of X in the units of the data are x_mean + x_sd * X; (): X itself.
+        x_sd: see ``x_mean``.
+        y_mean: the mean on the scale of the model is (function - y_mean) / y_sd.
+        y_sd: see ``y_mean``.
+    """
+
+    function: Callable[[Tensor], Tensor]
+    x_mean: tuple[float, ...] = ()
+    x_sd: tuple[float, ...] = ()
+    y_mean: float = 0.0
+    y_sd: float = 1.0
+    _kept: list[tuple[Tensor, tuple[Any, ...], Tensor]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        return {}
+
+    def at(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return the values at rows X [*b, n, d], [*b, n].
+
+        Those of the same table are computed once. Only X has a gradient: the function has nothing
+        to estimate.
+
+        Raises:
+            DataError: unless the function returns one finite number per row.
+        """
+        if X.requires_grad or X.is_inference():
+            return self._values(X)
+        if X.numel():
+            # raises an error where a graph is recorded for any rows: it would hold the values of
+            # these
+            float(X.detach().flatten()[0])
+        key = (X.data_ptr(), X.shape, X.stride(), X.dtype, X._version)
+        # while X is held, no other tensor has its address
+        found = [entry for entry in self._kept if entry[1] == key]
+        others = [entry for entry in self._kept if entry[1] != key]
+        last = found or [(X, key, self._values(X).detach())]
+        self._kept[:] = [*others[1 - KEPT :], *last]  # the latest of them last
+        return last[0][2]
+
+    def _values(self, X: Tensor) -> Tensor:
+        rows = X.reshape(-1, X.shape[-1])
+        if self.x_sd:
+            rows = rows * rows.new_tensor(self.x_sd) + rows.new_tensor(self.x_mean)
+        with pyro.poutine.block():  # its statements are none of the model's
+            given: Any = self.function(rows)
+        if isinstance(given, np.ndarray):
+            given = torch.from_numpy(given)
+        got = _wrong(given, len(rows))
+        if got is not None:
+            wanted = f"a finite number for each of {counted(len(rows), 'row')} from the mean"
+            raise DataError(wanted, got, "correct the function, which gets X [n, d] of the data")
+        values = given.to(X)
+        if (self.y_mean, self.y_sd) != (0.0, 1.0):
+            values = (values - self.y_mean) / self.y_sd
+        return values.reshape(X.shape[:-1])
+
+    def in_units(self, scaler: Scaler) -> UserMean:
+        if scaler.is_identity:
+            return self
+        x_mean, x_sd = tuple(scaler.x_mean.tolist()), tuple(scaler.x_sd.tolist())
+        return UserMean(self.function, x_mean, x_sd, float(scaler.y_mean), float(scaler.y_sd))
+
+    def of_data(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        return {}
+
+
+def _wrong(values: Any, n: int) -> str | None:
+    """Return what a function returned in place of n finite numbers; None if it returned these."""
+    if not isinstance(values, Tensor):
+        return an(type(values).__name__)
+    if values.shape != (n,):
+        return f"shape {list(values.shape)}"
+    if not bool(torch.isfinite(values).all()):
+        return "NaN or infinity"
+    return None
+
+
+def mean_of(given: MeanLike | None) -> Mean:
+    """Return the mean that a field ``mean`` stands for."""
+    if isinstance(given, Mean):
+        return given
+    if callable(given) and not isinstance(given, type):
+        return UserMean(given)
+    return ConstantMean(cast("PriorLike | None", given))
+
+
+def rows_of_mean(mean: Tensor, rows: slice | Tensor) -> Tensor:
+    """Return a mean [*draw, n] at some of the rows; one that is constant, [*draw, 1], as it is."""
+    return mean if mean.shape[-1] == 1 else mean[..., rows]

@@ -1,0 +1,49 @@
+"""Several outputs, each by a model of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import DataError, NamedArguments, SettingError, counted
+from .base import Model
+
+__all__ = ["Multi"]
+
+
+@dataclass(frozen=True)
+class Multi(NamedArguments):
+    """Independent models of several outputs y [n, q] of the same rows, in one call of ``fit``.
+
+    ``ppgp.fit(Multi(GP()), Outputs(X, Y))`` gives a MultiPosterior, whose predictions are one
+    Prediction for each output. The outputs share nothing: intervals hold for one output at a time,
+    and nothing is stated about several outputs of a row together. For outputs that inform one
+    another see ``kernels.Coregionalisation``.
+
+    Args:
+        model: The model of each output, or a tuple of one model for each.
+
+    Raises:
+        SettingError: If there is no model, or something else.
+    """
+
+    model: Model | tuple[Model, ...]
+
+    def __post_init__(self) -> None:
+        own: object = self.model
+        each = own if isinstance(own, tuple) else (own,)
+        if not each or not all(isinstance(one, Model) for one in each):
+            wanted = "a model of ppgp.models, or a tuple of them, in Multi"
+            raise SettingError(wanted, repr(own)[:80], "for example Multi(GP())")
+
+    def models(self, outputs: int) -> tuple[Model, ...]:
+        """Return the model of each output.
+
+        Raises:
+            DataError: If there are several models, and not one for each output.
+        """
+        if isinstance(self.model, Model):
+            return (self.model,) * outputs
+        if len(self.model) != outputs:
+            wanted = f"{counted(len(self.model), 'output')}, one for each model of Multi"
+            raise DataError(wanted, str(outputs), "give one model for all, or one for each")
+        return self.model

@@ -1,0 +1,91 @@
+"""What Gaussian processes with a field ``mean`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ..data.dataset import Dataset, Scaler
+from ..data.magnitudes import average
+from ..kernels.units import Factor
+from ..priors import Param, Site
+from ..priors.units import power
+from .base import Model
+from .means import ConstantMean, Mean, MeanLike, UserMean, mean_of
+from .sites import Theta
+from .units import times
+
+
+class WithMean(Model):
+    """A model of f ~ GP(mean, kernel).
+
+    Attributes:
+        mean: number, prior, ``LinearMean`` or function X [n, d] -> [n]; None: the mean of the
+            training rows, or 0.
+    """
+
+    mean: MeanLike | None
+
+    @property
+    def mean_function(self) -> Mean:
+        """The mean as a function of X, built once, as a recipe never changes."""
+        own = vars(self)
+        if "_mean_function" not in own:
+            own["_mean_function"] = mean_of(self.mean)
+        return own["_mean_function"]
+
+    def mean_sites(self, d: int) -> Mapping[str, Site | Param]:
+        """Return the sites of the mean for inputs with d columns."""
+        return self.mean_function.sites(d)
+
+    def mean_at(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return the mean of f at rows X [n, d]: [*draw, n], or [*draw, 1] if it is constant."""
+        return self.mean_function.at(theta, X)
+
+    def axes_of_mean(self, theta: Theta, d: int) -> torch.Size:
+        """Return the axes of the draws of the mean; [] if none of its sites is drawn."""
+        axes = [
+            theta[name].shape[: theta[name].ndim - len(s.shape)]
+            for name, s in self.mean_sites(d).items()
+            if name in theta
+        ]
+        return torch.broadcast_shapes(*axes)
+
+    def mean_in_units(self, scaler: Scaler) -> MeanLike | None:
+        """Return the mean on the scale of the model.
+
+        None stands for the mean of the rows. It becomes 0 where y was standardised.
+        """
+        mean = self.mean_function.in_units(scaler)
+        return mean.value if isinstance(mean, ConstantMean) else mean
+
+    def mean_for(self, data: Dataset, numbers: bool = True) -> MeanLike:
+        """Return the mean, or that of the rows if it is None.
+
+        Args:
+            data: the training rows.
+            numbers: whether y holds numbers. If not (classes, counts), None becomes 0.
+
+        Raises:
+            DataError: if a function does not return one finite number per row.
+        """
+        if self.mean is None:
+            return float(average(data.y, data.weights)) if numbers else 0.0
+        if isinstance(self.mean_function, UserMean):
+            self.mean_at({}, data.X)
+        return self.mean
+
+    def hyperparameters_of_data(
+        self, draws: Theta, factors: Mapping[str, Factor], scaler: Scaler
+    ) -> dict[str, Tensor | None]:
+        """Return the draws of the kernel, the mean and the noise in the units of the data.
+
+        Args:
+            draws: {site: [chain, draw, *event]} on the scale of the model.
+            factors: {site: what brings it into the units of the data}, without mean and noise.
+            scaler: the Scaler that standardised the data.
+        """
+        converted = times(draws, {**factors, "noise": power(float(scaler.y_sd), 2)})
+        return {**converted, **self.mean_function.of_data(draws, scaler)}

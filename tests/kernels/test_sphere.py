@@ -1,0 +1,145 @@
+"""Kernels of latitude and longitude: chords of a sphere."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ppgp
+from ppgp import Dataset, inference, kernels, models, priors
+from ppgp.errors import DataError, SettingError
+from ppgp.kernels import RBF, Matern, Sphere, Subspace
+
+G = torch.Generator().manual_seed(0)
+
+
+def places(n: int, generator: torch.Generator = G) -> Tensor:
+    """Return n uniform places, in degrees."""
+    z = 2 * torch.rand(n, generator=generator, dtype=torch.float64) - 1
+    longitude = 360 * torch.rand(n, generator=generator, dtype=torch.float64) - 180
+    return torch.stack([z.asin().rad2deg(), longitude], -1)
+
+
+def points(X: Tensor) -> Tensor:
+    latitude, longitude = X.deg2rad().unbind(-1)
+    x, y = latitude.cos() * longitude.cos(), latitude.cos() * longitude.sin()
+    return torch.stack([x, y, latitude.sin()], -1)
+
+
+@pytest.mark.parametrize("kernel", [RBF(1.3, 0.7), Matern(1.5, 1.3, 0.7)], ids=["RBF", "Matern"])
+def test_it_is_the_kernel_of_points_in_three_dimensions(kernel: Any) -> None:
+    X, Z = places(12), places(5)
+    wanted = kernel({}, points(X), points(Z))
+    torch.testing.assert_close(Sphere(kernel)({}, X, Z), wanted, rtol=1e-12, atol=1e-14)
+    km = type(kernel)(**{**vars(kernel), "lengthscale": 0.7 * 6371.0})
+    torch.testing.assert_close(Sphere(km, 6371.0)({}, X, Z), wanted, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("nu", "lengthscale", "least"), [(math.inf, 1.0, -1e-3), (1.5, 2.0, -1e-5)], ids=["RBF", "3/2"]
+)
+def test_it_is_a_covariance_where_great_circle_distances_give_none(
+    nu: float, lengthscale: float, least: float
+) -> None:
+    """Gneiting (2013), table 1: beyond nu = 1/2 no Matern of great-circle distance is one."""
+    X = places(400)
+    kernel = RBF(1.0, lengthscale) if nu == math.inf else Matern(nu, 1.0, lengthscale)
+    p = points(X)
+    arc = torch.atan2(torch.linalg.cross(p[:, None], p[None]).norm(dim=-1), p @ p.mT)
+    s = arc / lengthscale
+    great = (
+        torch.exp(-0.5 * s**2) if nu == math.inf else (1 + 3**0.5 * s) * torch.exp(-(3**0.5) * s)
+    )
+    assert float(torch.linalg.eigvalsh(great)[0]) < least
+    chord = Sphere(kernel)({}, X)
+    assert float(torch.linalg.eigvalsh(chord)[0]) > -1e-12 * len(X)
+
+
+def test_there_is_no_seam_at_the_date_line_or_at_a_pole() -> None:
+    kernel = Sphere(Matern(1.5, 1.0, 0.3))
+    east, west = torch.tensor([[10.0, 180.0]]).double(), torch.tensor([[10.0, -180.0]]).double()
+    assert float(kernel({}, east, west)) == pytest.approx(1.0, abs=1e-12)
+    across = kernel({}, east - torch.tensor([0.0, 1.0]), west + torch.tensor([0.0, 1.0]))
+    inland = kernel(
+        {}, torch.tensor([[10.0, 41.0]]).double(), torch.tensor([[10.0, 43.0]]).double()
+    )
+    assert float(across) == pytest.approx(float(inland), abs=1e-12)
+    pole = torch.tensor([[90.0, 0.0], [90.0, 120.0], [90.0, -77.0]]).double()
+    torch.testing.assert_close(kernel({}, pole), torch.ones(3, 3).double(), rtol=0, atol=1e-12)
+    far = kernel({}, east, east + torch.tensor([0.0, 360.0]))
+    assert float(far) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_lengths_are_in_the_unit_of_the_radius_however_the_columns_were_standardised() -> None:
+    """A number is in km, and so is what a fit reports; the fits agree with kriging, which does not
+    standardise."""
+    X = 20.0 + 0.1 * places(40)
+    y = torch.sin(X[:, 0]) + X[:, 1].cos()
+    data = Dataset(X, y)
+    fixed = Sphere(Matern(1.5, 1.0, 300.0), 6371.0)
+    fit = ppgp.fit(models.GP(fixed, 0.01, 0.0), data, inference.MAP())
+    raw = ppgp.fit(
+        models.Kriging(fixed, nugget=0.01, drift="none", mean=0.0), data, inference.MAP()
+    )
+    new = X[:7] + 0.3
+    torch.testing.assert_close(fit.predict(new).mean, raw.predict(new).mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(fit.predict(new).std, raw.predict(new).std, rtol=1e-8, atol=1e-8)
+    free = Sphere(Matern(1.5, lengthscale=priors.LogNormal(0.0, 5.0)), 6371.0)
+    found = ppgp.fit(models.GP(free, 0.01), data, inference.MAP(), progress=False)
+    km = float(found.draws_in("data")["kernel.lengthscale"])
+    level = float(found.draws_in("data")["kernel.variance"])
+    again = Sphere(Matern(1.5, level, km), 6371.0)
+    mean = float(found.scaler.y_mean + found.scaler.y_sd * found.model.mean)
+    same = ppgp.fit(models.GP(again, 0.01, mean), data, inference.MAP(), progress=False)
+    torch.testing.assert_close(
+        same.predict(new).mean, found.predict(new).mean, rtol=1e-7, atol=1e-7
+    )
+
+
+def test_beside_a_column_of_time_it_is_saved_and_drawn(tmp_path: Any) -> None:
+    X = torch.cat([places(30), torch.linspace(2000, 2020, 30, dtype=torch.float64)[:, None]], 1)
+    kernel = Subspace(Sphere(Matern(1.5)), [0, 1]) * Subspace(RBF(variance=1.0), [2])
+    data = Dataset(X, X[:, 0].deg2rad().sin())
+    fit = ppgp.fit(models.GP(kernel), data, inference.MAP(), progress=False)
+    again = ppgp.load_posterior(fit.save(tmp_path / "fit.safetensors"))
+    assert torch.equal(again.predict(X).mean, fit.predict(X).mean)
+    assert repr(Sphere(RBF(), 6371.0)) in repr(models.GP(Sphere(RBF(), 6371.0)))
+
+
+def test_prior_functions_have_the_covariance_of_the_kernel() -> None:
+    from ppgp.kernels.fourier_features import Draw
+
+    X, kernel, samples = places(6), Sphere(RBF(1.0, 0.8)), 4000
+    draw = Draw(samples, 200, torch.Generator().manual_seed(1), X)
+    f = kernel.path({}, 2, draw)(X)
+    error = f.mT @ f / samples - kernel({}, X)
+    assert float(error.abs().max()) < 5 * (2 / samples) ** 0.5
+
+
+def test_bad_places_are_refused() -> None:
+    with pytest.raises(DataError, match="latitude first"):
+        Sphere(RBF(1.0, 1.0))({}, torch.tensor([[10.0, 20.0], [120.0, 10.0]]).double())
+    with pytest.raises(SettingError, match="2 columns"):
+        Sphere(RBF()).sites(3)
+    with pytest.raises(SettingError, match="positive radius"):
+        Sphere(RBF(), 0.0)
+
+
+def test_kriging_on_the_sphere_starts_from_ranges_in_the_unit_of_the_radius() -> None:
+    X = 20.0 + 0.05 * places(40)
+    flat = Sphere(kernels.Exponential(priors.Flat(), priors.Flat()), 6371.0)
+    model = models.Kriging(flat, nugget=0.01)
+    start = model.start(Dataset(X, X[:, 0].sin()))
+    diagonal = float((X.amax(0) - X.amin(0)).norm())
+    assert float(start["variogram.lengthscale"]) == pytest.approx(
+        diagonal / 10 * math.pi / 180 * 6371.0, rel=1e-6
+    )
+
+
+def test_a_recipe_of_the_command_line_may_hold_it() -> None:
+    text = "Kriging(Sphere(Matern(1.5), radius=6371.0))"
+    assert ppgp.recipes.model(text) == models.Kriging(Sphere(Matern(1.5), radius=6371.0))

@@ -1,0 +1,57 @@
+"""Graphs of densities that several fits share, so that each is traced once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from ppgp.target import compiled
+from ppgp.target.compiled import Graphs
+from ppgp.target.graph import ValueAndGradient
+
+
+@contextmanager
+def graphs_kept() -> Iterator[None]:
+    """Trace each density of a model and its data once inside the block.
+
+    ``Graphs`` compares a graph with the program at two or three points, new or kept.
+    """
+    kept: dict[str, ValueAndGradient] = {}
+    trace, of_key = compiled.traced, Graphs._compiled
+
+    def once(self: Graphs, batch: int | None, jacobian: bool, k: int | None) -> Any:
+        density: Any = self.density
+        if not density.data.is_table:
+            return of_key(self, batch, jacobian, k)
+        recipe = density.model, density.collapsed_elbo, density.dim, batch, jacobian, k
+        key = f"{recipe} {digest(density.data.passed())}"
+
+        def traced(*arguments: Any) -> ValueAndGradient:
+            if key not in kept:
+                kept[key] = trace(*arguments)
+            return kept[key]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiled, "traced", traced)
+            return of_key(self, batch, jacobian, k)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Graphs, "_compiled", once)
+        yield
+
+
+def digest(arguments: Any) -> str:
+    """Return a digest of the tensors among the arguments of a program, and of all else there."""
+    if isinstance(arguments, torch.Tensor):
+        values = arguments.detach().contiguous().numpy().tobytes()
+        return f"{arguments.dtype} {tuple(arguments.shape)} {hashlib.sha256(values).hexdigest()}"
+    if isinstance(arguments, dict):
+        return str({name: digest(value) for name, value in arguments.items()})
+    if isinstance(arguments, tuple | list):
+        return str([digest(value) for value in arguments])
+    return repr(arguments)
