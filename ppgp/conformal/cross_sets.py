@@ -21,7 +21,9 @@ from .scores.lac import LAC
 REPEATED = "exchangeable rows, the whole fit repeated for each fold"
 
 
-def promised_coverage(sizes: Sequence[int], level: float) -> float:
+def promised_coverage(
+    sizes: Sequence[int], level: float, whole: Sequence[int] | None = None
+) -> float:
     """Return the guaranteed coverage: 1 - 2 alpha, minus a cost for few folds.
 
     Barber, Candes, Ramdas & Tibshirani (2021), theorems 1 and 4. The theorem is about folds of one
@@ -32,19 +34,21 @@ def promised_coverage(sizes: Sequence[int], level: float) -> float:
     less (Vovk & Wang 2020).
 
     Args:
-        sizes: the number of left-out rows of each fold.
+        sizes: the number of left-out rows of each fold that are ranked.
         level: the nominal level, in (0, 1).
+        whole: the number of all left-out rows of each fold, where some are of another category.
+            They too must be of one size for the second cost. None: ``sizes``.
     """
     n, K, alpha = sum(sizes), len(sizes), float(1 - exact_level(level))
     cost = 2 * (1 - 1 / K) / (n / K + 1)
-    if _of_one_size(sizes):
+    if _of_one_size(sizes) and (whole is None or _of_one_size(whole)):
         cost = min(cost, (1 - K / n) / (K + 1))
     return 1 - 2 * alpha - cost
 
 
-def cross_guarantee(sizes: Sequence[int], level: float) -> str:
+def cross_guarantee(sizes: Sequence[int], level: float, whole: Sequence[int] | None = None) -> str:
     """Return the sentence about folds of these sizes, each left out of a whole fit."""
-    promised = promised_coverage(sizes, level)
+    promised = promised_coverage(sizes, level, whole)
     if promised > 0:
         return f"coverage >= {rounded_down(promised, 3)} ({REPEATED})"
     folds = f"{len(sizes)} folds"
@@ -93,11 +97,16 @@ def cross_region(
 def _labels(
     score: LAC | APS, new: list[Prediction], scores: list[Tensor], alpha: Fraction, level: float
 ) -> Region:
-    """Return the labels whose score is above those of too few left-out rows."""
+    """Return the labels whose score is above those of too few left-out rows.
+
+    A row with the predictive distribution of a left-out row, computed in another batch, may have a
+    score that is some roundings higher. It does not count as above the other.
+    """
     beaten = []
     for prediction, left_out in zip(new, scores, strict=True):
-        ordered = left_out.sort().values
-        beaten.append(torch.searchsorted(ordered, score.scores(prediction).contiguous()))
+        ordered, own = left_out.sort().values, score.scores(prediction)
+        margin = score.roundings * torch.finfo(own.dtype).eps * own.abs()
+        beaten.append(torch.searchsorted(ordered, (own - margin).contiguous()))
     n = sum(map(len, scores))
     labels = torch.stack(beaten).sum(0) < float((1 - alpha) * (n + 1))
     return Region(level, "", labels=labels)

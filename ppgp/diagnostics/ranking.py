@@ -34,7 +34,7 @@ def ranking_of(log_densities: Mapping[str, np.ndarray]) -> pd.DataFrame:
 
     Args:
         log_densities: ``{name: log p(y_i) of each row [n]}``, all of the same rows; NaN where a
-            model has none, which is then not ranked.
+            model has none, which is then not ranked. A model with a density of 0 has the elpd -inf.
 
     Returns:
         A table with the index ``name`` and the columns ``rank`` (1 is the best), ``elpd``,
@@ -44,15 +44,12 @@ def ranking_of(log_densities: Mapping[str, np.ndarray]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    known = {name: v for name, v in log_densities.items() if np.isfinite(v).all()}
+    known = {name: v for name, v in log_densities.items() if not np.isnan(v).any()}
     order = sorted(known, key=lambda name: -known[name].sum())
     rows = []
-    weights = np.ones(len(order))
-    if len(order) > 1:
-        weights = stacking_weights(np.stack([known[name] for name in order])).numpy()
+    weights = _weights([known[name] for name in order])
     for place, name in enumerate(order):
-        difference = known[name] - known[order[0]]
-        total, error = float(difference.sum()), _error_of_sum(difference)
+        total, error = _difference(known[name], known[order[0]])
         rows.append(
             {
                 "name": name,
@@ -70,6 +67,24 @@ def ranking_of(log_densities: Mapping[str, np.ndarray]) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("name")
 
 
+def _weights(log_densities: list[np.ndarray]) -> np.ndarray:
+    """Return the weights of stacking; NaN where every model calls some row impossible."""
+    if len(log_densities) < 2:
+        return np.ones(len(log_densities))
+    table = np.stack(log_densities)
+    if not np.isfinite(table.max(0)).all():
+        return np.full(len(table), math.nan)
+    return stacking_weights(table).numpy()
+
+
+def _difference(own: np.ndarray, best: np.ndarray) -> tuple[float, float]:
+    """Return the difference of two elpds and its standard error, NaN where one is -inf."""
+    if np.isneginf(own.sum()):
+        return (math.nan if np.isneginf(best.sum()) else -math.inf), math.nan
+    difference = own - best
+    return float(difference.sum()), _error_of_sum(difference)
+
+
 def _error_of_sum(values: np.ndarray) -> float:
     """Return the standard error of a sum over rows."""
     n = len(values)
@@ -78,4 +93,8 @@ def _error_of_sum(values: np.ndarray) -> float:
 
 def _conclusion(difference: float, error: float) -> str:
     """Return whether a model is worse than the best one, in words."""
+    if math.isnan(difference):  # the density of both is 0 somewhere
+        return AS_GOOD
+    if math.isinf(difference):
+        return WORSE
     return WORSE if difference < -max(SMALL, ERRORS * error) else AS_GOOD

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..conformal import Score
-from ..conformal.cross_sets import cross_region
+from ..conformal.cross_sets import cross_guarantee, cross_region
 from ..errors import DataError, SettingError, UnknownName
 from ..numerics.libraries import settings_unchanged
 from ..posterior.prediction import Prediction
@@ -84,7 +84,8 @@ def by_category(
             do = "merge categories, or use fewer rows per fold"
             raise DataError("training rows of every category in two folds", str(category), do)
         mine = [scores[k][chosen[k]] for k in folds]
-        parts.append(cross_region(score, [new[k][here] for k in folds], mine, level))
+        sentence = cross_guarantee(list(map(len, mine)), level, list(map(len, known)))
+        parts.append(cross_region(score, [new[k][here] for k in folds], mine, level, sentence))
         order.append(here)
     back = torch.cat(order).argsort()
 

@@ -353,7 +353,8 @@ class Unscaled(Around, Markov):
 
     widths = computed(_widths)
 
-    def _rescaled(self, X: Tensor) -> Tensor:
+    def rescaled(self, X: Tensor) -> Tensor:
+        """Return X as the kernel inside sees it."""
         self.check_columns(X.shape[-1])
         return X * tensor_of(self.factor, X) + tensor_of(self.shift, X)
 
@@ -365,20 +366,20 @@ class Unscaled(Around, Markov):
         return self.kernel.factors(units.divided(self.factor))
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        return self.kernel(theta, self._rescaled(X1), mapped(self._rescaled, X2))
+        return self.kernel(theta, self.rescaled(X1), mapped(self.rescaled, X2))
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
-        return self.kernel.diag(theta, self._rescaled(X))
+        return self.kernel.diag(theta, self.rescaled(X))
 
     def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
-        return self.kernel.nugget(theta, self._rescaled(X))
+        return self.kernel.nugget(theta, self.rescaled(X))
 
     def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
-        return self.kernel.check_fit(theta, self._rescaled(X))
+        return self.kernel.check_fit(theta, self.rescaled(X))
 
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
-        inner = self.kernel.path(theta, d, replace(draw, like=self._rescaled(draw.like)))
-        return lambda X: inner(self._rescaled(X))
+        inner = self.kernel.path(theta, d, replace(draw, like=self.rescaled(draw.like)))
+        return lambda X: inner(self.rescaled(X))
 
     def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
         factor, shift = (v[0] if isinstance(v, tuple) else v for v in (self.factor, self.shift))

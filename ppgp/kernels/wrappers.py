@@ -207,14 +207,23 @@ class ARD(Around, Markov):
             return super().in_units(units)
         return proportioned(ARD(self.kernel.in_units(units.even())), units)
 
-    def _rescaled(self, theta: Theta, X: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Return theta with a lengthscale of 1, and the lengthscales [*batch, 1, d]."""
+    def lengthscales(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return the lengthscales [*batch, d].
+
+        Raises:
+            SettingError: If X has another number of columns.
+        """
         lengthscale = value_of(theta, "lengthscale", self._leaf().lengthscale, X)
         if lengthscale.ndim == 0:
             lengthscale = lengthscale.expand(X.shape[-1])
         if lengthscale.shape[-1] != X.shape[-1]:
             wanted = f"{counted(lengthscale.shape[-1], 'column')} of X, one per lengthscale"
             raise SettingError(wanted, f"{X.shape[-1]}", "pass the same columns")
+        return lengthscale
+
+    def _rescaled(self, theta: Theta, X: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Return theta with a lengthscale of 1, and the lengthscales [*batch, 1, d]."""
+        lengthscale = self.lengthscales(theta, X)
         inner = {**theta, "lengthscale": torch.ones_like(lengthscale[..., 0])}
         return inner, lengthscale.unsqueeze(-2)
 
@@ -285,26 +294,26 @@ class Subspace(Around, Markov):
         return self.kernel.sites(len(self.columns))
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        self._check(X1.shape[-1])
-        columns = list(self.columns)
-        return self.kernel(theta, X1[..., columns], mapped(lambda X: X[..., columns], X2))
+        return self.kernel(theta, self.chosen(X1), mapped(self.chosen, X2))
+
+    def chosen(self, X: Tensor) -> Tensor:
+        """Return the columns of X that the kernel sees."""
+        self._check(X.shape[-1])
+        return X[..., list(self.columns)]
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
-        self._check(X.shape[-1])
-        return self.kernel.diag(theta, X[..., list(self.columns)])
+        return self.kernel.diag(theta, self.chosen(X))
 
     def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
-        self._check(X.shape[-1])
-        return self.kernel.nugget(theta, X[..., list(self.columns)])
+        return self.kernel.nugget(theta, self.chosen(X))
 
     def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
-        self._check(X.shape[-1])
-        return self.kernel.check_fit(theta, X[..., list(self.columns)])
+        return self.kernel.check_fit(theta, self.chosen(X))
 
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
-        self._check(d)
-        columns, inner = list(self.columns), self.kernel.path(theta, len(self.columns), draw)
-        return lambda X: inner(X[..., columns])
+        own = replace(draw, like=self.chosen(draw.like))
+        inner = self.kernel.path(theta, len(self.columns), own)
+        return lambda X: inner(self.chosen(X))
 
     def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
         return require(self.kernel).state_space(theta, like)

@@ -28,6 +28,7 @@ from .suggestion import best_places
 __all__ = ["EI", "UCB", "Acquisition", "LogEI", "qEI", "qUCB", "suggest"]
 
 ROUNDING = 1e-10  # relative jitter of the covariance of a batch, whose rows may coincide
+ROUNDINGS = 100  # the least jitter, in roundings of the variance of y
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class Acquisition(NamedArguments):
         mean, C = model.joint_latent(posterior.theta, rows, posterior.data, posterior.kept)
         # near measured rows without noise C is nearly 0, and its rounding that of the variance of y
         least = float(posterior.data.y.var()) if posterior.data.n > 1 else 0.0
-        jitter = ROUNDING * C.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(least)
+        relative = max(ROUNDING, ROUNDINGS * torch.finfo(C.dtype).eps)
+        jitter = relative * C.diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(least)
         C = C + torch.diag_embed(jitter[:, None].expand(-1, len(rows)))
         root = cholesky(C, "covariance of f at a batch of places")
         offset, scale = posterior.scaler.location_and_scale

@@ -151,6 +151,19 @@ def test_small_and_uncertain_differences_are_as_good() -> None:
     assert table.loc["uncertain", "elpd_difference_se"] == pytest.approx(100 / np.sqrt(99))
 
 
+def test_a_model_that_calls_a_row_impossible_is_the_last() -> None:
+    never = np.array([0.5, -np.inf, 0.5])
+    table = ranking_of({"never": never, "good": np.zeros(3), "none": np.full(3, np.nan)})
+    assert table["rank"].to_dict()["never"] == 2
+    assert table.loc["never", "elpd_difference"] == -np.inf
+    assert table.loc["never", "ranking"] == "worse"
+    gain = np.exp(0.5) - 1  # 2 log(1 + gain w) + log(1 - w) is largest at this weight
+    assert table.loc["never", "weight"] == pytest.approx((2 * gain - 1) / (3 * gain), abs=1e-4)
+    assert table.loc["none", "ranking"] == "not ranked"
+    both = ranking_of({"a": never, "b": never[::-1] - 1.0})
+    assert both["ranking"].tolist() == ["best", "as good as the best"]
+
+
 def test_stacking_weights_of_posteriors_are_those_of_their_densities(
     gps: dict[str, Posterior],
 ) -> None:

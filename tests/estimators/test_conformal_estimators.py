@@ -189,6 +189,29 @@ def test_cv_plus_in_categories_ranks_the_rows_of_the_category_alone() -> None:
         np.testing.assert_allclose(np.asarray(lower)[here], ordered[here, rank - 1], atol=1e-12)
 
 
+def test_a_label_set_does_not_depend_on_the_rows_beside_it() -> None:
+    """Scores of equal rows tie, but for the rounding of a matrix product of another size."""
+    for seed in (1, 22, 119):
+        rng = np.random.default_rng(seed)
+        places = rng.normal(size=(2, int(rng.integers(4, 60))))
+        rows = places[rng.integers(0, 2, 300)]
+        labels = (rng.random(300) < 0.65).astype(int)
+        found = ConformalClassifier(LogisticRegression(), "cv+", cv=3).fit(rows, labels)
+        together = found.predict_set(places[np.arange(300) % 2]).labels[:2]
+        alone = [found.predict_set(places[i : i + 1]).labels[0] for i in range(2)]
+        np.testing.assert_array_equal(together, np.stack(alone))
+
+
+def test_categories_of_folds_of_unequal_sizes_have_the_cost_of_these() -> None:
+    folds = [[0, 1, 2], [3, 4], [5, 6]]
+    rows = np.column_stack([np.arange(7.0), [1, 0, 0, 1, 0, 1, 0]])
+    split = [(np.setdiff1d(np.arange(7), test), np.array(test)) for test in folds]
+    found = ConformalRegressor(OLS, "cv+", cv=split, mondrian=1).fit(rows, rows[:, 0] ** 2)
+    region = found.predict_interval(np.array([[2.5, 1.0]]), level=0.9)
+    # three rows, in one fold each: 2 (1 - 1/3) / (3/3 + 1) is 2/3, and nothing is left of 0.8
+    assert "coverage >= 0.133" in region.guarantee
+
+
 def test_groups_count_as_one_row_each() -> None:
     """Lee, Barber & Willett (2023): rows of new groups are covered, where rows alone are not.
 

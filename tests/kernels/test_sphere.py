@@ -120,6 +120,20 @@ def test_prior_functions_have_the_covariance_of_the_kernel() -> None:
     assert float(error.abs().max()) < 5 * (2 / samples) ** 0.5
 
 
+@pytest.mark.parametrize("standardise", [False, True])
+def test_functions_of_a_sphere_beside_another_column_are_drawn(standardise: bool) -> None:
+    X = torch.cat([places(30), torch.linspace(0, 9, 30, dtype=torch.float64)[:, None]], 1)
+    inner = Sphere(Matern(1.5, 1.0, 0.4))
+    model = models.GP(Subspace(inner, [0, 1]) + Subspace(RBF(1.0, 3.0), [2]), noise=0.1)
+    how = inference.MAP()
+    y = X[:, 0].deg2rad().sin()
+    fit = ppgp.fit(model, Dataset(X, y), how, standardise=standardise, progress=False)
+    samples = 2000
+    f, exact = fit.pathwise(samples, features=500)(X[:3]), fit.latent(X[:3])
+    error = (f.mean(0) - exact.mean) / exact.std
+    assert float(error.abs().max()) < 5 / samples**0.5
+
+
 def test_bad_places_are_refused() -> None:
     with pytest.raises(DataError, match="latitude first"):
         Sphere(RBF(1.0, 1.0))({}, torch.tensor([[10.0, 20.0], [120.0, 10.0]]).double())

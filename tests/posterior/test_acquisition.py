@@ -243,6 +243,21 @@ def test_a_batch_beside_the_best_row_without_noise_has_a_value(q: int) -> None:
     assert float(value) == pytest.approx(0.0, abs=1e-4)
 
 
+def test_places_near_each_other_have_a_value_in_single_precision() -> None:
+    generator = torch.Generator().manual_seed(1)
+    X = 10 * torch.rand(14, 1, generator=generator)
+    y = 10 + 3 * torch.sin(X[:, 0]) + 0.3 * torch.randn(14, generator=generator)
+    fits = [
+        ppgp.fit(
+            models.GP(kernels.RBF()), Dataset(X.to(d), y.to(d)), inference.MAP(), progress=False
+        )
+        for d in (torch.float32, torch.float64)
+    ]
+    for apart in (1e-3, 1e-4, 1e-5, 0.0):
+        single, double = (float(acquisition.qUCB()(fit, [[3.0], [3.0 + apart]])) for fit in fits)
+        assert single == pytest.approx(double, rel=5e-3)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
