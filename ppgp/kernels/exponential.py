@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..priors import Lengthscale, LogNormal, PriorLike
-from .base import Kernel, Theta
+from .base import Theta
 from .distance import distance
 from .fourier_features import Draw, student_frequencies
 from .hyperparameters import constant_variance
 from .matern_states import matern_states
+from .radial import Profile, Radial, exponential_profile
 from .state_space import Markov, StateSpace
 
 
 @dataclass(frozen=True)
-class Exponential(Kernel, Markov):
+class Exponential(Radial, Markov):
     """variance * exp(-|x - x'| / lengthscale): rough paths, and the default of geostatistics.
 
     Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
@@ -38,6 +39,9 @@ class Exponential(Kernel, Markov):
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         return h["variance"] * (-distance(X1, X2, h["lengthscale"])).exp()
+
+    def profile(self, h: Theta, squared: Tensor) -> Profile:
+        return exponential_profile(h["variance"], squared)
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..errors import SettingError
 from ..priors import Lengthscale, LogNormal, PriorLike
-from .base import Kernel, Theta
+from .base import Theta
 from .distance import distance
 from .fourier_features import Draw, student_frequencies
 from .hyperparameters import constant_variance
 from .matern_states import matern_states
+from .radial import Profile, Radial, exponential_profile
 from .state_space import Markov, StateSpace
 
 
 @dataclass(frozen=True)
-class Matern(Kernel, Markov):
+class Matern(Radial, Markov):
     """variance * (polynomial in s) * exp(-s), where s = sqrt(2 nu) |x - x'| / lengthscale.
 
     Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
@@ -53,6 +55,16 @@ class Matern(Kernel, Markov):
         s = math.sqrt(2 * self.nu) * distance(X1, X2, h["lengthscale"])
         polynomial = {0.5: 1.0, 1.5: 1.0 + s, 2.5: 1.0 + s + s.square() / 3.0}[self.nu]
         return h["variance"] * polynomial * (-s).exp()
+
+    def profile(self, h: Theta, squared: Tensor) -> Profile:
+        if self.nu == 0.5:
+            return exponential_profile(h["variance"], squared)
+        s = squared.clamp_min(0.0).mul_(2 * self.nu).sqrt_()
+        tail = torch.sub(h["variance"].log(), s).exp_()
+        K = torch.addcmul(tail, tail, s)  # variance (1 + s) exp(-s)
+        if self.nu == 1.5:
+            return Profile(K, tail, 3.0)
+        return Profile(torch.addcmul(K, tail, s.square_(), value=1 / 3), K, 5 / 3)
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 from ..priors import Lengthscale, LogNormal, PriorLike
-from .base import Kernel, Theta
+from .base import Theta
 from .distance import squared_distance
 from .fourier_features import Draw, gamma_frequencies
 from .hyperparameters import constant_variance
+from .radial import Profile, Radial
 
 
 @dataclass(frozen=True)
-class RationalQuadratic(Kernel):
+class RationalQuadratic(Radial):
     """variance * (1 + |x - x'|^2 / (2 alpha lengthscale^2))^-alpha.
 
     It is a mixture of RBF kernels with different lengthscales.
@@ -42,6 +43,15 @@ class RationalQuadratic(Kernel):
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         r2 = squared_distance(X1, X2, h["lengthscale"])
         return h["variance"] * torch.exp(-h["alpha"] * torch.log1p(0.5 * r2 / h["alpha"]))
+
+    def profile(self, h: Theta, squared: Tensor) -> Profile:
+        alpha = h["alpha"]
+        u = squared * (0.5 / alpha)
+        log_base = torch.log1p(u)
+        K = torch.sub(h["variance"].log(), alpha * log_base).exp_()
+        decline = K / (1 + u)
+        by_alpha = K * (u / (1 + u) - log_base)
+        return Profile(K, decline, others={"alpha": by_alpha})
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 from ..priors import Lengthscale, LogNormal, PriorLike
-from .base import Kernel, Theta
+from .base import Theta
 from .distance import FEW_COLUMNS, far_columns, squared_distance
 from .fourier_features import Draw, gaussian_frequencies
 from .hyperparameters import constant_variance
+from .radial import Profile, Radial
 
 
 @dataclass(frozen=True)
-class RBF(Kernel):
+class RBF(Radial):
     """variance * exp(-|x - x'|^2 / (2 lengthscale^2)). Rasmussen & Williams (2006), equation 4.9.
 
     Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
@@ -52,6 +53,10 @@ class RBF(Kernel):
         if X1.dtype != torch.float64:
             exponent = torch.minimum(exponent.to(X1.dtype), log_variance)
         return torch.exp(exponent)
+
+    def profile(self, h: Theta, squared: Tensor) -> Profile:
+        K = torch.add(h["variance"].log(), squared, alpha=-0.5).exp_()
+        return Profile(K, K)
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)

@@ -20,7 +20,6 @@ from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
 from ..kernels.units import Units
 from ..likelihoods import Likelihood
-from ..numerics.distributions import GPMarginal
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
@@ -35,6 +34,7 @@ from ..target.capabilities import (
 from .base import full_batch_only
 from .gaussian_predictions import with_noise
 from .gp_conditioning import GPConditioning
+from .gp_marginal import gp_marginal
 from .inducing import medians, refuse_broken
 from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from .latent_gp import with_likelihood
@@ -181,7 +181,9 @@ class GP(
         check_aligned(noise_sd, X)
         theta = draw(self.sites_at(X.shape[-1]), X)
         loc = self.mean_at(theta, X).expand(len(X))
-        return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X, noise_sd)), obs=y)
+        noise = self._noise(theta, X, noise_sd)
+        marginal = gp_marginal(self.kernel, under("kernel", theta), X, loc, noise)
+        return pyro.sample("y", marginal, obs=y)
 
     def predict(
         self,

@@ -58,6 +58,39 @@ class _GaussianLogDensity(torch.autograd.Function):
         return gradient * grad[..., None, None], -a * grad.unsqueeze(-1)
 
 
+def value_and_slopes(
+    K: Float[Tensor, "n n"], noise: Float[Tensor, " k"], r: Float[Tensor, " n"]
+) -> tuple[Float[Tensor, ""], Float[Tensor, "n n"], Float[Tensor, " n"]]:
+    """Compute log N(r; 0, C) with C = K + diag(noise), and its slope in C.
+
+    Rasmussen & Williams (2006), equations 5.8 and 5.9. One factor, one inverse from it, and one
+    pass over the inverse.
+
+    Args:
+        K: [n, n], symmetric. Its diagonal is changed meanwhile.
+        noise: [1] or [n].
+        r: [n], the residual.
+
+    Returns:
+        The density; its slope (a a' - C^-1) / 2, [n, n] and row-major; and a = C^-1 r, [n]. NaN
+        where C is not positive definite.
+    """
+    K = K.contiguous()
+    diagonal = K.diagonal()
+    before = diagonal.clone()
+    diagonal.add_(noise)
+    # of the transpose, which is the same matrix, LAPACK's order of memory is a plain copy
+    L, info = torch.linalg.cholesky_ex(K.mT)
+    diagonal.copy_(before)
+    L.diagonal().mul_(torch.where(info == 0, 1.0, math.nan).to(L))
+    w = torch.linalg.solve_triangular(L, r.unsqueeze(-1), upper=False)
+    a = torch.linalg.solve_triangular(L.mT, w, upper=True).squeeze(-1)
+    half_log_det = L.diagonal().log().sum()
+    value = -0.5 * w.square().sum() - half_log_det - 0.5 * len(r) * LOG_2PI
+    slope = torch.addr(torch.cholesky_inverse(L).mT, a, a, beta=-0.5, alpha=0.5)
+    return value, slope, a
+
+
 def gaussian_log_density(
     C: Float[Tensor, "*batch n n"], r: Float[Tensor, "*batch n"]
 ) -> Float[Tensor, "*batch"]:

@@ -1,0 +1,179 @@
+"""The covariance of some rows with themselves, and its slopes in the hyperparameters by formula.
+
+Automatic differentiation keeps a matrix for every operation and passes over each again. Where a
+kernel depends on X through |x - x'| / lengthscale alone, a few passes and one matrix product do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from operator import add, mul
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..priors import value_of
+from .base import Kernel, Product, Sum, Theta, Unscaled
+from .constant import Constant
+from .radial import Radial
+from .row_distances import RowDistances
+from .white import White
+from .wrappers import ARD, Multiple, Scale, Subspace
+
+Slopes = dict[str, Tensor]
+#: the part of the kernel that has formulas; other kernels are differentiated by torch
+WITH_FORMULAS = (ARD, Constant, Multiple, Product, Radial, Scale, Subspace, Sum, Unscaled, White)
+
+
+@dataclass(frozen=True)
+class Gram:
+    """A covariance and its slopes.
+
+    Attributes:
+        K: k(X, X), [n, n]. It may share memory with what ``slopes`` reads.
+        slopes: W -> {hyperparameter: sum_ij W_ij dK_ij / dhyperparameter}, for a symmetric W
+            [n, n] with the memory of a row-major matrix, which is left as it is.
+    """
+
+    K: Tensor
+    slopes: Callable[[Tensor], Slopes]
+
+
+def has_formulas(kernel: Kernel) -> bool:
+    """Return whether ``gram`` has formulas for at least the outermost part of a kernel."""
+    inner: Any = kernel
+    while isinstance(inner, ARD | Multiple | Scale | Subspace | Unscaled):
+        inner = inner.kernel
+    return isinstance(inner, WITH_FORMULAS)
+
+
+def gram(
+    kernel: Kernel, theta: Theta, rows: RowDistances, lengthscale: Tensor | None = None
+) -> Gram:
+    """Return the covariance of some rows with themselves, and its slopes.
+
+    Rasmussen & Williams (2006), equations 4.9 to 4.19, and their derivatives.
+
+    Args:
+        kernel: any kernel; a part without formulas is differentiated by torch.
+        theta: {hyperparameter: [] or [d]}, without fixed numbers and without leading axes.
+        rows: the rows, in double precision.
+        lengthscale: the lengthscales [d] of an ARD around the kernel, in place of its own.
+    """
+    match kernel:
+        case ARD():
+            return gram(kernel.kernel, theta, rows, kernel.lengthscales(theta, rows.given))
+        case Multiple():
+            inner = gram(kernel.kernel, theta, rows, lengthscale)
+            return _multiplied(inner, kernel.factor)
+        case Scale():
+            inner = gram(kernel.kernel, theta, rows, lengthscale)
+            factor = value_of(theta, "outputscale", kernel.outputscale, rows.given)
+            return _multiplied(inner, factor, "outputscale" in theta)
+        case Subspace():
+            return gram(kernel.kernel, theta, RowDistances(kernel.chosen(rows.given)), lengthscale)
+        case Unscaled():
+            moved = RowDistances(kernel.rescaled(rows.given))
+            return gram(kernel.kernel, theta, moved, lengthscale)
+        case Sum():
+            return _summed([gram(child, part, rows) for child, part in kernel.parts(theta)])
+        case Product():
+            parts = [gram(child, part, rows) for child, part in kernel.parts(theta)]
+            return _multiplied_together(parts)
+        case _:
+            return _leaf(kernel, theta, rows, lengthscale)
+
+
+def _leaf(kernel: Kernel, theta: Theta, rows: RowDistances, lengthscale: Tensor | None) -> Gram:
+    """Return the covariance of a kernel that holds no other kernel with formulas."""
+    match kernel:
+        case Constant():
+            level = value_of(theta, "variance", kernel.variance, rows.given)
+            K = level.expand(rows.n, rows.n)
+            return Gram(K, lambda W: {"variance": W.sum()} if "variance" in theta else {})
+        case White():
+            level = value_of(theta, "variance", kernel.variance, rows.given)
+            K = torch.diag_embed(level.expand(rows.n))
+            trace = "variance" in theta
+            return Gram(K, lambda W: {"variance": W.diagonal().sum()} if trace else {})
+        case Radial():
+            return _radial(kernel, theta, rows, lengthscale)
+        case _:
+            return _by_autograd(kernel, theta, rows.given)
+
+
+def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tensor | None) -> Gram:
+    """Return the covariance of a kernel of one distance."""
+    kernel.check_columns(rows.d)
+    h = {name: value_of(theta, name, getattr(kernel, name), rows.given) for name in kernel.hyper}
+    length = h["lengthscale"] if lengthscale is None else lengthscale
+    squared = rows.squared(length)
+    profile = kernel.profile(h, squared)
+
+    def slopes(W: Tensor) -> Slopes:
+        found = {name: _inner(W, each) for name, each in profile.others.items() if name in theta}
+        if "variance" in theta:
+            found["variance"] = _inner(W, profile.value) / h["variance"]
+        if "lengthscale" in theta:
+            P = W * profile.decline
+            if length.ndim == 0:
+                slope = _inner(P, squared) / length
+            else:
+                slope = rows.weighted_squares(P) / length**3
+            found["lengthscale"] = profile.factor * slope
+        return found
+
+    return Gram(profile.value, slopes)
+
+
+def _inner(A: Tensor, B: Tensor) -> Tensor:
+    """Return sum_ij A_ij B_ij of two matrices in row-major memory."""
+    return torch.dot(A.view(-1), B.view(-1))
+
+
+def _multiplied(inner: Gram, factor: Tensor | float, free: bool = False) -> Gram:
+    """Return a multiple of a covariance; ``free``: by a hyperparameter, the outputscale."""
+
+    def slopes(W: Tensor) -> Slopes:
+        found = {name: factor * slope for name, slope in inner.slopes(W).items()}
+        return found | {"outputscale": (W * inner.K).sum()} if free else found
+
+    return Gram(factor * inner.K, slopes)
+
+
+def _summed(parts: list[Gram]) -> Gram:
+    def slopes(W: Tensor) -> Slopes:
+        each = enumerate(part.slopes(W) for part in parts)
+        return {f"{i}.{name}": slope for i, own in each for name, slope in own.items()}
+
+    return Gram(reduce(add, [part.K for part in parts]), slopes)
+
+
+def _multiplied_together(parts: list[Gram]) -> Gram:
+    def slopes(W: Tensor) -> Slopes:
+        found: Slopes = {}
+        for i, part in enumerate(parts):
+            others = [other.K for other in parts if other is not part]
+            own = part.slopes(reduce(mul, others, W))
+            found |= {f"{i}.{name}": slope for name, slope in own.items()}
+        return found
+
+    return Gram(reduce(mul, [part.K for part in parts]), slopes)
+
+
+def _by_autograd(kernel: Kernel, theta: Theta, X: Tensor) -> Gram:
+    """Return the covariance of a kernel without formulas, which torch differentiates."""
+    free = {name: value.detach().requires_grad_() for name, value in theta.items()}
+    with torch.enable_grad():
+        K = kernel(free, X)
+
+    def slopes(W: Tensor) -> Slopes:
+        if not K.requires_grad:
+            return {name: torch.zeros_like(value) for name, value in theta.items()}
+        found = torch.autograd.grad(K, list(free.values()), W, materialize_grads=True)
+        return dict(zip(free, found, strict=True))
+
+    return Gram(K.detach(), slopes)
