@@ -8,6 +8,7 @@ operation that changes a tensor in place stays as it is, and so does the tensor 
 
 from __future__ import annotations
 
+from operator import getitem
 from typing import Any, cast
 
 import torch
@@ -56,7 +57,9 @@ BY_A_CONSTANT: dict[Any, tuple[Any, Any]] = {
     aten.sub.Tensor: (aten.add.Tensor, torch.neg),
     aten.sub.Scalar: (aten.add.Tensor, torch.neg),
 }
-LARGEST = 4096  # numbers in a constant that is stored rather than computed
+LARGEST = 4096  # numbers in a constant made of shapes that is stored rather than computed
+STORED = 2**25  # numbers in all constants made of others that are stored: 256 MB
+VIEWS = {aten.expand.default, aten.view.default}  # of memory that is stored already
 Constants = dict[fx.Node, Tensor]
 
 
@@ -65,10 +68,15 @@ def simplified(module: fx.GraphModule) -> fx.GraphModule:
     graph = module.graph
     mutated = _mutated(graph)
     constants: Constants = {}
+    several: dict[fx.Node, Any] = {}  # the results of operations that have more than one
     seen: dict[Any, fx.Node] = {}
+    room = STORED
     for node in list(graph.nodes):
         if node.op == "get_attr":
             constants[node] = getattr(module, str(node.target))
+        if node.target is getitem and node.args[0] in several:
+            _replaced(module, node, several[node.args[0]][node.args[1]], constants)
+            continue
         if (
             not isinstance(node.target, torch._ops.OpOverload)
             or torch.Tag.nondeterministic_seeded in node.target.tags
@@ -78,22 +86,42 @@ def simplified(module: fx.GraphModule) -> fx.GraphModule:
             continue
         same = _neutral(node, constants)
         if same is None:
-            value = _constant(node, constants)
+            value = _constant(node, constants, room)
+            if isinstance(value, Tensor):
+                room -= 0 if node.target in VIEWS else value.numel()
+                _replaced(module, node, value, constants)
+                continue
             if value is not None:
-                with graph.inserting_before(node):
-                    same = _stored(module, value)
-                constants[same] = value
-                same.meta["layout"] = node.meta.get("layout")
-            else:
-                node = _chained(module, node, constants)
-                same = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
+                room -= sum(part.numel() for part in value)
+                several[node] = value
+                continue
+            node = _chained(module, node, constants)
+            same = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
         if same is not node:
             node.replace_all_uses_with(same)
             graph.erase_node(node)
     _joined(graph)
     graph.eliminate_dead_code()
+    _without_unused(module)
     module.recompile()
     return module
+
+
+def _replaced(module: fx.GraphModule, node: fx.Node, value: Tensor, constants: Constants) -> None:
+    """Put a stored constant in the place of a node."""
+    with module.graph.inserting_before(node):
+        stored = _stored(module, value)
+    constants[stored] = value
+    stored.meta["layout"] = node.meta.get("layout")
+    node.replace_all_uses_with(stored)
+    module.graph.erase_node(node)
+
+
+def _without_unused(module: fx.GraphModule) -> None:
+    """Let go of the constants that no node reads."""
+    read = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
+    for name in [name for name, _ in module.named_buffers() if name not in read]:
+        delattr(module, name)
 
 
 def _joined(graph: fx.Graph) -> None:
@@ -238,21 +266,40 @@ def _by_a_constant(node: fx.Node, constants: Constants) -> tuple[Any, fx.Node, T
     return None
 
 
-def _constant(node: fx.Node, constants: Constants) -> Tensor | None:
-    """Return the value of a node that depends on shapes or constants alone; None otherwise."""
+def _constant(node: fx.Node, constants: Constants, room: int) -> Tensor | tuple[Tensor, ...] | None:
+    """Return the value of a node that depends on shapes or constants alone; None otherwise.
+
+    An operation with several results, such as a Cholesky factor and whether it failed, has a tuple.
+
+    Args:
+        node: the node.
+        constants: those known so far.
+        room: the numbers that may be stored in addition to them.
+    """
     target: Any = node.target
-    here = node.meta.get("layout")
-    if not isinstance(here, Layout):
+    parts = [part.meta.get("layout") for part in _results(node)]
+    layouts = [part for part in parts if isinstance(part, Layout)]
+    if len(layouts) < len(parts):
         return None
-    if here.shape.numel() > LARGEST and target not in (aten.expand.default, aten.view.default):
-        return None
+    numbers = sum(layout.shape.numel() for layout in layouts)
+    inputs = node.all_input_nodes
     if target in OF_SHAPES_ALONE:
+        if numbers > LARGEST:
+            return None
         like = cast(fx.Node, node.args[0]).meta["layout"].empty()
         return target(like, *node.args[1:], **node.kwargs)
-    if all(n in constants for n in node.all_input_nodes):
-        args, kwargs = map_arg((node.args, node.kwargs), lambda n: constants[n])
-        return target(*args, **kwargs)
-    return None
+    if not all(n in constants for n in inputs):
+        return None
+    if target not in VIEWS and numbers > (room if inputs else LARGEST):
+        return None
+    args, kwargs = map_arg((node.args, node.kwargs), lambda n: constants[n])
+    return target(*args, **kwargs)
+
+
+def _results(node: fx.Node) -> list[fx.Node]:
+    """Return the nodes of the tensors that an operation computes."""
+    parts = [user for user in node.users if user.target is getitem]
+    return parts if parts and len(parts) == len(node.users) else [node]
 
 
 def _stored(module: fx.GraphModule, value: Tensor) -> fx.Node:

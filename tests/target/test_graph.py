@@ -109,6 +109,23 @@ def test_what_computes_nothing_is_gone() -> None:
     assert operations(lambda z: z * CONSTANT.exp().log()) == ["aten.mul.Tensor"]
 
 
+def test_what_depends_on_constants_alone_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = torch.full((100, 100), 0.5, dtype=torch.float64) + torch.eye(100).double()
+
+    def function(z: Tensor) -> Tensor:
+        return torch.linalg.cholesky(matrix.square() + 1.0).mT @ z
+
+    z = torch.ones(100, dtype=torch.float64)
+    found = simplified(recorded(function, (z,)))
+    computed = [str(n.target) for n in found.graph.nodes if n.op == "call_function"]
+    assert computed == ["aten._linalg_check_errors.default", "aten.mv.default"]
+    assert sum(buffer.numel() for buffer in found.buffers()) <= 100 * 100 + 1
+    torch.testing.assert_close(found(2 * z), function(2 * z), rtol=1e-14, atol=0)
+    monkeypatch.setattr("ppgp.target.simplify.STORED", 100 * 100 - 1)
+    nodes = simplified(recorded(function, (z,))).graph.nodes
+    assert "aten.linalg_cholesky_ex.default" in [str(n.target) for n in nodes]
+
+
 def test_random_numbers_stay_random() -> None:
     graph = simplified(recorded(lambda z: z + torch.randn(6) + torch.randn(6), (torch.zeros(6),)))
     assert sum("randn" in str(n.target) for n in graph.graph.nodes) == 2
