@@ -19,7 +19,7 @@ ROUNDING = 1e-4  # by which a code may differ from a whole number, after it was 
 
 @dataclass(frozen=True)
 class Coregionalisation(Kernel):
-    """B[i, j] for rows of outputs i and j, where B = W W' + diag(variance): X holds codes 0, 1, ..
+    """B[i, j] for rows of outputs i and j, where B = W W' + diag(variance) and X holds codes.
 
     Times a kernel of the other columns it is the intrinsic model of coregionalisation: with
     ``Subspace(Matern(variance=1.0), [0]) * Subspace(Coregionalisation(2), [1])`` the outputs of one

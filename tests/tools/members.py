@@ -42,6 +42,8 @@ def summary(documented: Any) -> str:
     """Return the first sentence of a docstring."""
     line = (inspect.getdoc(documented) or "").partition("\n")[0]
     sentence = re.split(r"\. (?=[A-Z])", line)[0].removesuffix(".")
+    if line.endswith("..."):  # not the end of a sentence
+        sentence = line
     return sentence.replace("``", "`")
 
 
