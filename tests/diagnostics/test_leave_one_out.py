@@ -41,7 +41,7 @@ def refitted(line: Dataset) -> np.ndarray:
 
 
 def test_psis_loo_equals_arviz(line: Dataset) -> None:
-    posterior = ppgp.fit(LinearRegression(), line, NUTS(draws=200, warmup=300), progress=False)
+    posterior = ppgp.fit(LinearRegression(), line, NUTS(draws=1000, warmup=500), progress=False)
     ours = ppgp.psis_loo(posterior)
     theirs = arviz().loo(posterior.to_arviz(), pointwise=True, reff=1.0)
     assert ours.elpd == pytest.approx(float(theirs.elpd_loo), abs=1e-8)
