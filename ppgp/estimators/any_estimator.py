@@ -66,7 +66,8 @@ def check_estimator_given(estimator: Any, other: str = "") -> None:
         kind = _kind_of(one)
         if kind in (other, *NO_TARGETS):
             do = INSTEAD.get(kind, "use an estimator that predicts y")
-            raise NotApplicable(wanted, f"the {kind.replace('_', ' ')} {one!r}"[:80], do)
+            text = " ".join(repr(one).split())
+            raise NotApplicable(wanted, f"the {kind.replace('_', ' ')} {text}"[:80], do)
         _check_fitted(one)
 
 

@@ -246,7 +246,7 @@ def test_each_kind_of_folds_has_its_sentence() -> None:
         region = fitted.predict_set if y is LABELS else fitted.predict_interval
         return region(NEW).guarantee
 
-    groups = np.arange(300) // 10
+    groups = np.arange(300) // 5
     assert sentence(ConformalRegressor(OLS)) == "marginal coverage >= 0.9 (exchangeable rows)"
     assert sentence(ConformalRegressor(OLS, "cv+")).startswith("coverage >= 0.741 (exchangeable")
     assert sentence(ConformalRegressor(OLS), groups=groups) == (
