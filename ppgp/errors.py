@@ -17,6 +17,7 @@ from .overrides import set_attributes
 C = TypeVar("C", bound=type)
 
 VOWELS = ("a", "e", "i", "o", "u")
+FEWEST_LETTERS = 3  # of a name that may be the beginning of another
 CONSONANT_SOUNDS = ("one", "uni", "use", "eu")  # begin with a vowel letter, not a vowel sound
 
 
@@ -58,6 +59,8 @@ def listed(items: Sequence[Any], noun: str, limit: int = 5) -> str:
 def nearest(name: str, known: Iterable[str], likeness: float = 0.4) -> str | None:
     """Return the known name that is most similar to ``name``, ignoring case.
 
+    The shortest name that begins with ``name`` comes first: "abs" is "absolute" cut short.
+
     Args:
         name: The name to look for.
         known: The names to compare it with.
@@ -69,7 +72,11 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.4) -> str | Non
     by_folded_name: dict[str, str] = {}
     for one in known:
         by_folded_name.setdefault(one.casefold(), one)
-    near = difflib.get_close_matches(name.casefold(), by_folded_name, n=1, cutoff=likeness)
+    folded = name.casefold()
+    longer = [one for one in by_folded_name if one.startswith(folded)]
+    if len(folded) >= FEWEST_LETTERS and longer:
+        return by_folded_name[min(longer, key=len)]
+    near = difflib.get_close_matches(folded, by_folded_name, n=1, cutoff=likeness)
     if not near:
         return None
     return by_folded_name[near[0]]

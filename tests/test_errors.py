@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from ppgp import errors
-from ppgp.errors import PpgpError, PpgpWarning, UnknownName, an, counted, listed
+from ppgp.errors import PpgpError, PpgpWarning, UnknownName, an, counted, listed, nearest
 
 OWN = [c for c in vars(errors).values() if getattr(c, "__module__", None) == errors.__name__]
 CLASSES = [c for c in OWN if inspect.isclass(c) and issubclass(c, BaseException)]
@@ -67,3 +67,9 @@ def test_singular_and_plural() -> None:
     assert [listed(list(range(n)), "row") for n in (1, 2)] == ["row 0", "rows 0, 1"]
     assert listed(list(range(7)), "row").endswith("4, ... (7 in all)")
     assert "an activation" in str(UnknownName("activation", "rel", ["relu"]))
+
+
+def test_a_name_cut_short_is_nearer_than_one_of_like_letters() -> None:
+    assert nearest("abs", ["aps", "absolute"]) == "absolute"
+    assert nearest("ABS", ["absolute-of-all", "Absolute"]) == "Absolute"
+    assert nearest("ab", ["abcdefgh", "ax"]) == "ax"

@@ -20,6 +20,7 @@ from ..data.arrays import as_tensor
 from ..errors import DataError, DataWarning, NotApplicable, Renamed, counted_are, listed
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from .calibration_checks import check_codes, group_labels, groups_missing, refuse_names
 from .scores.base import Score, check_prediction, check_score, made_otherwise, raised_at_ties
 from .weighted_threshold import check_weights, weighted_threshold
 from .weights import Decay
@@ -185,10 +186,10 @@ class Calibrator:
         if self.groups is None:
             if groups is None:
                 return None
-            raise _groups_missing("calibration", "new")
+            raise groups_missing("calibration", "new")
         if groups is None:
-            raise _groups_missing("new", "calibration")
-        labels = _group_labels(groups, m)
+            raise groups_missing("new", "calibration")
+        labels = group_labels(groups, m)
         empty = sorted(set(labels.tolist()) - set(self.groups.tolist()), key=str)
         if empty:
             raise DataError(
@@ -310,45 +311,6 @@ class Calibrator:
         return low / rows, high / rows
 
 
-def _groups_missing(where: str, elsewhere: str) -> DataError:
-    return DataError(
-        "groups for both the calibration rows and the new ones",
-        f"none for the {where} rows",
-        f"pass groups as for the {elsewhere} ones",
-    )
-
-
-def _group_labels(groups: Any, n: int) -> np.ndarray:
-    """Return one label per row, none of them missing.
-
-    Raises:
-        DataError: if rows have no label; it names them.
-    """
-    labels = np.asarray(groups)
-    if labels.shape != (n,):
-        raise DataError(
-            f"one group per row ({n})",
-            f"shape {list(labels.shape)}",
-            "pass the groups of those rows",
-        )
-    missing = np.flatnonzero(pd.isna(labels)).tolist()
-    if missing:
-        got = f"None or NaN in {listed(missing, 'row')}"
-        do = "drop those rows, or give them a group of their own"
-        raise DataError("a group for every row", got, do)
-    return labels
-
-
-def _check_codes(y: Tensor, labels: int) -> None:
-    """Raise DataError unless y [n] holds the columns 0 .. labels - 1 of the probabilities."""
-    stray = torch.nonzero((y < 0) | (y >= labels) | (y != y.round())).flatten()
-    if len(stray):
-        row = int(stray[0])
-        got = f"{y[row].item():g} in row {row}"
-        do = "give the number of the label's column in the probabilities, from 0"
-        raise DataError(f"labels 0..{labels - 1} as y", got, do)
-
-
 def calibrate(
     score: Score, prediction: Prediction, y: Any, *, groups: Any = None, weights: Any = None
 ) -> Calibrator:
@@ -381,6 +343,8 @@ def calibrate(
     check_score(score)
     check_prediction(prediction)
     score.check(prediction)
+    if prediction.kind == "classes":
+        refuse_names(y)
     y = as_tensor(y, "y")
     if y.shape != (len(prediction),):
         expected = f"one y per calibration row ({len(prediction)})"
@@ -390,10 +354,10 @@ def calibrate(
         got = f"NaN or infinity in {listed(bad, 'row')}"
         raise DataError("finite y in the calibration rows", got, "drop those rows")
     if prediction.kind == "classes":
-        _check_codes(y, prediction.probabilities.shape[-1])
+        check_codes(y, prediction.probabilities.shape[-1])
     labels = None
     if groups is not None:
-        labels = _group_labels(groups, len(y))
+        labels = group_labels(groups, len(y))
     if weights is not None and not isinstance(weights, Decay):
         weights = check_weights(weights, len(y))
     calibrator = Calibrator(score, prediction, y, labels, weights)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import DataError, PpgpError
+from ..errors import DataError
 
-__all__ = ["explained", "with_tensors"]
+__all__ = ["with_tensors"]
 
-LONGEST = 200  # characters of a message of torch
 KINDS = "biuf"  # NumPy's booleans, whole numbers and floats
 
 
@@ -31,57 +29,6 @@ def with_tensors(arguments: Mapping[str, Any]) -> dict[str, Any]:
         DataError: For an array or a column that does not hold numbers.
     """
     return {name: _tensor(name, value) for name, value in arguments.items()}
-
-
-@contextmanager
-def explained(arguments: Any) -> Iterator[None]:
-    """Name the arguments of a program that fails because of their kinds or sizes.
-
-    Args:
-        arguments: The training data; a Dataset explains nothing.
-
-    Raises:
-        DataError: If the program fails, and its arguments are lists, or of sizes that do not fit.
-    """
-    try:
-        yield
-    except PpgpError:
-        raise
-    except (RuntimeError, TypeError, ValueError) as error:
-        found = _explanation(arguments, error) if isinstance(arguments, Mapping) else None
-        if found is None:
-            raise
-        raise found from error
-
-
-def _explanation(arguments: Mapping[str, Any], error: Exception) -> DataError | None:
-    """Return what is wrong with the arguments of a program that failed, if they are the reason.
-
-    Args:
-        arguments: ``{name: value}``, after ``with_tensors``.
-        error: What the program raised.
-
-    Returns:
-        The error for lists where the program fails by a TypeError, or for tensors of several
-        lengths where it fails by their sizes; None otherwise.
-    """
-    reason = (str(error) or type(error).__name__).splitlines()[0][:LONGEST]
-    lists = [name for name, value in arguments.items() if isinstance(value, list | tuple)]
-    if lists and isinstance(error, TypeError):
-        got = f"a list as {', '.join(map(repr, lists))} ({reason})"
-        do = "pass torch.tensor(...) or numpy.array(...) of each"
-        return DataError("tensors or arrays as the program's arguments", got, do)
-    shapes = {
-        name: list(value.shape)
-        for name, value in arguments.items()
-        if isinstance(value, torch.Tensor) and value.ndim
-    }
-    by_size = any(word in str(error).lower() for word in ("size", "shape"))
-    if not by_size or len({shape[0] for shape in shapes.values()}) < 2:
-        return None
-    got = ", ".join(f"{name} of shape {shape}" for name, shape in shapes.items())
-    do = "give these arguments the same rows, or correct the program"
-    return DataError("arguments whose sizes fit in the program", f"{got} ({reason})", do)
 
 
 def _tensor(name: str, value: Any) -> Any:

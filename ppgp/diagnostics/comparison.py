@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..conformal import Score
-from ..conformal.scores.base import check_score
 from ..data.dataset import Dataset
 from ..errors import (
-    DataError,
     DataWarning,
     NotApplicable,
     Renamed,
-    SettingError,
-    UnknownName,
-    an,
     renamed_arguments,
 )
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .choice_of_reference import Side, reference_of, same_sites
+from .comparison_checks import check_arguments, check_reference
 from .exchangeability import not_exchangeable, used_in_fit
 from .judging import judge
 from .leave_one_out import LOO, leave_one_out
@@ -47,6 +43,8 @@ POOR_AT_THE_JOINT_MODE = (
     "use SVI or NUTS, which integrate f out"
 )
 NO_REFERENCE = "no reference draws of this model: fit it by NUTS too"
+OTHER_ROWS = "the training rows differ: fit all models to the same rows, or pass test="
+LEFT_OUT_BY_FEW = "fewer than two have leave-one-out densities, of which test= needs none"
 NO_DRAWS = "every hyperparameter is a number, or a param: no draws to judge"
 
 
@@ -76,6 +74,7 @@ class Comparison:
             ``elpd_difference_se``; ``weight`` in the mixture that predicts best
             (``stacking_weights``); ``ranking``: "best", "as good as the best" (the difference is at
             most 4 nats, or two standard errors) or "worse", and "not ranked" without densities.
+        not_ranked: why different models have no ranking, which ``print`` shows too; else "".
         verdicts: ``{name: word}``: "agrees"; "means agree, spread does not"; "do not use" (a mean
             is off, or not finite); "reference"; "unjudged" where there is no reference, there are
             too few draws on either side, or Ctrl-C stopped the fit. The verdict on a posterior is
@@ -100,6 +99,7 @@ class Comparison:
     predictive_verdicts: dict[str, str] = field(default_factory=dict)
     predictive_reasons: dict[str, str] = field(default_factory=dict)
     ranking: pd.DataFrame | None = None
+    not_ranked: str = ""
     latents = Renamed("sites")
 
     def to_frame(self) -> pd.DataFrame:
@@ -121,7 +121,8 @@ class Comparison:
 
     def __repr__(self) -> str:
         table = self.to_frame().drop(columns=["reason", "predictions_reason"], errors="ignore")
-        return table.to_string(float_format=lambda v: f"{v:.4g}")
+        shown = table.to_string(float_format=lambda v: f"{v:.4g}")
+        return f"{shown}\nnot ranked: {self.not_ranked}" if self.not_ranked else shown
 
 
 def compare(
@@ -172,8 +173,8 @@ def compare(
     import pandas as pd
 
     exact_level(level)
-    _check_arguments(posteriors, {"test": test, "calibration": calibration}, score)
-    _check_reference(reference, posteriors)
+    check_arguments(posteriors, {"test": test, "calibration": calibration}, score)
+    check_reference(reference, posteriors)
     sides = {name: Side(posterior) for name, posterior in posteriors.items()}
     given: Side | None = None
     if isinstance(reference, Posterior):
@@ -192,6 +193,7 @@ def compare(
         for name, side in sides.items():
             second[name] = _judge_predictions(side, references[name], by_posterior, level)
     left_out = _left_out(posteriors, loo or (test is None and _models_differ(sides)))
+    ranking, not_ranked = _ranking(sides, on_test, test, left_out)
     rows = []
     for name, side in sides.items():
         row: dict[str, Any] = {"name": name}
@@ -215,7 +217,8 @@ def compare(
         predictive_reasons={
             name: _with_advice(sides[name], one.reason) for name, one in second.items()
         },
-        ranking=_ranking(sides, on_test, test, left_out),
+        ranking=ranking,
+        not_ranked=not_ranked,
     )
 
 
@@ -224,50 +227,6 @@ def _table(rows: Mapping[str, Iterable[Mapping[str, Any]]]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame([{"name": name, **row} for name, each in rows.items() for row in each])
-
-
-def _check_arguments(posteriors: Any, tables: Mapping[str, Any], score: Any) -> None:
-    """Raise the error of the first argument of a type that ``compare`` does not take."""
-    do = "pass {name: posterior}, such as {'nuts': posterior}"
-    if not isinstance(posteriors, Mapping):
-        raise SettingError("posteriors by name", an(type(posteriors).__name__), do)
-    if not posteriors:
-        raise SettingError("at least one posterior to compare", "none", do)
-    for name, posterior in posteriors.items():
-        if not isinstance(posterior, Posterior):
-            got = f"{an(type(posterior).__name__)} as {name!r}"
-            raise SettingError("posteriors by name", got, do)
-    for name, table in tables.items():
-        if not (table is None or isinstance(table, Dataset)):
-            raise DataError(f"a Dataset as {name}", an(type(table).__name__), "pass Dataset(X, y)")
-    if tables["test"] is not None:
-        _check_on_tables(posteriors)
-    if score is not None:
-        check_score(score)
-
-
-def _check_on_tables(posteriors: Mapping[str, Posterior]) -> None:
-    """Raise NotApplicable for a user's program, whose arguments no rows of a table stand for."""
-    for name, posterior in posteriors.items():
-        if not posterior.data.is_table:
-            do = "leave test out, and apply ppgp.metrics to posterior.predict(...)"
-            raise NotApplicable("fits to a Dataset, with test rows", f"a program as {name!r}", do)
-
-
-def _check_reference(reference: Any, posteriors: Mapping[str, Posterior]) -> None:
-    """Raise an error where no posterior can be judged by the reference."""
-    if reference is None:
-        return
-    if isinstance(reference, str):
-        if reference not in posteriors:
-            raise UnknownName("reference", reference, posteriors)
-        return
-    if not isinstance(reference, Posterior):
-        expected = "a name, a Posterior or None as reference"
-        raise SettingError(expected, an(type(reference).__name__), "pass one of those")
-    if not any(same_sites(posterior, reference) for posterior in posteriors.values()):
-        got = f"sites {sorted(reference.draws)}"
-        raise NotApplicable("a reference of the same model", got, "pass one with the same sites")
 
 
 def _on_test_rows(
@@ -375,16 +334,18 @@ def _ranking(
     on_test: Mapping[str, PredictiveMetrics],
     test: Dataset | None,
     left_out: Mapping[str, LOO | None],
-) -> pd.DataFrame | None:
-    """Return the ranking of different models; None where nothing is known of the same rows."""
+) -> tuple[pd.DataFrame | None, str]:
+    """Return the ranking of different models; None, and why, where there is none."""
     if not _models_differ(sides):
-        return None
+        return None, ""
     if test is not None:
         found = {n: one.prediction.log_prob(test.y).cpu().numpy() for n, one in on_test.items()}
-        return ranking_of(found)
+        return ranking_of(found), ""
     known = {name: loo.pointwise for name, loo in left_out.items() if loo is not None}
     of_known = [sides[name].posterior for name in known]
-    if len(known) < 2 or not same_targets(of_known) or len({len(v) for v in known.values()}) > 1:
-        return None
+    if len(known) < 2:
+        return None, LEFT_OUT_BY_FEW
+    if not same_targets(of_known) or len({len(v) for v in known.values()}) > 1:
+        return None, OTHER_ROWS
     nothing = np.full(len(next(iter(known.values()))), np.nan)
-    return ranking_of({name: known.get(name, nothing) for name in sides})
+    return ranking_of({name: known.get(name, nothing) for name in sides}), ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..conformal import Absolute, Quantile, Score, Signed
-from ..errors import DataError, NotApplicable, SettingError
+from ..errors import DataError, NotApplicable, SettingError, an
 from ..numerics.libraries import settings_unchanged
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
@@ -19,8 +19,9 @@ from ..posterior.region import exact_level
 with settings_unchanged():
     import numpy as np
     from sklearn.base import clone
-    from sklearn.utils import _safe_indexing
-    from sklearn.utils.validation import _check_method_params
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils import _safe_indexing, get_tags
+    from sklearn.utils.validation import _check_method_params, check_is_fitted
 
 try:
     from sklearn.frozen import FrozenEstimator
@@ -29,6 +30,9 @@ except ImportError:  # scikit-learn before 1.6 has no frozen estimators
 
 __all__ = ["Predictor", "check_estimator_given", "is_frozen", "parts_of", "probabilities"]
 
+WANTED = {"classifier": "a regressor", "regressor": "a classifier"}
+INSTEAD = {"classifier": "use ConformalClassifier", "regressor": "use ConformalRegressor"}
+NO_TARGETS = ("clusterer", "outlier_detector", "density_estimator")  # kinds that ignore y
 LOSSES = ("loss", "objective")
 
 
@@ -37,8 +41,17 @@ def parts_of(estimator: Any) -> tuple[Any, ...]:
     return tuple(estimator) if isinstance(estimator, list | tuple) else (estimator,)
 
 
-def check_estimator_given(estimator: Any) -> None:
-    """Raise NotApplicable for the class or the name of an estimator, also in a tuple."""
+def check_estimator_given(estimator: Any, other: str = "") -> None:
+    """Check an estimator, or each of a tuple.
+
+    Args:
+        estimator: the estimator.
+        other: "classifier" for a regressor to be, "regressor" for a classifier.
+
+    Raises:
+        NotApplicable: for a class or a name, and for an estimator that predicts something else.
+        SettingError: for a frozen estimator that is not fitted.
+    """
     for one in parts_of(estimator):
         if isinstance(one, type):
             got, do = f"the class {one.__name__}", f"call it: {one.__name__}()"
@@ -46,6 +59,38 @@ def check_estimator_given(estimator: Any) -> None:
         if isinstance(one, str):
             do = "pass an object such as LinearRegression()"
             raise NotApplicable("an instance of an estimator", repr(one), do)
+        wanted = WANTED.get(other, "an estimator that predicts y")
+        if not hasattr(one, "predict"):
+            do = "put it in a pipeline before an estimator that predicts"
+            raise NotApplicable(wanted, repr(one)[:80], do)
+        kind = _kind_of(one)
+        if kind in (other, *NO_TARGETS):
+            do = INSTEAD.get(kind, "use an estimator that predicts y")
+            text = " ".join(repr(one).split())
+            raise NotApplicable(wanted, f"the {kind.replace('_', ' ')} {text}"[:80], do)
+        _check_fitted(one)
+
+
+def _kind_of(estimator: Any) -> str:
+    """Return "regressor", "classifier", "clusterer", ...; "" where it is not known."""
+    try:
+        return get_tags(estimator).estimator_type or ""
+    except (AttributeError, TypeError):  # an object without tags
+        return getattr(estimator, "_estimator_type", "")
+
+
+def _check_fitted(estimator: Any) -> None:
+    """Raise SettingError for a frozen estimator that is not fitted."""
+    if FrozenEstimator is None or not isinstance(estimator, FrozenEstimator):
+        return
+    inner = estimator.estimator
+    try:
+        check_is_fitted(inner)
+    except NotFittedError:
+        name = type(inner).__name__
+        do = f"freeze a fitted one: FrozenEstimator({name}().fit(X, y))"
+        wanted = "a fitted estimator in FrozenEstimator"
+        raise SettingError(wanted, f"{an(name)} that is not fitted", do) from None
 
 
 def is_frozen(estimator: Any) -> bool:

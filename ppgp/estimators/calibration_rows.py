@@ -22,7 +22,7 @@ with settings_unchanged():
         TimeSeriesSplit,
     )
 
-__all__ = ["METHODS", "Folds", "folds_of", "group_codes"]
+__all__ = ["METHODS", "Folds", "check_weights", "folds_of", "group_codes"]
 
 METHODS = ("split", "cv+", "jackknife+")
 SHARE = 0.25  # of the rows that calibrate, where nothing else is asked for
@@ -97,7 +97,11 @@ def _split(splitter: Any, X: Any, y: np.ndarray, groups: Any) -> Any:
     try:
         return list(splitter.split(X, y, **_groups_for(splitter, groups)))
     except ValueError as error:
-        raise SettingError("a splitter that fits these rows", str(error), "change cv") from None
+        wanted = "a splitter that fits these rows"
+        if groups is None and "groups" in str(error):
+            got = f"none for {type(splitter).__name__}"
+            raise SettingError("groups of rows", got, "write fit(X, y, groups=...)") from None
+        raise SettingError(wanted, str(error), "change cv") from None
 
 
 def _groups_for(splitter: Any, groups: Any) -> dict[str, Any]:
@@ -207,3 +211,11 @@ def group_codes(groups: Any, n: int) -> np.ndarray:
         got = f"shape {list(labels.shape)}"
         raise DataError(f"one group per row ({n})", got, "pass the groups of those rows")
     return np.unique(labels, return_inverse=True)[1]
+
+
+def check_weights(weights: Any, n: int) -> None:
+    """Raise DataError unless the weights of rows, where they are given, are [n] or one number."""
+    shape = np.shape(weights)
+    if shape not in ((), (n,)):
+        got = f"shape {list(shape)}"
+        raise DataError(f"one sample_weight per row ({n})", got, "pass the weights of those rows")

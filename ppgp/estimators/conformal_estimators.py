@@ -100,9 +100,9 @@ class ConformalRegressor(RegressorMixin, ConformalEstimator):
             SettingError: If the method, the score, the level or the folds cannot be used.
             DataError: If there are too few rows.
             NotApplicable: If the score needs more than the estimator predicts, or the estimator is
-                a class or a name.
+                no regressor, or a class or a name.
         """
-        check_estimator_given(self.estimator)
+        check_estimator_given(self.estimator, "classifier")
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         target = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype="float64")
@@ -182,7 +182,7 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
             DataError: If there are too few rows.
             NotApplicable: If the estimator has no probabilities, or is a class or a name.
         """
-        check_estimator_given(self.estimator)
+        check_estimator_given(self.estimator)  # a regressor has no predict_proba
         if not hasattr(self.estimator, "predict_proba"):
             do = "use CalibratedClassifierCV, or another estimator"
             raise NotApplicable("a classifier with predict_proba", repr(self.estimator), do)

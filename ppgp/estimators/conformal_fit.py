@@ -12,13 +12,15 @@ from torch import Tensor
 from ..conformal import Calibrator, Score, calibrate
 from ..conformal.cross_sets import cross_region
 from ..conformal.scores.base import check_score
-from ..errors import NotApplicable, SettingError, UnknownName
+from ..conformal.split import smallest_n
+from ..errors import NotApplicable, SettingError, UnknownName, counted_are
 from ..interfaces import recipes
 from ..numerics.libraries import settings_unchanged
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .any_estimator import Predictor, is_frozen, parts_of
-from .calibration_rows import METHODS, Folds, folds_of, group_codes
+from .calibration_rows import METHODS, Folds, check_weights, folds_of, group_codes
+from .columns_of_text import explained
 from .estimator_options import Options, routing_of
 from .mondrian import by_category, categories_of
 
@@ -114,6 +116,7 @@ class ConformalEstimator(MetaEstimatorMixin, BaseEstimator):
             raise UnknownName("method of conformal prediction", str(self.method), METHODS)
         exact_level(self.level)
         X, y = indexable(X, y)
+        check_weights(given.get("sample_weight"), len(y))
         options = self._options("fit", given)
         self.score_ = self._chosen_score()
         self._fitted_with = predictor = self._predictor(self.score_)
@@ -125,7 +128,8 @@ class ConformalEstimator(MetaEstimatorMixin, BaseEstimator):
             if frozen:
                 fitted = parts_of(self.estimator)
             else:
-                fitted = predictor.fitted(X, y, train, options.of_fit)
+                with explained(X, self.mondrian):
+                    fitted = predictor.fitted(X, y, train, options.of_fit)
             rows, told = options.at(X, None if frozen else test)
             prediction = self._prediction(fitted, rows, told)
             if not frozen:  # these rows are known to be new
@@ -203,4 +207,9 @@ class ConformalEstimator(MetaEstimatorMixin, BaseEstimator):
             return sentence
         if self._folds.groups is not None and self.method == "split":
             sentence = OF_NEW_GROUPS.format(level)
+            n = len(np.unique(self._folds.groups[self._folds.pairs[0][1]]))
+            need = smallest_n(level, self.score_.sides)
+            if n < need:
+                groups_are = counted_are(n, "calibration group")
+                sentence += f": infinite, as {groups_are} fewer than the {need} a finite set needs"
         return sentence + IF_FROZEN if is_frozen(self.estimator) else sentence

@@ -13,6 +13,7 @@ from ..data.columns import entries_of, labels_of, names_of
 from ..data.targets import in_order_of_texts, ordered_categories
 from ..errors import SettingError, UnknownName
 from ..numerics.libraries import settings_unchanged
+from .columns_of_text import refuse_text
 
 with settings_unchanged():
     import numpy as np
@@ -34,8 +35,9 @@ EXPECTED = "columns by name, number or mask, 'from_dtype' or None as categorical
 
 
 def validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
-    """Validate X and y as scikit-learn does, after refusing columns that share a name."""
+    """Validate X and y as scikit-learn does, after a check of the names and kinds of columns."""
     names_of(X)
+    refuse_text(X)
     return validate_data(estimator, X, *y, **options)
 
 

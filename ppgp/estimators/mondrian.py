@@ -33,11 +33,17 @@ def categories_of(X: Any, mondrian: Any) -> np.ndarray | None:
     Raises:
         UnknownName: if there is no such column.
         SettingError: if it is something else.
+        DataError: if the function does not return one category per row.
     """
     if mondrian is None:
         return None
     if callable(mondrian):
-        return np.asarray(mondrian(X))
+        categories, n = np.asarray(mondrian(X)), np.shape(X)[0]
+        if categories.shape != (n,):
+            got = f"shape {list(categories.shape)}"
+            do = "return one entry for each row of X"
+            raise DataError(f"one category per row ({n}) from mondrian", got, do)
+        return categories
     frame = hasattr(X, "columns")
     if isinstance(mondrian, str):
         names = list(map(str, X.columns)) if frame else []

@@ -26,6 +26,7 @@ from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from ..target.capabilities import BoostedSum
+from .columns_of_text import refuse_text
 from .estimator_inputs import (
     FROM_DTYPE,
     as_codes,
@@ -147,6 +148,8 @@ class ProbabilisticEstimator(RecordParameters, BaseEstimator):
         names_of(X)
         places = categorical_places(self.categorical_features, X, _takes(model, "categories"))
         X, self.levels_ = as_codes(X, places)
+        if _takes(model, "categories"):
+            refuse_text(X, "make it .astype('category'), or name it in categorical_features")
         rows, targets = validated(self, X, y, **_checks(model), **options)
         self.is_categorical_ = np.isin(np.arange(rows.shape[1]), places)
         return rows, targets

@@ -30,6 +30,7 @@ from ..errors import (
     own_class,
 )
 from ..kernels import Kernel
+from ..kernels.places import check_places
 from ..models import Model, Multi, Program
 from ..numerics.process_locks import one_at_a_time
 from ..numerics.seeding import seeded
@@ -116,7 +117,9 @@ def fit(
         model_or_program: a recipe from ``ppgp.models``, or any Pyro program: a function, or a
             ``pyro.nn.PyroModule``, whose ``forward`` has the arguments.
         data: a Dataset for a model; Outputs for ``models.Multi``; ``{argument: value}`` for a
-            program.
+            program. Arrays keep their dtype, which is float64 in NumPy and pandas, and torch's
+            products take one dtype: write ``torch.zeros(2, dtype=torch.float64)`` in the priors of
+            a program, or pass float32 arguments.
         how: the method, a record from ``ppgp.inference``. None: the model's own, which is
             ``NaturalGradientBoosting()`` for Boosted and a deep ensemble for NeuralRegression with
             flat priors, and ``NUTS()`` for other models; ``Laplace()`` for a Gaussian process of
@@ -319,6 +322,7 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
         marked = any(f.name == "standardised" for f in fields(cast(Any, model)))
         if marked and not scaler.is_identity:
             model = replace(cast(Any, model), standardised=True)
+    check_places(model.covariance, data.X)
     prepared = model.for_method(how).prepare(data).made_from(recipe, (data, scaler))
     return _Problem(prepared, data, scaler, recipe.given or recipe)
 

@@ -167,6 +167,8 @@ def check_kernel(value: object) -> Kernel:
     got, do = repr(value), "for a number write Constant(1.0)"
     if isinstance(value, type):
         do = f"call it: {value.__name__}()"
+    elif type(value) is int and value == 0:  # where ``sum`` starts
+        do = "write k1 + k2 or Sum((k1, k2)) in place of sum(...), or Constant(1.0) for a number"
     elif isinstance(value, str):
         do = f"write it as an object, such as kernels.{own_class(Kernel, value) or 'Matern'}()"
     elif hasattr(value, "shape") or isinstance(value, list):

@@ -27,6 +27,9 @@ class Hyperparameters(NamedArguments):
         dimensions: ``{hyperparameter: (power of y, power of X)}``; a missing name has no unit.
     """
 
+    # an array times a kernel is no array of kernels: NumPy leaves the product to the kernel
+    __array_ufunc__ = None
+
     hyper: ClassVar[tuple[str, ...]] = ()
     widths: ClassVar[tuple[int, float]] = (1, math.inf)
     dimensions: ClassVar[Mapping[str, tuple[float, float]]] = {

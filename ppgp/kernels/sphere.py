@@ -43,7 +43,8 @@ class Sphere(Around):
 
     Raises:
         SettingError: If the radius is not positive; on use, if X has not two columns.
-        DataError: On use, if a latitude is not from -90 to 90.
+        DataError: On use, if a latitude of the data is not from -90 to 90. A search may pass a
+            pole, behind which the places of the opposite meridian follow.
     """
 
     kernel: Kernel
@@ -86,19 +87,25 @@ class Sphere(Around):
     def factors(self, units: Units) -> dict[str, Factor]:
         return self.kernel.factors(self._inner(units))
 
+    def check_places(self, X: Tensor) -> None:
+        """Raise DataError if a latitude among rows of data is not from -90 to 90."""
+        self.check_columns(X.shape[-1])
+        _check_latitudes(X[..., 0] * (self.degrees or 1.0))
+
     def _points(self, X: Tensor) -> Tensor:
         """Return the points [*b, n, 3] of latitudes and longitudes."""
         self.check_columns(X.shape[-1])
         size = self.radius
         if self.degrees is not None:
             X, size = X * self.degrees, 1.0 / (RADIAN * self.degrees)
-        _check_latitudes(X[..., 0])
         latitude, longitude = X[..., 0] * RADIAN, X[..., 1] * RADIAN
         across = latitude.cos()
         x, y, z = across * longitude.cos(), across * longitude.sin(), latitude.sin()
         return size * torch.stack([x, y, z], -1)
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        if self.degrees is None and X2 is None:  # no ``fit`` has checked the rows
+            self.check_places(X1)
         return self.kernel(theta, self._points(X1), mapped(self._points, X2))
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ They add nothing to the names of sites: ``ARD(RBF())`` has a site ``lengthscale`
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from ..priors import (
 from .base import Around, Kernel, Theta, check_kernel, proportioned
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped, replaced, unit_carrier
+from .places import check_places
 from .state_space import Markov, StateSpace, require
 from .units import Factor, Units, power
 
@@ -271,11 +272,12 @@ class Subspace(Around, Markov):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        columns = plain(tuple(self.columns))
-        distinct = len(set(columns)) == len(columns)
-        if not columns or not distinct or not all(isinstance(c, int) and c >= 0 for c in columns):
+        columns = plain(tuple(self.columns)) if isinstance(self.columns, Iterable) else ()
+        whole = all(type(c) is int and c >= 0 for c in columns)
+        if not columns or not whole or len(set(columns)) < len(columns):
+            do = "list each once" if columns and whole else "give numbers such as columns=[0, 2]"
             wanted = "different column numbers, counted from 0, in Subspace"
-            raise SettingError(wanted, repr(self.columns), "list each once")
+            raise SettingError(wanted, repr(self.columns), do)
         object.__setattr__(self, "columns", columns)
 
     def _check(self, d: int) -> None:
@@ -284,6 +286,7 @@ class Subspace(Around, Markov):
             raise SettingError(wanted, f"{d}", "name columns that exist")
 
     def in_units(self, units: Units) -> Kernel:
+        self._check(len(units.x_sd))
         return replace(self, kernel=self.kernel.in_units(units.columns(self.columns)))
 
     def factors(self, units: Units) -> dict[str, Factor]:
@@ -314,6 +317,10 @@ class Subspace(Around, Markov):
         own = replace(draw, like=self.chosen(draw.like))
         inner = self.kernel.path(theta, len(self.columns), own)
         return lambda X: inner(self.chosen(X))
+
+    def check_places(self, X: Tensor) -> None:
+        """Check the rows of data where the kernel inside sees them."""
+        check_places(self.kernel, self.chosen(X))
 
     def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
         return require(self.kernel).state_space(theta, like)

@@ -122,6 +122,11 @@ class Model(NamedArguments):
         """Whether labels can only be those of two classes."""
         return isinstance(getattr(self, "likelihood", None), Bernoulli)
 
+    @property
+    def covariance(self) -> Any:
+        """The kernel of the latent function; None if there is none."""
+        return getattr(self, "kernel", None)
+
     def takes_role(self, name: str) -> bool:
         """Return whether the model uses a column of a Dataset besides X and y.
 

@@ -20,20 +20,28 @@ class Multi(NamedArguments):
     another see ``kernels.Coregionalisation``.
 
     Args:
-        model: The model of each output, or a tuple of one model for each.
+        model: The model of each output, or a tuple or a list of one model for each.
 
     Raises:
         SettingError: If there is no model, or something else.
     """
 
-    model: Model | tuple[Model, ...]
+    model: Model | tuple[Model, ...] | list[Model]
 
     def __post_init__(self) -> None:
         own: object = self.model
+        if isinstance(own, list):
+            own = tuple(own)
+            object.__setattr__(self, "model", own)
         each = own if isinstance(own, tuple) else (own,)
-        if not each or not all(isinstance(one, Model) for one in each):
-            wanted = "a model of ppgp.models, or a tuple of them, in Multi"
-            raise SettingError(wanted, repr(own)[:80], "for example Multi(GP())")
+        if each and all(isinstance(one, Model) for one in each):
+            return
+        wanted, got = "a model of ppgp.models, or a tuple of them, in Multi", repr(own)[:80]
+        do = "for example Multi(GP())"
+        classes = [one.__name__ for one in each if isinstance(one, type)]
+        if classes:
+            got, do = f"the class {classes[0]}", f"call it: {classes[0]}()"
+        raise SettingError(wanted, got, do)
 
     def models(self, outputs: int) -> tuple[Model, ...]:
         """Return the model of each output.
@@ -43,6 +51,7 @@ class Multi(NamedArguments):
         """
         if isinstance(self.model, Model):
             return (self.model,) * outputs
+        assert isinstance(self.model, tuple)  # see __post_init__
         if len(self.model) != outputs:
             wanted = f"{counted(len(self.model), 'output')}, one for each model of Multi"
             raise DataError(wanted, str(outputs), "give one model for all, or one for each")

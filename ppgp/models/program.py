@@ -211,6 +211,13 @@ class Program(Model):
             return inspect.signature(self.function.forward)
         return inspect.signature(self.function)
 
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The names of the arguments that have no default."""
+        parameters = self._signature().parameters.values()
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return tuple(p.name for p in parameters if p.default is p.empty and p.kind not in several)
+
     def arguments(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return {argument of the program: its default, or None}.
 

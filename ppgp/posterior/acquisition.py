@@ -17,11 +17,14 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, NamedArguments, NotApplicable, SettingError, an, own_class
+from ..kernels.places import check_places
 from ..numerics.cholesky import cholesky
 from ..numerics.standard_normal import log_improvement
 from ..numerics.threads import PREDICTIONS_PAY_FROM, limited
 from ..target.capabilities import JointLatent, LatentFunction, require
 from .fitted import Fitted
+from .multi import MultiPosterior
+from .posterior import Posterior
 from .predicting import kept_by
 from .suggestion import best_places
 
@@ -238,13 +241,36 @@ def _check_beta(beta: float) -> None:
 
 def _places(posterior: Fitted, X: Any) -> Tensor:
     """Return places [.., d] on the scale of the model, with the gradient of X if it has one."""
-    data = posterior.data
-    if not data.is_table:
-        raise DataError("the posterior of a model on a table", "that of a program", "use a GP")
-    rows = torch.as_tensor(X, dtype=data.X.dtype, device=data.X.device)
+    _check_posterior(posterior)
+    rows = _numbers(X, posterior.data.X, "places [m, d]", "pass numbers, one row for each place")
     if not bool(torch.isfinite(rows).all()):
         raise DataError("finite places", "NaN or infinity", "correct X")
-    return posterior.scaler.inputs(rows)
+    rows = posterior.scaler.inputs(rows)
+    check_places(posterior.model.covariance, rows.detach())
+    return rows
+
+
+def _numbers(values: Any, like: Tensor, wanted: str, do: str) -> Tensor:
+    """Return an array or a list as a tensor like another, with its own gradient if it has one."""
+    try:
+        return torch.as_tensor(values, dtype=like.dtype, device=like.device)
+    except (TypeError, ValueError, RuntimeError):
+        got = repr(values)[:60] if isinstance(values, str) else an(type(values).__name__)
+        raise DataError(wanted, got, do) from None
+
+
+def _check_posterior(posterior: Any) -> None:
+    """Raise NotApplicable for what is no Posterior, DataError for that of a program."""
+    if not isinstance(posterior, Posterior):
+        do = "pass what ppgp.fit returns"
+        if hasattr(posterior, "prepare"):  # a recipe
+            do = "fit it first: ppgp.fit(model, ppgp.Dataset(X, y))"
+        elif isinstance(posterior, MultiPosterior):
+            do = f"pass that of one output, such as posterior[{posterior.names[0]!r}]"
+        raise NotApplicable("a Posterior", an(type(posterior).__name__), do)
+    if not posterior.data.is_table:
+        do = "fit a model of ppgp.models, such as GP()"
+        raise DataError("the posterior of a model on a table", "that of a program", do)
 
 
 def _work(posterior: Fitted, rows: Tensor) -> float:
@@ -283,8 +309,9 @@ def suggest(
         SettingError: If a number is not a whole one of 1 or more, or a function of one place is
             asked for several.
         NotApplicable: If the model has no latent function, or for a batch no joint one, or the
-            acquisition is no instance.
+            acquisition is no instance, or the posterior is none.
     """
+    _check_posterior(posterior)
     for name, number in (("q", q), ("starts", starts), ("candidates", candidates)):
         _check_number(name, number)
     if acquisition is None:
@@ -339,10 +366,13 @@ def _check_acquisition(acquisition: Any) -> None:
 def _bounds(posterior: Fitted, bounds: Any) -> tuple[Tensor, Tensor]:
     """Return the lower and the upper bounds [d]."""
     like = posterior.data.X
-    found = torch.as_tensor(bounds, dtype=like.dtype, device=like.device)
+    wanted = f"bounds of shape [{like.shape[1]}, 2], one pair for each column"
+    do = "pass [(low, high), ...]"
+    found = _numbers(bounds, like, wanted, do)
     if found.shape != (like.shape[1], 2):
-        wanted = f"bounds of shape [{like.shape[1]}, 2], one pair for each column"
-        raise DataError(wanted, f"shape {list(found.shape)}", "pass [(low, high), ...]")
+        if found.shape == (2, like.shape[1]):
+            do += ", the transpose of [[low, ...], [high, ...]]"
+        raise DataError(wanted, f"shape {list(found.shape)}", do)
     low, high = found.unbind(1)
     if not bool((torch.isfinite(found).all(1) & (low < high)).all()):
         raise DataError("finite bounds, the lower one first", f"{found.tolist()}", "correct them")

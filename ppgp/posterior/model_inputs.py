@@ -12,6 +12,7 @@ from ..data.categories import check_codes
 from ..data.input_checks import check_inputs
 from ..data.new_rows import checked_roles, read
 from ..data.roles import ROLES, refuse_role
+from ..kernels.places import check_places
 from .fitted import Fitted
 
 
@@ -66,4 +67,5 @@ def _on_scale(fit: Fitted, table: Any) -> Tensor:
     rows = fit.scaler.inputs(check_inputs(table, names, missing=missing).to(data.X))
     if data.coded:
         check_codes(rows, data.coded, data.feature_names)
+    check_places(fit.model.covariance, rows)
     return rows

@@ -7,14 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..data.argument_mistakes import explained, not_finite
 from ..data.argument_tensors import with_tensors
 from ..data.arguments import Arguments
 from ..data.roles import ROLES
-from ..errors import NotApplicable
+from ..errors import DataError, NotApplicable
 from ..numerics.threads import PREDICTIONS_PAY_FROM, limited
+from ..numerics.univariate import parameters
 from .fitted import Fitted, evaluated_at, with_params
 from .model_inputs import inputs_and_roles
 from .origin import Origin, of_program
@@ -93,6 +96,8 @@ def predict_program(
 
     Raises:
         NotApplicable: if X is given and the program has no argument of that name.
+        DataError: if the program fails because of the kinds, dtypes or sizes of its arguments, or
+            NaN among them gives no prediction.
     """
     own = fit.model.arguments(fit.data)
     if named["X"] is not None and "X" not in own:
@@ -107,10 +112,13 @@ def predict_program(
     first = {name: value[0] for name, value in theta.items()}
     predictions = {}
     with limited(Arguments({**fit.data, **arguments}).work(fit.model), PREDICTIONS_PAY_FROM):
-        distributions = fit.model.predict(theta, arguments, fit.data, seed)
+        left_out = [n for n in fit.model.required if n in own and n not in arguments]
+        with explained(arguments, fit.data, left_out):
+            distributions = fit.model.predict(theta, arguments, fit.data, seed)
         rows = ProgramRows(fit.model.function, first, fit.data, arguments, fit.also_seen)
         for name, distribution in distributions.items():
             prediction = Prediction(distribution)
+            _check_numbers(name, distribution, arguments)
             n = len(prediction)
             unknown = partial(rows.unknown, name)
             origin = of_program(fit, name, arguments, n, seed, unknown)
@@ -118,3 +126,12 @@ def predict_program(
     if len(predictions) > 1:
         return predictions
     return next(iter(predictions.values()))
+
+
+def _check_numbers(site: str, distribution: Distribution, arguments: Mapping[str, Any]) -> None:
+    """Raise DataError if NaN or infinity among the arguments leaves a site without a prediction."""
+    lost = any(bool(torch.isnan(v).any()) for v in parameters(distribution).values())
+    holes = not_finite(arguments) if lost else ""
+    if holes:
+        wanted = f"numbers in the arguments of the program, for predictions of {site!r}"
+        raise DataError(wanted, holes, "drop those rows, or fill them")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
@@ -373,7 +374,13 @@ class Prediction(GivenPredictions):
         """Return k draws of y, [k, n]: a posterior draw at random, then y given this draw.
 
         The rows of a joint distribution are drawn jointly.
+
+        Raises:
+            SettingError: If k is no whole number, or negative.
         """
+        if not isinstance(k, Integral) or k < 0:
+            wanted = "a whole number of draws"
+            raise SettingError(wanted, repr(k)[:60], "for example 100")
         parameter = univariate.like(self._rows)
 
         def in_data_units(values: Tensor) -> Tensor:

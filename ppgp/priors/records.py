@@ -156,6 +156,10 @@ def check_numbers(value: object, what: str) -> tuple[float, ...]:
     numbers = finite_numbers(value)
     if not numbers:
         do = "write float(...), or a tuple with one number per entry"
+        if isinstance(value, type):
+            do = f"call it: {value.__name__}(...)"
+        elif isinstance(value, str):
+            do = "write a number, or a prior such as priors.LogNormal(0.0, 1.0)"
         raise SettingError(f"a prior or a finite number for {what}", repr(value), do)
     return numbers
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import NumericalError, counted
+from ..data.argument_mistakes import not_finite
+from ..errors import NumericalError
 from .layout import Slice
 
 
@@ -27,7 +27,7 @@ def finite_nowhere(
         value: the log density at the last point.
         gradient: its gradient there, [p].
         slices: ``{site: Slice}``, to name the sites where something is wrong.
-        data: of the program, to name arguments that hold NaN.
+        data: of the program, to name arguments that hold NaN or infinity.
         invalid: what Pyro's validation reports.
         tried: the number of points.
     """
@@ -39,29 +39,17 @@ def finite_nowhere(
             f"a finite density with a gradient of NaN or infinity in {', '.join(where)}",
             "look for a sqrt, log or norm of 0 in the program; torch.where does not help there",
         )
+    holes = not_finite(data)
+    if holes:
+        return NumericalError(
+            "numbers in the arguments of the program",
+            f"{holes}, and no finite log density",
+            "drop those rows, or mask them by poutine.mask with another number in their place",
+        )
     reported = "" if invalid is None else f" (Pyro's validation: {invalid})"
     do = "check the likelihood against the data (values outside its support?), and the priors"
-    missing = _missing(data)
-    if missing:
-        do = (
-            "drop those rows, or leave them out of the density by poutine.mask and another number "
-            "in their place"
-        )
     return NumericalError(
         "a finite log density somewhere near the start",
-        f"NaN or infinity at all of {tried} places{missing}{reported}",
+        f"NaN or infinity at all of {tried} places{reported}",
         do,
     )
-
-
-def _missing(data: Any) -> str:
-    """Return which arguments of a program hold NaN; "" if none does."""
-    found = []
-    for name, value in data.items() if isinstance(data, Mapping) else ():
-        numbers = isinstance(value, Tensor) or (
-            isinstance(value, np.ndarray) and value.dtype.kind == "f"
-        )
-        holes = torch.isnan(torch.as_tensor(value)) if numbers else torch.zeros(1, dtype=torch.bool)
-        if bool(holes.any()):
-            found.append(f"{int(holes.sum())} of {counted(holes.numel(), 'number')} in {name!r}")
-    return f", with NaN for {', '.join(found)}" if found else ""

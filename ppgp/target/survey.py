@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import constraints, transform_to
 
 from ..data.training_data import Tables
-from ..errors import NotApplicable
+from ..errors import NotApplicable, listed
 from ..numerics.seeding import seeded
 from ..priors import FlatDistribution, Param
 from .enumeration import check_enumerable, is_discrete, plate_nesting
@@ -118,7 +118,9 @@ def survey(model: Any, data: Any, run: Run, optimise_params: bool, empty: bool) 
             continue
         slices[name], like = _slice(name, site, position)
         position = slices[name].stop
-    like = _like(run, like, position, empty)
+    if not position and not empty:
+        raise _nothing_uncertain(run, data.is_table)
+    like = _like(run, like, position)
     return Survey(
         slices=slices,
         params=params,
@@ -156,7 +158,7 @@ def _is_flat(site: dict[str, Any]) -> bool:
     return isinstance(base, FlatDistribution)
 
 
-def _like(run: Run, last: Tensor, dim: int, empty: bool) -> Tensor:
+def _like(run: Run, last: Tensor, dim: int) -> Tensor:
     """Return an empty tensor of the dtype and device of z.
 
     A program may draw float32 sites beside float64 data: z has the widest dtype of all.
@@ -166,10 +168,20 @@ def _like(run: Run, last: Tensor, dim: int, empty: bool) -> Tensor:
     widest = reduce(torch.promote_types, [v.dtype for v in values], LEAST)
     if dim:
         return last.new_zeros(0, dtype=widest)
-    if not empty:
-        do = "give a hyperparameter a prior; ppgp.fit takes a model of numbers alone"
-        raise NotApplicable("a model with at least one uncertain site", "none", do)
     return values[0].new_zeros(0, dtype=widest)
+
+
+def _nothing_uncertain(run: Run, of_the_library: bool) -> NotApplicable:
+    """Return the error for a run without a site or param to search over."""
+    if of_the_library:
+        do = "give a hyperparameter a prior; ppgp.fit takes a model of numbers alone"
+        return NotApplicable("a model with at least one uncertain site", "none", do)
+    discrete = [name for name, s in run.latents().items() if is_discrete(s)]
+    got, do = "none", "draw a parameter by pyro.sample without obs"
+    if discrete:
+        got = f"the {listed(list(map(repr, discrete)), 'discrete site')} alone, to be summed out"
+        do = "draw a parameter of the program by pyro.sample, such as a probability"
+    return NotApplicable("a program with at least one uncertain site of real numbers", got, do)
 
 
 def other_points(found: Survey, scales: tuple[float, ...]) -> Tensor:

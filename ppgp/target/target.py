@@ -10,7 +10,7 @@ import pyro
 import torch
 from torch import Tensor
 
-from ..data.argument_tensors import explained
+from ..data.argument_mistakes import explained
 from ..data.arguments import as_training_data
 from ..errors import NotApplicable, Renamed
 from ..numerics.seeding import seeded
@@ -58,7 +58,7 @@ class Target(Density):
     Raises:
         NotApplicable: if a latent site has infinitely many discrete values, or there is nothing to
             search and ``empty`` is False.
-        DataError: if a program fails, and its arguments are lists, or of sizes that do not fit.
+        DataError: if a program fails because of the kinds, dtypes or sizes of its arguments.
     """
 
     def __init__(

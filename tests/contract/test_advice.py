@@ -14,7 +14,7 @@ from jaxtyping import config
 from sklearn.tree import DecisionTreeRegressor
 
 import ppgp
-from ppgp import Dataset, inference, learners, likelihoods, metrics, models
+from ppgp import Dataset, conformal, inference, kernels, learners, likelihoods, metrics, models
 from ppgp.diagnostics.stacking import stacking_weights
 from ppgp.errors import (
     ConvergenceWarning,
@@ -32,6 +32,7 @@ from ppgp.posterior.posterior import Posterior
 
 BOOSTING: Any = inference.NaturalGradientBoosting  # Any: arguments of types that are refused
 FIT: Any = ppgp.fit
+COMPARE: Any = ppgp.compare
 WEIGHTS: Any = stacking_weights
 DROPOUT: Any = inference.MCDropout
 GAUSSIAN: Any = likelihoods.Gaussian
@@ -252,3 +253,31 @@ def test_builds_that_do_not_fit_their_functions() -> None:
     refusal(SettingError, lambda: fitted(one), "reads 1 function", "pass parameters=")
     other = models.Boosted(likelihoods.FromDistribution(not_mapped, 2))
     refusal(SettingError, lambda: fitted(other), "parameter scale", ".exp()")
+
+
+# -- objects of several outputs, names of classes, classes of priors -------------------------------
+
+
+def test_one_of_several_outputs_is_to_be_picked() -> None:
+    prediction = ppgp.Prediction.from_points(Y)
+    several: Any = {"u": prediction}
+    facts = ("got a dict", "such as predictions['u']")
+    refusal(NotApplicable, lambda: ppgp.calibrate(conformal.Absolute(), several, Y), *facts)
+    posterior = fitted(models.LinearRegression(), inference.MAP())
+    several = {"m": ppgp.MultiPosterior({"u": posterior})}
+    refusal(SettingError, lambda: COMPARE(several), "a MultiPosterior as 'm'", "posterior['u']")
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series])
+def test_names_of_classes_are_to_be_codes(kind: Any) -> None:
+    prediction = ppgp.Prediction.from_probabilities([[0.1, 0.9]] * 4, classes=["a", "b"])
+    facts = ("codes of classes as y, got the name 'a'", "[classes.index(name) for name in y]")
+    labels = kind(["a", "b", "a", "b"])
+    refusal(DataError, lambda: ppgp.calibrate(conformal.LAC(), prediction, labels), *facts)
+    assert len(ppgp.calibrate(conformal.LAC(), prediction, kind([0, 1, 0, 1]))) == 4
+
+
+def test_a_class_or_a_text_in_place_of_a_prior() -> None:
+    for given, fact in ((torch.distributions.Gamma, "call it: Gamma(...)"), ("a", "LogNormal(")):
+        kernel: Any = kernels.RBF(lengthscale=given)
+        refusal(SettingError, lambda kernel=kernel: fitted(models.GP(kernel)), fact)

@@ -181,3 +181,16 @@ def test_models_of_other_rows_are_neither_ranked_nor_stacked(gps: dict[str, Post
         ppgp.stacking_weights([gps["wave"], other])
     with pytest.raises(DataError, match="a Tensor among them"):
         ppgp.stacking_weights([gps["wave"], torch.zeros(N)])
+
+
+def test_models_of_other_rows_have_a_reason_in_place_of_a_ranking(
+    gps: dict[str, Posterior],
+) -> None:
+    other = ppgp.fit(models.GP(kernels.RBF()), rows(1), inference.MAP(), progress=False)
+    found = ppgp.compare({"wave": gps["wave"], "other": other})
+    assert found.ranking is None
+    assert found.not_ranked.startswith("the training rows differ: fit all models to the same rows")
+    assert repr(found).endswith(f"not ranked: {found.not_ranked}")
+    ranked = ppgp.compare(gps)
+    assert ranked.not_ranked == ""
+    assert "not ranked" not in repr(ranked)

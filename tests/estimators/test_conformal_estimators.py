@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.frozen import FrozenEstimator
@@ -29,7 +30,7 @@ from sklearn.model_selection import (
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVR, LinearSVC
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from ppgp import errors, estimators
@@ -42,6 +43,8 @@ Y = X[:, 0] + (0.3 + 0.5 * (X[:, 1] > 0)) * RNG.normal(size=300)
 LABELS = np.array(["a", "b", "c"])[np.digitize(X[:, 0] + 0.8 * RNG.normal(size=300), [-0.5, 0.6])]
 NEW = RNG.normal(size=(200, 2))
 OLS = LinearRegression()
+TEXT = pd.DataFrame({"a": X[:, 0], "s": ["u", "v", "w"] * 100})
+DAYS = pd.date_range("2020-01-01", periods=300)
 QUANTILES = QuantileRegressor(alpha=0.0)
 
 CHECKED = {
@@ -243,12 +246,14 @@ def test_each_kind_of_folds_has_its_sentence() -> None:
         region = fitted.predict_set if y is LABELS else fitted.predict_interval
         return region(NEW).guarantee
 
-    groups = np.arange(300) // 10
+    groups = np.arange(300) // 5
     assert sentence(ConformalRegressor(OLS)) == "marginal coverage >= 0.9 (exchangeable rows)"
     assert sentence(ConformalRegressor(OLS, "cv+")).startswith("coverage >= 0.741 (exchangeable")
     assert sentence(ConformalRegressor(OLS), groups=groups) == (
         "marginal coverage >= 0.9 for a row of a new group (exchangeable groups)"
     )
+    few = sentence(ConformalRegressor(OLS), groups=np.arange(300) % 20)
+    assert few.endswith("infinite, as 5 calibration groups are fewer than the 9 a finite set needs")
     assert "rows of new groups" in sentence(ConformalRegressor(OLS, "cv+"), groups=groups)
     by_time = ConformalRegressor(OLS, cv=TimeSeriesSplit(3))
     assert "in the order of time are not exchangeable" in sentence(by_time)
@@ -357,6 +362,61 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
         lambda: ConformalRegressor((OLS,)).fit(X, Y),
         errors.SettingError,
         r"\(lower, upper\)",
+    ),
+    "cut short": (
+        lambda: rows("split", conformity_score="abs"),
+        errors.UnknownName,
+        "did you mean 'absolute'",
+    ),
+    "no predictions": (
+        lambda: ConformalRegressor(StandardScaler()).fit(X, Y),
+        errors.NotApplicable,
+        r"a regressor, got StandardScaler\(\): put it in a pipeline",
+    ),
+    "clusters": (
+        lambda: ConformalRegressor(KMeans(2)).fit(X, Y),
+        errors.NotApplicable,
+        "a regressor, got the clusterer KMeans",
+    ),
+    "labels": (
+        lambda: ConformalRegressor(make_pipeline(StandardScaler(), GaussianNB())).fit(X, Y > 0),
+        errors.NotApplicable,
+        "a regressor, got the classifier Pipeline.*: use ConformalClassifier",
+    ),
+    "one category": (
+        lambda: rows("split", mondrian=lambda x: 1),
+        errors.DataError,
+        r"one category per row \(300\) from mondrian, got shape \[\]",
+    ),
+    "weights": (
+        lambda: ConformalRegressor(SVR()).fit(X, Y, sample_weight=np.ones(5)),
+        errors.DataError,
+        r"one sample_weight per row \(300\), got shape \[5\]",
+    ),
+    "frozen too early": (
+        lambda: ConformalRegressor(FrozenEstimator(OLS)).fit(X, Y),
+        errors.SettingError,
+        r"that is not fitted: freeze a fitted one: FrozenEstimator\(LinearRegression\(\)\.fit",
+    ),
+    "frozen classifier too early": (
+        lambda: ConformalClassifier(FrozenEstimator(GaussianNB())).fit(X, LABELS),
+        errors.SettingError,
+        "a GaussianNB that is not fitted",
+    ),
+    "folds of groups": (
+        lambda: rows("cv+", cv=GroupKFold(3)),
+        errors.SettingError,
+        r"groups of rows, got none for GroupKFold: write fit\(X, y, groups=\.\.\.\)",
+    ),
+    "text": (
+        lambda: ConformalRegressor(OLS, mondrian="s").fit(TEXT, Y),
+        errors.DataError,
+        "numbers in column 's', got 'u': encode it .* the column of mondrian too",
+    ),
+    "dates": (
+        lambda: ConformalRegressor(OLS).fit(TEXT.assign(s=DAYS), Y),
+        errors.DataError,
+        r"numbers in column 's', got Timestamp.*: make it a number, for example by \.dt\.year",
     ),
     "unseen category": (
         lambda: rows("split", mondrian=lambda x: x[:, 0] > 2.5).predict_interval(NEW + 9),

@@ -13,8 +13,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils import get_tags
 
 from ppgp import Dataset, fit, likelihoods, models
-from ppgp.errors import NotApplicable, PpgpError, SettingError, UnknownName
-from ppgp.estimators import ProbabilisticClassifier, ProbabilisticRegressor
+from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError, UnknownName
+from ppgp.estimators import ProbabilisticClassifier, ProbabilisticRegressor, RBFFeatures
 from ppgp.inference import NaturalGradientBoosting
 
 HOW = NaturalGradientBoosting(steps=8, learning_rate=0.2, folds=None)
@@ -141,5 +141,38 @@ def test_flags_follow_the_rows_of_cross_validation() -> None:
 
 def test_columns_of_text_are_no_categories_unless_named() -> None:
     text = X.assign(colour=X["colour"].astype(str))
-    with pytest.raises(ValueError, match="could not convert string to float"):
+    message = r"column 'colour', got 'blue': make it \.astype\('category'\), or name it in categ"
+    with pytest.raises(ValueError, match=message):
         boosted().fit(text, Y)
+
+
+DAYS = pd.date_range("2020-01-01", periods=len(Y))
+TEXT = pd.DataFrame({"a": np.asarray(X["a"].fillna(0.0)), "b": np.asarray(X["colour"], dtype=str)})
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (TEXT, "column 'b', got '(red|green|blue)': encode it, for example by OneHotEncoder"),
+        (TEXT.astype({"b": "category"}), "column 'b', got '(red|green|blue)': encode it"),
+        (TEXT.assign(b=DAYS), "column 'b', got Timestamp.*: make it a number"),
+        (TEXT[["a"]].assign(b=[pd.Timedelta(1)] * len(Y)), "column 'b', got Timedelta"),
+    ],
+    ids=["text", "categories", "dates", "durations"],
+)
+def test_a_column_without_numbers_is_named(table: pd.DataFrame, message: str) -> None:
+    for estimator in (ProbabilisticRegressor("linear", "map"), RBFFeatures()):
+        with pytest.raises(DataError, match=message):
+            estimator.fit(table, Y)
+    fitted = ProbabilisticRegressor("linear", "map").fit(TEXT.assign(b=TEXT["a"] ** 2), Y)
+    with pytest.raises(DataError, match=message):
+        fitted.predict(table)
+
+
+def test_numbers_in_columns_of_objects_are_numbers() -> None:
+    table = TEXT.assign(b=np.arange(len(Y)) % 3)
+    expected = ProbabilisticRegressor("linear", "map").fit(table, Y).predict(table)
+    for kind in (object, "category", "Int64"):
+        other = table.astype({"b": kind})
+        found = ProbabilisticRegressor("linear", "map").fit(other, Y).predict(other)
+        np.testing.assert_allclose(found, expected)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from jaxtyping import config
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
@@ -225,3 +226,12 @@ def test_calibration_refuses_weights() -> None:
     weights = np.ones(len(Y))
     with pytest.raises(errors.NotApplicable, match="rows without weights, for conformal"):
         ProbabilisticRegressor("glm", "map", conformal="absolute").fit(X, Y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("number", [-3, 2.5, "a"])
+def test_a_number_of_draws_is_whole(number: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # users have no such checks
+    X = np.linspace(-1.0, 1.0, 20)[:, None]
+    found = ProbabilisticRegressor("linear", "map").fit(X, X[:, 0])
+    with pytest.raises(errors.SettingError, match=f"a whole number of draws, got {number!r}"):
+        found.sample_y(X, number)

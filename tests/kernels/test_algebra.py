@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from jaxtyping import config
 
+import ppgp
 from ppgp.errors import NotApplicable, SettingError
+from ppgp.inference import MAP
 from ppgp.kernels import (
     ARD,
     RBF,
@@ -24,6 +28,7 @@ from ppgp.kernels import (
     White,
 )
 from ppgp.kernels.base import check_kernel
+from ppgp.models import GP
 from ppgp.priors import Exponential, Flat, HalfNormal, Normal, StudentT, Uniform
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -93,7 +98,11 @@ def test_ard_refuses_other_columns_than_it_has_lengthscales() -> None:
 
 def test_subspace_refuses_columns_that_X_lacks() -> None:
     k = Subspace(RBF(1.0, 1.0), [0, 3])
-    for use in (lambda: k.sites(3), lambda: k({}, X), lambda: k.diag({}, X)):
+
+    def fit() -> object:
+        return ppgp.fit(GP(k), ppgp.Dataset(X, X[:, 0]), MAP(), progress=False)
+
+    for use in (lambda: k.sites(3), lambda: k({}, X), lambda: k.diag({}, X), fit):
         with pytest.raises(SettingError, match="at least 4 columns"):
             use()
 
@@ -101,6 +110,15 @@ def test_subspace_refuses_columns_that_X_lacks() -> None:
 @pytest.mark.parametrize("columns", [[], [0, 0], [-1]], ids=str)
 def test_subspace_refuses_columns_that_are_not_distinct_numbers(columns: list[int]) -> None:
     with pytest.raises(SettingError, match="different column numbers"):
+        Subspace(RBF(), columns)
+
+
+@pytest.mark.parametrize("columns", [["a"], "a", [0.5], [True], [-1], []], ids=str)
+def test_subspace_advises_numbers_in_place_of_other_columns(
+    columns: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # users have no such checks
+    with pytest.raises(SettingError, match=r"give numbers such as columns=\[0, 2\]"):
         Subspace(RBF(), columns)
 
 

@@ -85,3 +85,16 @@ def test_other_operands_are_refused() -> None:
     for other in (True, "RBF", None):
         with pytest.raises(SettingError, match="a member of"):
             other * RBF()
+
+
+def test_an_array_times_a_kernel_is_no_array_of_kernels() -> None:
+    for factors in (np.array([1.0, 2.0]), np.ones((1, 1))):
+        with pytest.raises(SettingError, match="ndarray"):
+            factors * RBF()
+        with pytest.raises(SettingError, match="ndarray"):
+            factors + RBF()
+
+
+def test_a_sum_of_a_list_is_referred_to_plus() -> None:
+    with pytest.raises(SettingError, match=r"got 0: write k1 \+ k2 or Sum\(\(k1, k2\)\)"):
+        sum([RBF(), Linear()])

@@ -157,3 +157,36 @@ def test_kriging_on_the_sphere_starts_from_ranges_in_the_unit_of_the_radius() ->
 def test_a_recipe_of_the_command_line_may_hold_it() -> None:
     text = "Kriging(Sphere(Matern(1.5), radius=6371.0))"
     assert ppgp.recipes.model(text) == models.Kriging(Sphere(Matern(1.5), radius=6371.0))
+
+
+def test_a_search_may_look_beyond_a_pole(recwarn: Any) -> None:
+    """Vecchia looks how far the kernel correlates, and inducing inputs of SVGP wander."""
+    X = torch.stack([torch.linspace(40, 60, 30), torch.linspace(0, 20, 30)], -1).double()
+    data = Dataset(X, (X[:, 1] / 4).sin())
+    near = models.Vecchia(Sphere(Matern(1.5, 1.0, 0.1)), noise=0.1)
+    sparse = models.SVGP(Sphere(Matern(1.5, 1.0, 0.1)), inducing=4)
+    for standardise, model, how in (
+        (True, near, inference.MAP()),
+        (False, near, inference.MAP()),
+        (True, sparse, inference.SVI(steps=3)),
+    ):
+        fit = ppgp.fit(model, data, how, progress=False, standardise=standardise)
+        with pytest.raises(DataError, match="latitudes from -90 to 90 in the first column"):
+            fit.predict([[100.0, 10.0]])
+    assert not [w for w in recwarn if "compiled" in str(w.message)]
+    for kernel in (Sphere(RBF()), Subspace(Sphere(RBF()), [0, 1]) + Subspace(RBF(), [1])):
+        with pytest.raises(DataError, match="got 120: put latitude first"):
+            ppgp.fit(models.GP(kernel), Dataset(2.0 * X, data.y), inference.MAP(), progress=False)
+
+
+def test_nearest_rows_on_a_sphere_are_all_rows_with_as_many_neighbours() -> None:
+    X = torch.stack([torch.linspace(40, 60, 12), torch.linspace(0, 20, 12)], -1).double()
+    data = Dataset(X, (X[:, 1] / 4).sin())
+    kernel = Sphere(Matern(1.5, 1.0, 0.1))
+    near = models.Vecchia(kernel, noise=0.01, mean=0.0, drift="none", neighbours=11)
+    one, other = (
+        ppgp.fit(model, data, inference.MAP(), progress=False).predict(X + 0.4)
+        for model in (near, models.GP(kernel, 0.01, 0.0))
+    )
+    torch.testing.assert_close(one.mean, other.mean, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(one.std, other.std, rtol=1e-7, atol=1e-7)

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from jaxtyping import config
 
 import ppgp
 from ppgp import Dataset, inference, kernels, models
@@ -116,3 +117,16 @@ def test_a_table_of_targets_is_referred_to_outputs() -> None:
     ):
         with pytest.raises(DataError, match=r"data\.Outputs\(X, Y\) to models\.Multi"):
             call()
+
+
+def test_models_may_be_a_list_and_classes_are_to_be_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # users have no such checks
+    several: Any = Multi
+    each = [models.GP(noise=0.1), models.GP(noise=0.2)]
+    assert Multi(each) == Multi(tuple(each))
+    assert len(Multi(each).models(2)) == 2
+    for given in (models.GP, [models.GP, models.GP]):
+        with pytest.raises(SettingError, match=r"got the class GP: call it: GP\(\)"):
+            several(given)

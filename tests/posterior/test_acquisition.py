@@ -8,6 +8,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from jaxtyping import config
@@ -275,3 +277,34 @@ def test_what_is_no_acquisition_or_number_is_refused(
     monkeypatch.setattr(config, "jaxtyping_disable", True)  # users have no such checks
     with pytest.raises((NotApplicable, SettingError), match=message):
         suggest(fitted(), BOUNDS, **given)
+
+
+def test_what_is_no_posterior_or_no_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # users have no such checks
+    ask: Any = suggest
+    with pytest.raises(NotApplicable, match=r"got a GP: fit it first: ppgp\.fit\(model"):
+        ask(models.GP(), BOUNDS)
+    with pytest.raises(NotApplicable, match=r"got a str: pass what ppgp.fit returns"):
+        ask("x", BOUNDS)
+    with pytest.raises(NotApplicable, match=r"such as posterior\['p'\]"):
+        ask(ppgp.MultiPosterior({"p": fitted()}), BOUNDS)
+    with pytest.raises(DataError, match="got 'ab': pass"):
+        ask(fitted(), "ab")
+    with pytest.raises(DataError, match="got 'ab': pass numbers"):
+        LogEI()(fitted(), "ab")
+    data = Dataset(torch.cat([X, X[:, :1]], 1), Y)
+    wide = ppgp.fit(models.GP(noise=1e-4), data, inference.MAP(steps=1), progress=False)
+    with pytest.raises(DataError, match=r"the transpose of \[\[low, \.\.\.\]"):
+        ask(wide, [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+
+
+def test_the_posterior_of_a_program_is_refused() -> None:
+    def program(y: Tensor) -> None:
+        mean = pyro.sample("mean", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    fit = ppgp.fit(program, {"y": Y}, inference.MAP(), progress=False)
+    for call in (lambda: suggest(fit, BOUNDS), lambda: LogEI()(fit, NEW)):
+        with pytest.raises(DataError, match="model on a table, got that of a program: fit a model"):
+            call()

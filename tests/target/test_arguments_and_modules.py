@@ -164,3 +164,59 @@ def test_a_fitted_module_is_saved_and_loaded(tmp_path: Path) -> None:
         again = ppgp.load_posterior(path, model=type(module)())
         new = {"x": TENSORS["x"][:4]}
         assert torch.equal(again.predict(**new).mean, posterior.predict(**new).mean)
+
+
+def weighted(x: Tensor, y: Tensor | None = None) -> None:
+    weight = pyro.sample("weight", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    mean = x @ weight
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(mean, 0.1), obs=y)
+
+
+class Single(Line):
+    """The regression with a layer and priors in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = PyroModule[nn.Linear](1, 1)
+        self.linear.weight = PyroSample(dist.Normal(0.0, 1.0).expand([1, 1]).to_event(2))
+        self.linear.bias = PyroSample(dist.Normal(0.0, 1.0).expand([1]).to_event(1))
+
+
+WIDE = np.column_stack([x, x**2])
+DTYPES: dict[str, tuple[Any, Any]] = {
+    "arrays": (weighted, {"x": WIDE, "y": y}),
+    "columns": (weighted, {"x": pd.DataFrame(WIDE), "y": pd.Series(y)}),
+    "layer": (Single(), {"x": x[:, None], "y": y}),
+}
+
+
+@pytest.mark.parametrize(("function", "arguments"), DTYPES.values(), ids=DTYPES)
+def test_another_dtype_of_arguments_and_priors_is_named(function: Any, arguments: Any) -> None:
+    message = r"of one dtype in the program, got float64 x, float64 y \(.*\): write torch\.zeros"
+    with pytest.raises(DataError, match=message) as caught:
+        ppgp.fit(function, arguments, inference.MAP(), progress=False)
+    assert str(caught.value).endswith("in the priors, or pass float32 arguments")
+    assert "torch.zeros(2, dtype=torch.float64)" in str(ppgp.fit.__doc__)
+
+
+def test_the_advice_on_dtypes_is_right() -> None:
+    single = {"x": WIDE.astype(np.float32), "y": y.astype(np.float32)}
+    posterior = ppgp.fit(weighted, single, inference.MAP(), progress=False)
+    with pytest.raises(DataError, match=r"got float64 x .*float32 arguments"):
+        posterior.predict(x=WIDE)
+    with pytest.raises(DataError, match=r"float32 x, float64 y.*give all arguments the same dtype"):
+        ppgp.fit(weighted, {**single, "y": y}, inference.MAP(), progress=False)
+
+
+def test_arguments_of_a_prediction_that_are_no_arrays_are_named() -> None:
+    posterior = fitted(program, {"x": x, "y": y})
+    for given, message in (
+        ({}, r"got none as 'x' \(.*\): call predict\(x=\.\.\.\)"),
+        ({"x": [1.0, 2.0]}, r"a list as 'x' \(.*pass torch\.tensor"),
+        ({"x": "abc"}, r"a str as 'x' \(.*pass x=numpy\.array\(\[\.\.\.\]\), as in the fit"),
+        ({"x": 1.0}, r"a float as 'x' \(.*pass x=numpy\.array"),
+        ({"x": np.array([np.nan, 1.0])}, "predictions of 'y', got NaN for 1 of 2 numbers in 'x'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            posterior.predict(**given)

@@ -82,8 +82,15 @@ def test_a_prior_that_reaches_beyond_the_data_is_no_mistake() -> None:
 
 def test_where_nothing_is_finite_validation_says_why() -> None:
     program = rows_of(lambda: dist.Gamma(number(1), number(1)), lambda a: dist.Normal(a, number(1)))
-    with pytest.raises(NumericalError, match="at site 'y'"):
+    message = "got NaN for 1 of 2 numbers in 'y', and no finite log density: drop those rows"
+    with pytest.raises(NumericalError, match=message) as caught:
         ppgp.fit(program, {"y": numbers(1, math.nan)}, inference.MAP(), progress=False)
+    assert "tensor(" not in str(caught.value)
+    no_scale = rows_of(
+        lambda: dist.Gamma(number(1), number(1)), lambda a: dist.Normal(a, number(-1))
+    )
+    with pytest.raises(NumericalError, match=r"all of 100 places \(Pyro's validation: .* scale"):
+        ppgp.fit(no_scale, {"y": numbers(1, 2)}, inference.MAP(), progress=False)
 
 
 def test_a_batch_in_no_plate_is_refused_where_discrete_sites_are_summed_out() -> None:

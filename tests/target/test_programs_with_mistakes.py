@@ -100,3 +100,20 @@ def test_inducing_inputs_in_a_list(kind: type, Z: object) -> None:
     assert kind(RBF(), Z=Z).Z.tolist() == [[0.0], [1.0]]
     with pytest.raises(DataError, match="inducing inputs"):
         kind(RBF(), Z="kmeans")
+
+
+def test_programs_without_a_site_of_real_numbers() -> None:
+    def discrete(y: torch.Tensor) -> None:
+        z = pyro.sample("z", dist.Bernoulli(ZERO + 0.5))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+    def certain(y: torch.Tensor) -> None:
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(ZERO, 1.0), obs=y)
+
+    with pytest.raises(NotApplicable, match=r"got the discrete site 'z' alone.*a probability"):
+        fitted(discrete, {"y": Y})
+    with pytest.raises(NotApplicable, match=r"got none: draw a parameter by pyro.sample") as caught:
+        fitted(certain, {"y": Y})
+    assert "hyperparameter" not in str(caught.value)

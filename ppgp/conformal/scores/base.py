@@ -6,6 +6,7 @@ than a threshold q.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -112,10 +113,13 @@ def check_prediction(prediction: Any) -> None:
     Raises:
         NotApplicable: if it is not, such as the inputs themselves or a posterior.
     """
-    if not isinstance(prediction, Prediction):
-        raise NotApplicable(
-            "a Prediction", an(type(prediction).__name__), "pass posterior.predict(X)"
-        )
+    if isinstance(prediction, Prediction):
+        return
+    got, do = an(type(prediction).__name__), "pass posterior.predict(X)"
+    if isinstance(prediction, Mapping) and prediction:  # of several outputs or sites
+        name = next(iter(prediction))
+        do = f"pass one of its predictions at a time, such as predictions[{name!r}]"
+    raise NotApplicable("a Prediction", got, do)
 
 
 def made_otherwise(new: Origin | None, calibration: Origin | None) -> str | None:

@@ -1,0 +1,132 @@
+"""What is wrong with the arguments of a program that fails, or that predicts no numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError, an, counted
+
+__all__ = ["explained", "not_finite"]
+
+LONGEST = 200  # characters of a message of torch
+OF_DTYPES = re.compile("dtype|scalar type")  # in the messages of torch
+OF_SIZES = re.compile("size|shape", re.IGNORECASE)
+ANY = (RuntimeError, TypeError, ValueError, AttributeError, IndexError)
+
+
+@contextmanager
+def explained(
+    arguments: Any,
+    fitted: Mapping[str, Any] = MappingProxyType({}),
+    left_out: Sequence[str] = (),
+) -> Iterator[None]:
+    """Name the arguments of a program that fails because of their kinds, dtypes or sizes.
+
+    Args:
+        arguments: The arguments, after ``with_tensors``; a Dataset explains nothing.
+        fitted: The arguments of the fit, where these are those of a prediction.
+        left_out: The names of arguments without a default that were not given.
+
+    Raises:
+        DataError: If the program fails, and its arguments are the reason.
+    """
+    try:
+        yield
+    except ANY as error:
+        found = None
+        if isinstance(arguments, Mapping) and not isinstance(error, DataError):
+            found = _explanation(arguments, error, fitted, left_out)
+        if found is None:
+            raise
+        raise found from error
+
+
+def _explanation(
+    arguments: Mapping[str, Any], error: Exception, fitted: Mapping[str, Any], left_out: Any
+) -> DataError | None:
+    """Return what is wrong with the arguments of a program that failed, if they are the reason."""
+    reason = (str(error) or type(error).__name__).splitlines()[0][:LONGEST]
+    if not isinstance(error, RuntimeError | ValueError):  # a number or a text has no such method
+        if left_out:
+            given = ", ".join(f"{name}=..." for name in left_out)
+            got = f"none as {_quoted(left_out)} ({reason})"
+            return DataError("the program's own arguments", got, f"call predict({given})")
+        return _other_kinds(arguments, fitted, reason)
+    tensors = {
+        name: value for name, value in arguments.items() if isinstance(value, Tensor) and value.ndim
+    }
+    if OF_DTYPES.search(str(error)):
+        return _other_dtypes(tensors, reason)
+    if not OF_SIZES.search(str(error)) or len({len(value) for value in tensors.values()}) < 2:
+        return None
+    got = ", ".join(f"{name} of shape {list(value.shape)}" for name, value in tensors.items())
+    do = "give these arguments the same rows, or correct the program"
+    return DataError("arguments whose sizes fit in the program", f"{got} ({reason})", do)
+
+
+def _other_kinds(
+    arguments: Mapping[str, Any], fitted: Mapping[str, Any], reason: str
+) -> DataError | None:
+    """Return the error for lists, and for what was an array in the fit and is none here."""
+    wanted = "tensors or arrays as the program's arguments"
+    lists = [name for name, value in arguments.items() if isinstance(value, list | tuple)]
+    if lists:
+        do = "pass torch.tensor(...) or numpy.array(...) of each"
+        return DataError(wanted, f"a list as {_quoted(lists)} ({reason})", do)
+    for name, value in arguments.items():
+        before = fitted.get(name)
+        was_array = isinstance(before, Tensor) and before.ndim
+        if was_array and value is not None and not isinstance(value, Tensor):
+            got = f"{an(type(value).__name__)} as {name!r} ({reason})"
+            do = f"pass {name}=numpy.array([...]), as in the fit"
+            return DataError(wanted, got, do)
+    return None
+
+
+def _other_dtypes(tensors: Mapping[str, Tensor], reason: str) -> DataError | None:
+    """Return the error for arguments that have another dtype than one another or the priors."""
+    floats = {name: v.dtype for name, v in tensors.items() if v.dtype.is_floating_point}
+    kinds = {str(dtype).removeprefix("torch.") for dtype in floats.values()}
+    if not kinds:
+        return None
+    each = (f"{str(dtype).removeprefix('torch.')} {name}" for name, dtype in floats.items())
+    got = f"{', '.join(each)} ({reason})"
+    wanted = "arguments and priors of one dtype in the program"
+    if len(kinds) > 1:
+        return DataError(wanted, got, "give all arguments the same dtype")
+    do = "pass these arguments in the dtype of the priors"
+    if kinds == {"float64"}:
+        do = "write torch.zeros(2, dtype=torch.float64) in the priors, or pass float32 arguments"
+    elif kinds == {"float32"}:
+        do = "write no dtype=torch.float64 in the priors, or pass float64 arguments"
+    return DataError(wanted, got, do)
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def not_finite(arguments: Any) -> str:
+    """Return where arguments of a program hold NaN or infinity; "" if none does.
+
+    Args:
+        arguments: The arguments, after ``with_tensors``.
+    """
+    found = []
+    for name, value in arguments.items() if isinstance(arguments, Mapping) else ():
+        if not isinstance(value, Tensor):
+            continue
+        holes = ~torch.isfinite(value)
+        if bool(holes.any()):
+            kinds = {"NaN": torch.isnan(value), "infinity": torch.isinf(value)}
+            kind = " or ".join(word for word, mask in kinds.items() if bool(mask.any()))
+            where = f"{int(holes.sum())} of {counted(holes.numel(), 'number')}"
+            found.append(f"{kind} for {where} in {name!r}")
+    return ", ".join(found)
