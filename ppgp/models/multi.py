@@ -20,19 +20,22 @@ class Multi(NamedArguments):
     another see ``kernels.Coregionalisation``.
 
     Args:
-        model: The model of each output, or a tuple of one model for each.
+        model: The model of each output, or a list or tuple of one model for each.
 
     Raises:
         SettingError: If there is no model, or something else.
     """
 
-    model: Model | tuple[Model, ...]
+    model: Model | tuple[Model, ...] | list[Model]
 
     def __post_init__(self) -> None:
         own: object = self.model
+        if isinstance(own, list):
+            own = tuple(own)
+            object.__setattr__(self, "model", own)
         each = own if isinstance(own, tuple) else (own,)
         if not each or not all(isinstance(one, Model) for one in each):
-            wanted = "a model of ppgp.models, or a tuple of them, in Multi"
+            wanted = "a model of ppgp.models, or a list of them, in Multi"
             raise SettingError(wanted, repr(own)[:80], "for example Multi(GP())")
 
     def models(self, outputs: int) -> tuple[Model, ...]:
@@ -46,4 +49,4 @@ class Multi(NamedArguments):
         if len(self.model) != outputs:
             wanted = f"{counted(len(self.model), 'output')}, one for each model of Multi"
             raise DataError(wanted, str(outputs), "give one model for all, or one for each")
-        return self.model
+        return tuple(self.model)

@@ -155,7 +155,10 @@ def check_numbers(value: object, what: str) -> tuple[float, ...]:
     """
     numbers = finite_numbers(value)
     if not numbers:
-        do = "write float(...), or a tuple with one number per entry"
+        do = (
+            "write a number such as 2.0, a tuple with one per entry, or a prior such as "
+            "LogNormal(0, 1)"
+        )
         raise SettingError(f"a prior or a finite number for {what}", repr(value), do)
     return numbers
 

@@ -116,3 +116,11 @@ def test_a_table_of_targets_is_referred_to_outputs() -> None:
     ):
         with pytest.raises(DataError, match=r"data\.Outputs\(X, Y\) to models\.Multi"):
             call()
+
+
+def test_a_list_of_models_is_a_tuple_of_them() -> None:
+    several = Multi([GP, models.LinearRegression()])
+    assert several == Multi((GP, models.LinearRegression()))
+    assert several.models(2) == (GP, models.LinearRegression())
+    with pytest.raises(SettingError, match=r"a model of ppgp\.models, or a list of them"):
+        Multi([])
