@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["likelihood", "method", "model", "names", "score"]
 
 #: what a name can stand for -> {name: (recipe, what it is)}
-TABLES = {
-    "likelihood": recipes.LIKELIHOODS,
-    "method": recipes.HOWS,
-    "model": recipes.MODELS,
-    "score": recipes.SCORES,
-}
+TABLES = recipes.TABLES
 
 
 def model(name: str) -> Model:

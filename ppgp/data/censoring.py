@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..errors import DataError, NotApplicable, listed
 from .arrays import as_tensor
+from .row_numbers import WrongRows
 
 __all__ = ["check_flags", "refuse_censored"]
 
@@ -27,6 +28,8 @@ def check_flags(right_censored: Any, n: int, like: Tensor) -> Tensor:
     do = "pass 1 where the target is only known to be exceeded, and 0 elsewhere"
     try:
         flags = as_tensor(right_censored, "right_censored")
+    except WrongRows as error:
+        raise WrongRows("flags 0 or 1 as right_censored", error.words[0], error.rows, do) from None
     except DataError as error:
         raise DataError("flags 0 or 1 as right_censored", error.got, do) from None
     if flags.ndim == 2 and flags.shape[1] == 1:
@@ -39,9 +42,10 @@ def check_flags(right_censored: Any, n: int, like: Tensor) -> Tensor:
         )
     wrong = torch.nonzero((flags != 0) & (flags != 1)).flatten().tolist()
     if wrong:
-        raise DataError(
+        raise WrongRows(
             "flags 0 or 1 as right_censored",
-            f"others in {listed(wrong, 'row')}",
+            lambda rows: f"others in {listed(rows, 'row')}",
+            wrong,
             do,
         )
     return flags.to(like.device).bool()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from numbers import Number
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +27,7 @@ from .categories import Levels, codes_of
 from .dates import numbers_of, source_of, unit_of
 from .entries import (
     DECIMAL_COMMA,
+    first_odd,
     has_decimal_comma,
     is_missing,
     reads_as_number,
@@ -34,6 +35,7 @@ from .entries import (
     refuse_complex,
 )
 from .role_checks import label_text
+from .row_numbers import WrongRows, entry_in
 
 LIKE = 0.8  # similarity from which one name is suggested in place of another
 OF_A_FORMULA = re.compile(r"[(\[:]")  # in names such as C(z)[T.b], but not in most others
@@ -131,8 +133,7 @@ def numeric(frame: Any) -> Any:
     """
     import pandas as pd
 
-    commas = ""
-    odd: list[tuple[str, str]] = []
+    odd: dict[str, tuple[Any, int]] = {}
     read: dict[Any, Any] = {}
     for label in frame.columns:
         column = frame[label]
@@ -145,25 +146,29 @@ def numeric(frame: Any) -> Any:
         if numbers and not isinstance(column.dtype, pd.CategoricalDtype):
             read[label] = real_numbers(entries, f"column {label}")
         else:
-            row = next((i for i, entry in enumerate(entries) if not reads_as_number(entry)), 0)
-            odd.append((str(label), f"{entries[row]!r:.60} in row {row}"))
-            if has_decimal_comma(entries[row]) and not commas:
-                commas = f"{odd[-1][1]} has a decimal comma: {DECIMAL_COMMA}"
+            row = 0 if all(map(reads_as_number, entries)) else first_odd(entries.tolist())
+            odd[str(label)] = (entries[row], row)
     if odd:
-        names = listed([name for name, _ in odd], "column")
-        if commas:
-            raise DataError("numbers in every input column", f"text in {names}", commas)
-        raise DataError(
-            "numbers in every input column",
-            f"text or dates in {names}",
-            "drop the column, make one column of 0 and 1 per category (Dataset.from_frame does, "
-            "with one_hot=True), make codes for models.Boosted (with categories='codes'), make "
-            "years of dates such as 2024-05-31 (with dates='years'), or correct "
-            f"{odd[0][1]}",
-        )
+        raise _no_numbers(odd)
     if not read:
         return frame
     return pd.DataFrame({label: read.get(label, frame[label]) for label in frame.columns})
+
+
+def _no_numbers(odd: Mapping[str, tuple[Any, int]]) -> WrongRows:
+    """Return the error for columns ``{name: (first entry that is no number, its row)}``."""
+    wanted, names = "numbers in every input column", listed(list(odd), "column")
+    for entry, row in odd.values():
+        if has_decimal_comma(entry):
+            words = entry_in(f"{entry!r:.60}", f" has a decimal comma: {DECIMAL_COMMA}")
+            return WrongRows(wanted, f"text in {names}", [row], words)
+    entry, row = next(iter(odd.values()))
+    do = (
+        "drop the column, make one column of 0 and 1 per category (Dataset.from_frame does, "
+        "with one_hot=True), make codes for models.Boosted (with categories='codes'), make "
+        "years of dates such as 2024-05-31 (with dates='years'), or correct "
+    )
+    return WrongRows(wanted, f"text or dates in {names}", [row], entry_in(f"{do}{entry!r:.60}"))
 
 
 def check_word(name: str, given: Any, words: tuple[str, ...]) -> None:
@@ -274,7 +279,7 @@ def inputs_of(
             indicator = level_texts(frame[present[head]]).astype(str) == level
             columns.append(as_tensor(indicator.to_numpy(dtype=float), name))
         else:
-            raise MissingColumns(_absent(names, present), names, present)
+            raise MissingColumns(absent(names, present), _given(names, present), present)
     expected = (*names, *levels, *dates, *others)
     _refuse_foreign([name for name in present if name not in expected], names)
     for head, known in levels.items():
@@ -305,11 +310,28 @@ def entries_of(column: Any) -> np.ndarray:
     return np.asarray(column.to_numpy(), dtype=object)
 
 
-def _absent(names: Sequence[str], present: Container[str]) -> list[str]:
+def _given(names: Sequence[str], present: Container[str]) -> list[str]:
+    """Return the columns that ``names`` are made from, each once, as a frame of new rows has them.
+
+    A column that is present keeps its name, also if it looks like one of a level.
+    """
+    heads = (source_of(name) or name.partition(LEVEL)[0] for name in names)
+    pairs = zip(names, heads, strict=True)
+    return list(dict.fromkeys(name if name in present else head for name, head in pairs))
+
+
+def refuse_missing(names: Sequence[str], present: Sequence[str]) -> None:
+    """Raise MissingColumns if a table lacks a column that the columns ``names`` are made from."""
+    missing = absent(names, present)
+    if missing:
+        raise MissingColumns(missing, _given(names, present), present)
+
+
+def absent(names: Sequence[str], present: Container[str]) -> list[str]:
     """Return the columns of ``names`` that are present neither as such nor as a level's column."""
-    absent = []
+    missing = []
     for name in names:
         head = source_of(name) or name.partition(LEVEL)[0]
         if name not in present and head not in present:
-            absent.append(head)
-    return absent
+            missing.append(head)
+    return missing

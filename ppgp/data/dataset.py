@@ -270,8 +270,7 @@ class Dataset(TrainingData):
                 for each column of text or categories, for models that split them into sets. A
                 missing category is a missing value, and one that ``predict`` meets first is a new
                 code.
-            right_censored: The column with the flags of targets that are only known to be exceeded,
-                which is not an input.
+            right_censored: The column with the flags of targets that are only known to be exceeded.
             offset: The column of the offset of the linear predictor.
             trials: The column of the numbers of trials.
             weights: The column of the frequency weights.
@@ -289,7 +288,8 @@ class Dataset(TrainingData):
         roles = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
         roles |= {"trials": trials, "weights": weights, "ids": ids}
         found = parts_of(frame, target, roles, groups, categories, dates, missing, one_hot)
-        return cls(
+        return found.built(
+            cls,
             found.inputs.to_numpy(dtype=float),
             found.target,
             [str(c) for c in found.inputs.columns],

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
+from .entries import is_missing
+from .row_numbers import WrongRows, entry_in
 
 #: unit -> its seconds
 UNITS = {"years": 365.25 * 86400, "days": 86400.0, "hours": 3600.0, "minutes": 60.0, "seconds": 1.0}
 DATES = ("refuse", *UNITS)
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}\b")
 OTHER_DATE = re.compile(r"\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}\b")  # such as 31/05/2024 or 31.5.24
 START = np.datetime64("2000-01-01")
 
@@ -32,7 +35,7 @@ def numbers_of(column: Any, name: str, unit: str) -> np.ndarray:
     found = _read(column)
     if found is None:
         do = "write them as 2024-05-31, or count days or seconds from a start date"
-        raise DataError(f"dates YYYY-MM-DD in column {name}", _first_odd(column), do)
+        raise _no_date(column, f"dates YYYY-MM-DD in column {name}", do)
     seconds = np.asarray((found - START) / np.timedelta64(1, "s"), dtype=float)
     return seconds / UNITS[unit] + (2000.0 if unit == "years" else 0.0)
 
@@ -41,6 +44,9 @@ def with_numbers(frame: Any, unit: str) -> Any:
     """Return a DataFrame with numbers in place of each column of dates.
 
     The column ``date`` becomes ``date (years)``, or another unit.
+
+    Raises:
+        DataError: If most entries of a column are dates, but not all.
     """
     names = {c: f"{c} ({unit})" for c in frame.columns if _holds_dates(frame[c])}
     numbers = {c: numbers_of(frame[c], str(c), unit) for c in names}
@@ -62,7 +68,14 @@ def _holds_dates(column: Any) -> bool:
     """Return whether a column has dates, or texts that all read as dates and not as numbers."""
     if column.dtype.kind in "fiubcm" or not column.notna().any():
         return False
-    return _read(column) is not None
+    return _read(column) is not None or _mostly_dates(column)
+
+
+def _mostly_dates(column: Any) -> bool:
+    """Return whether more than half of the entries of a column are written as dates."""
+    present = [entry for entry in column if not is_missing(entry)]
+    dates = sum(isinstance(entry, str) and bool(DATE.match(entry.strip())) for entry in present)
+    return 2 * dates > len(present)
 
 
 def refuse_other_dates(frame: Any) -> None:
@@ -75,14 +88,14 @@ def refuse_other_dates(frame: Any) -> None:
             numbers_of(column, str(name), "years")
 
 
-def _first_odd(column: Any) -> str:
-    """Return the first entry that is no date, with its row."""
+def _no_date(column: Any, wanted: str, do: str) -> DataError:
+    """Return the error for a column, whose first entry that is no date it names."""
     import pandas as pd
 
     for row in range(len(column)):
         if _read(pd.Series(column.iloc[row : row + 1])) is None:
-            return f"{column.iloc[row]!r:.60} in row {row}"
-    return "dates of several kinds"
+            return WrongRows(wanted, entry_in(f"{column.iloc[row]!r:.60}"), [row], do)
+    return DataError(wanted, "dates of several kinds", do)
 
 
 def _read(column: Any) -> np.ndarray | None:

@@ -84,7 +84,7 @@ def _text(content: bytes, name: str) -> bytes:
     """Return the bytes of a file of UTF-8 text, without its byte-order mark."""
     content = content.removeprefix(codecs.BOM_UTF8)
     if not content.strip():
-        raise DataError("a table with a header", f"the empty file {name}", "check the file")
+        raise DataError("a table with a header", f"{name}, which is empty", "check the file")
     bad = content.find(b"\0")
     if bad < 0 and not content.isascii():
         try:

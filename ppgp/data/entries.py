@@ -11,8 +11,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..errors import DataError, listed
+from .row_numbers import WrongRows, entry_in
 
 LARGEST = np.finfo(float).max
+BOOLEANS = ("true", "false")
 DATES_ADVICE = (
     "count days or seconds from a start date, or make years of a column of a table by "
     "Dataset.from_frame(table, target, dates='years')"
@@ -46,32 +48,49 @@ def real_numbers(array: np.ndarray, what: str) -> np.ndarray:
         raise DataError(
             f"numbers in {what}", f"entries of type {array.dtype}", "pass one column per field"
         )
-    flat = []
-    for position, entry in enumerate(array.ravel().tolist()):
-        flat.append(_number(entry, position, array, what))
+    entries = array.ravel().tolist()
+    flat = [_number(entries, position, array.shape, what) for position in range(len(entries))]
     return np.array(flat, dtype=float).reshape(array.shape)
 
 
-def _number(entry: Any, position: int, array: np.ndarray, what: str) -> float:
-    """Return an entry as a float, or raise DataError."""
+def _number(entries: list[Any], position: int, shape: Sequence[int], what: str) -> float:
+    """Return the entry at a position as a float, or raise DataError."""
+    entry = entries[position]
     if is_missing(entry):
         return float("nan")
     if isinstance(entry, complex):
         refuse_complex(what)
-    place = place_of(position, array.shape)
     if isinstance(entry, datetime.date | datetime.timedelta | np.datetime64 | np.timedelta64):
-        raise DataError(
-            f"numbers in {what}", f"a date in {place}", "count days or seconds from a start date"
-        )
+        do = "count days or seconds from a start date"
+        raise _refused(f"numbers in {what}", "a date", position, shape, do)
     try:
         return float(entry)
     except OverflowError:
-        raise DataError(
-            f"numbers up to {LARGEST:.2g} in {what}", f"a larger one in {place}", "use another unit"
-        ) from None
+        wanted = f"numbers up to {LARGEST:.2g} in {what}"
+        raise _refused(wanted, "a larger one", position, shape, "use another unit") from None
     except (TypeError, ValueError):
-        do = DECIMAL_COMMA if has_decimal_comma(entry) else ENCODE
-        raise DataError(f"numbers in {what}", f"{entry!r:.60} in {place}", do) from None
+        odd = first_odd(entries)
+        do = DECIMAL_COMMA if has_decimal_comma(entries[odd]) else ENCODE
+        raise _refused(f"numbers in {what}", f"{entries[odd]!r:.60}", odd, shape, do) from None
+
+
+def _refused(wanted: str, got: str, position: int, shape: Sequence[int], do: str) -> WrongRows:
+    """Return the error for the entry at a position of the flattened array."""
+    row, *columns = place_of(position, shape)
+    also = f", column {', '.join(map(str, columns))}" if columns else ""
+    return WrongRows(wanted, entry_in(got, also), [row], do)
+
+
+def first_odd(entries: Sequence[Any]) -> int:
+    """Return the position of the first entry that is no number; of "True" only if all others are.
+
+    A column of booleans with another word is read as text.
+
+    Args:
+        entries: Entries, one of which at least does not read as a number.
+    """
+    odd = [i for i, entry in enumerate(entries) if not reads_as_number(entry)]
+    return next((i for i in odd if str(entries[i]).casefold() not in BOOLEANS), odd[0])
 
 
 def is_missing(entry: Any) -> bool:
@@ -106,13 +125,10 @@ def missing_rows(array: np.ndarray) -> list[int]:
     return sorted({i // width for i in missing})
 
 
-def place_of(position: int, shape: Sequence[int]) -> str:
-    """Return the place of an entry of the flattened array: "row 3", or "row 3, column 1"."""
+def place_of(position: int, shape: Sequence[int]) -> list[int]:
+    """Return the place of an entry of the flattened array: its row, and its columns."""
     where = np.unravel_index(position, tuple(shape)) if shape else (0,)
-    row, *columns = [int(i) for i in where]
-    if not columns:
-        return f"row {row}"
-    return f"row {row}, column {', '.join(map(str, columns))}"
+    return [int(i) for i in where]
 
 
 def refuse_complex(what: str) -> NoReturn:

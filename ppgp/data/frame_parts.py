@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from ..errors import DataError, SettingError, UnknownName
+from ..errors import DataError, SettingError, UnknownName, an
 from .categories import coded
 from .columns import check_word, indicators, numeric, refuse_twice
 from .dates import DATES, refuse_other_dates, with_numbers
 from .missing_cells import without_blanks
 from .roles import ROLES
+from .row_numbers import numbered
 from .targets import ordered_categories
+
+T = TypeVar("T")
 
 CATEGORIES = ("refuse", "one-hot", "codes")
 MISSING = ("refuse", "keep", "drop")
@@ -27,12 +30,32 @@ class FrameParts:
         target: The target [n].
         columns: ``{role: column}``, and ``{"groups": {name: labels}}``.
         levels: ``{name: levels}`` of the inputs that are codes of categories.
+        rows: The number of each row in the frame, where rows were dropped; None: all are here.
     """
 
     inputs: Any
     target: Any
     columns: dict[str, Any]
     levels: dict[str, tuple[str, ...]]
+    rows: Sequence[int] | None = None
+
+    def built(self, kind: Callable[..., T], *parts: Any, **named: Any) -> T:
+        """Return what ``kind`` makes of the parts; its errors name rows of the frame."""
+        with numbered(self.rows):
+            return kind(*parts, **named)
+
+
+def check_frame(frame: Any) -> None:
+    """Raise DataError for what is no pandas DataFrame."""
+    import pandas as pd
+
+    if not isinstance(frame, pd.DataFrame):
+        got, do = an(type(frame).__name__), "pass Dataset(X, y) for arrays"
+        if hasattr(frame, "to_pandas"):
+            do = "pass frame.to_pandas()"
+        elif hasattr(frame, "shape"):
+            got = "an array"
+        raise DataError("a pandas DataFrame", got, do)
 
 
 def parts_of(
@@ -62,6 +85,7 @@ def parts_of(
         SettingError: If a column has two roles, or an option has another value.
         DataError: If an input column holds text, a value is missing, or two columns share a name.
     """
+    check_frame(frame)
     if isinstance(groups, str):
         raise SettingError("a list of columns as groups", repr(groups), f"write [{groups!r}]")
     taken = [
@@ -77,28 +101,50 @@ def parts_of(
     turned = _columns_to_turn(
         one_hot, [c for c in frame.columns if c not in {name for _, name in taken}]
     )
+    rows = None
+    if missing == "drop":
+        frame = frame.reset_index(drop=True)
     frame = _with_values(frame, [name for _, name in taken], missing)
+    if missing == "drop":
+        rows = frame.index.tolist()
     columns: dict[str, Any] = {
         role: frame[name].to_numpy() for role, name in roles.items() if name is not None
     }
     if groups:  # as they are: categories have an order
         columns["groups"] = {str(name): frame[name] for name in groups}
     inputs = frame.drop(columns=[name for _, name in taken])
+    text = "one-hot" if one_hot is True else categories
+    with numbered(rows):
+        inputs, levels = _numbers(inputs, turned, dates, text)
+    y = frame[target]
+    if ordered_categories(y) is None:
+        y = y.to_numpy()
+    return FrameParts(inputs, y, columns, levels, rows)
+
+
+def _numbers(
+    inputs: Any, turned: Sequence[Any], dates: str, categories: str
+) -> tuple[Any, dict[str, tuple[str, ...]]]:
+    """Return the inputs of a frame as numbers, and the levels of those that are codes.
+
+    Args:
+        inputs: A DataFrame.
+        turned: The columns that become one column of 0 and 1 per level.
+        dates: "refuse" or a unit.
+        categories: "refuse", "one-hot" or "codes".
+    """
     if turned:
         inputs = indicators(inputs, turned)
     if dates != "refuse":
         inputs = with_numbers(inputs, dates)
     levels: dict[str, tuple[str, ...]] = {}
-    if one_hot is True or categories == "one-hot":
+    if categories == "one-hot":
         inputs = indicators(inputs)
     elif categories == "codes":
         inputs, levels = coded(inputs)
     if dates != "refuse":
         refuse_other_dates(inputs)
-    y = frame[target]
-    if ordered_categories(y) is None:
-        y = y.to_numpy()
-    return FrameParts(numeric(inputs), y, columns, levels)
+    return numeric(inputs), levels
 
 
 def _columns_to_turn(one_hot: bool | Sequence[str], inputs: Sequence[Any]) -> list[Any]:

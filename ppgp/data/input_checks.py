@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import DataError, SettingError, UnknownName, listed
 from ..numerics.finite import all_finite
 from .arrays import as_tensor
+from .row_numbers import WrongRows
 from .tensors import cast
 
 KINDS = {"coordinates": "coordinate", "categorical": "categorical column"}
@@ -62,12 +63,18 @@ def _refuse_infinite(X: Tensor, names: Sequence[str] | None, missing: bool) -> N
         rows, columns = (part.unique().tolist() for part in torch.nonzero(bad, as_tuple=True))
         if names:
             columns = [names[c] for c in columns]
-        found, do = ("infinity" if missing else "NaN or infinity"), "drop or impute them first"
+        found = "infinity" if missing else "NaN or infinity"
+        do = "correct them, or drop those rows"
         if bool(X.isnan().any()) and not missing:
-            do += ", or pass Dataset(missing='keep') to models.Boosted, whose Trees take NaN"
-        raise DataError(
+            do = (
+                "drop or impute them first, or pass Dataset(missing='keep') to models.Boosted, "
+                "whose Trees take NaN"
+            )
+        where = listed(columns, "column")
+        raise WrongRows(
             "finite numbers in X",
-            f"{found} in {listed(rows, 'row')}, {listed(columns, 'column')}",
+            lambda rows: f"{found} in {listed(rows, 'row')}, {where}",
+            rows,
             do,
         )
 
@@ -94,7 +101,9 @@ def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:
     bad = torch.nonzero(~(torch.isfinite(sd) & (sd >= 0))).flatten().tolist()
     if bad:
         do = "pass standard deviations, 0 where a row has no noise of its own"
-        raise DataError("finite noise_sd >= 0", f"others in {listed(bad, 'row')}", do)
+        raise WrongRows(
+            "finite noise_sd >= 0", lambda rows: f"others in {listed(rows, 'row')}", bad, do
+        )
     return sd
 
 

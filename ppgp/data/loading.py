@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, SettingError, UnknownName
+from ..errors import DataError, SettingError, UnknownName, an
 from ..numerics.libraries import settings_unchanged
 from .dataset import Dataset
 from .scikit_learn_data import BUNDLED, FETCHED, fetched, from_bunch
@@ -74,6 +75,7 @@ def load(
             that is not among ``classes``.
     """
     _check_names(target, one_hot, drop)
+    _check_place(name_or_path)
     named = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
     named |= {"trials": trials, "weights": weights, "ids": ids}
     roles: dict[str, Any] = {role: name for role, name in named.items() if name is not None}
@@ -100,6 +102,16 @@ def load(
     if coordinates is None:
         return data
     return replace(data, coordinates=coordinates)
+
+
+def _check_place(place: Any) -> None:
+    """Refuse what is neither a name nor a path, such as a table."""
+    if isinstance(place, str | PathLike):
+        return
+    do = "pass a name or a path as text"
+    if hasattr(place, "columns"):
+        do = "pass it to ppgp.Dataset.from_frame(frame, target)"
+    raise DataError("the name of a data set, or a file", an(type(place).__name__), do)
 
 
 def _check_names(target: Any, one_hot: Sequence[str], drop: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ SHOWN = 3  # columns that a message names
 def without_blanks(
     frame: Any, columns: Iterable[Any], drop: bool, also: str = "or fill them"
 ) -> Any:
-    """Return a frame whose columns have a value in every row.
+    """Return a frame whose columns have a value in every row; a row keeps its label.
 
     Args:
         frame: A pandas DataFrame.
@@ -40,7 +40,7 @@ def without_blanks(
         do = f"leave a column out, {also}"
         raise DataError("a row with a value in every cell", f"none in {where}", do)
     warnings.warn(f"dropped {dropped} without a value in {where}", DataWarning, stacklevel=2)
-    return frame[~blank].reset_index(drop=True)
+    return frame[~blank]
 
 
 def blank_rows(frame: Any, columns: Iterable[Any], what: str) -> np.ndarray:

@@ -12,6 +12,7 @@ import torch
 from ..errors import DataError, UnknownName, counted
 from .columns import names_of
 from .dataset import Dataset
+from .frame_parts import check_frame
 
 __all__ = ["Outputs"]
 
@@ -72,6 +73,7 @@ class Outputs:
             UnknownName: If the frame lacks one of the targets.
             DataError: If there are no targets, or one is named twice.
         """
+        check_frame(frame)
         for name in targets:
             if name not in frame.columns:
                 raise UnknownName("target", name, list(frame.columns))

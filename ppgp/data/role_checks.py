@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import DataError, NotApplicable, counted, listed
 from .arrays import array_of, as_tensor
 from .entries import is_missing
+from .row_numbers import WrongRows
 from .tensors import cast
 
 UNKNOWN = -1  # the code of a level that the training rows do not have
@@ -135,7 +136,7 @@ def _refuse(wrong: Tensor, wanted: str, do: str) -> None:
     """Raise DataError if a row is wrong."""
     rows = torch.nonzero(wrong).flatten().tolist()
     if rows:
-        raise DataError(wanted, f"others in {listed(rows, 'row')}", do)
+        raise WrongRows(wanted, lambda rows: f"others in {listed(rows, 'row')}", rows, do)
 
 
 def refuse_weights(data: Any, what: str) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, PpgpError, SettingError
+from .. import files
+from ..errors import DataError, DataWarning, PpgpError, SettingError, listed
 from .columns import refuse_twice
 from .dataset import Dataset
 from .delimited import read_delimited
@@ -18,6 +21,7 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 BINARY = (".parquet", ".xlsx")
 READERS = (*SEPARATORS, *BINARY)
 STANDARD_INPUT = "-"
+UNNAMED = re.compile(r"Unnamed: \d+(\.\d+)?")  # what pandas calls a column without a name
 
 
 def is_table(path: Path, sep: str | None = None) -> bool:
@@ -50,7 +54,7 @@ def read_frame(path: str | Path, sep: str | None = None) -> Any:
         frame = _read(path, "the standard input", sep or ",")
     else:
         if not path.is_file():
-            raise DataError("a file to read", f"no file {path}", "check the path")
+            raise DataError("a file to read", files.no_file(path), "check the path")
         if not is_table(path, sep):
             do = "convert it, or pass sep= for a text file of another name"
             raise DataError(f"a {', '.join(READERS)} file", path.name, do)
@@ -122,7 +126,15 @@ def dataset_in(
     frame = read_frame(path, sep)
     if target is None:
         raise no_target(frame)
-    return from_frame(frame, target)
+    data = from_frame(frame, target)
+    unnamed = [name for name in data.feature_names or () if UNNAMED.fullmatch(name)]
+    if unnamed:
+        sentence = (
+            f"{listed(unnamed, 'input column')} without a name in the header, as the index that "
+            f"pandas writes: leave out with drop={unnamed!r}, or name in the file"
+        )
+        warnings.warn(sentence, DataWarning, stacklevel=2)
+    return data
 
 
 def no_target(frame: Any) -> DataError:

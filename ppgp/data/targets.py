@@ -13,11 +13,13 @@ from torch import Tensor
 
 from ..errors import DataError, DataWarning, counted, listed
 from .arrays import array_of, as_tensor
-from .entries import missing_rows
+from .entries import DECIMAL_COMMA, has_decimal_comma, is_missing, missing_rows, reads_as_number
 from .role_checks import label_text
+from .row_numbers import WrongRows, entry_in
 from .tensors import cast, of_tensor
 
 Classes = tuple[Any, ...] | None
+MOST_ODD = 0.1  # the share of entries that are text in a column of numbers
 FEWEST_OF_MANY = 20  # rows from which more classes than half of them are doubtful
 
 
@@ -50,8 +52,11 @@ def check_targets(y: Any, classes: Sequence[Any] | None, X: Tensor) -> tuple[Ten
         )
     bad = torch.nonzero(~torch.isfinite(codes)).flatten().tolist()
     if bad:
-        raise DataError(
-            "finite targets", f"NaN or infinity in {listed(bad, 'row')} of y", "drop those rows"
+        raise WrongRows(
+            "finite targets",
+            lambda rows: f"NaN or infinity in {listed(rows, 'row')} of y",
+            bad,
+            "drop those rows" if bool(codes.isnan().any()) else "correct them, or drop those rows",
         )
     if classes is not None and FEWEST_OF_MANY <= len(codes) < 2 * len(codes.unique()):
         warnings.warn(
@@ -73,7 +78,8 @@ def encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, Classes]:
             in theirs.
 
     Raises:
-        DataError: If labels are missing or of several kinds, or codes are not in 0 .. K - 1.
+        DataError: If labels are missing or of several kinds, codes are not in 0 .. K - 1, or
+            nearly all labels are numbers.
     """
     if classes is not None:
         return _codes(y, classes), tuple(classes)
@@ -89,12 +95,48 @@ def encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, Classes]:
     array = array_of(y, "y")
     if array.dtype.kind not in "OUSb":
         return as_tensor(array, "y"), None
+    _refuse_quantity(array)
     labels = _labels(array)
     if array.dtype.kind == "O" and all(_is_number(label) for label in labels):
         return as_tensor(array, "y"), None
     code = {label: i for i, label in enumerate(labels)}
     codes = [code[label] for label in array.ravel().tolist()]
     return torch.tensor(codes, dtype=torch.float64).reshape(array.shape), tuple(labels)
+
+
+def _refuse_quantity(array: np.ndarray) -> None:
+    """Refuse a column of numbers that a few cells of text, or decimal commas, turn into labels.
+
+    Raises:
+        DataError: If at most a tenth of the entries are no numbers (less than half, if one of the
+            numbers is no whole number, as codes are); the message names the first.
+    """
+    if array.dtype.kind == "b":
+        return
+    entries = array.ravel().tolist()
+    present = [i for i, entry in enumerate(entries) if not is_missing(entry)]
+    text = [i for i in present if not _spells_number(entries[i])]
+    commas = [i for i in text if has_decimal_comma(entries[i])]
+    odd = [i for i in text if not has_decimal_comma(entries[i])] or commas
+    spelt = set(present).difference(text)
+    fractions = bool(commas) or not all(float(entries[i]).is_integer() for i in spelt)
+    most = len(present) / 2 if fractions else MOST_ODD * len(present)
+    if not odd or (len(odd) > most and odd is not commas):
+        return
+    do = "correct it"
+    if has_decimal_comma(entries[odd[0]]):
+        do = DECIMAL_COMMA
+    raise WrongRows(
+        "numbers in y",
+        entry_in(f"{entries[odd[0]]!r:.60}"),
+        [odd[0] // max(1, array[:1].size)],
+        f"{do}; or, if y holds labels, pass labels as pandas' ordered categories",
+    )
+
+
+def _spells_number(entry: Any) -> bool:
+    """Return whether a label is a number or text that spells one, which a boolean is not."""
+    return reads_as_number(entry) and not isinstance(entry, bool)
 
 
 def ordered_categories(y: Any) -> tuple[np.ndarray, tuple[Any, ...]] | None:
@@ -143,7 +185,7 @@ def in_order(y: Any, classes: Sequence[Any]) -> Any:
     unknown = sorted({str(text) for text in texts[~absent]} - set(names))
     if unknown or len(set(names)) < len(names):
         got = ", ".join(unknown[:5]) or f"classes={', '.join(names)}"
-        do = "name every label once in classes="
+        do = "name every label once in classes"
         raise DataError(f"the labels {', '.join(names)} in {y.name}", got, do)
     texts[absent] = None
     return pd.Series(pd.Categorical(texts, names, ordered=True), index=y.index, name=y.name)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..errors import DataError, listed
 from .entries import refuse_complex, refuse_masked
+from .row_numbers import WrongRows
 
 KEPT = (torch.float32, torch.float64)  # other dtypes become float64
 
@@ -55,5 +56,10 @@ def cast(values: Tensor, like: Tensor, what: str) -> Tensor:
         if bool(lost.any()):
             rows = torch.nonzero(lost)[:, 0].unique().tolist()
             held = f"numbers that {str(moved.dtype).removeprefix('torch.')} holds in {what}"
-            raise DataError(held, f"larger ones in {listed(rows, 'row')}", "use float64 throughout")
+            raise WrongRows(
+                held,
+                lambda rows: f"larger ones in {listed(rows, 'row')}",
+                rows,
+                "use float64 throughout",
+            )
     return moved

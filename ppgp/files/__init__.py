@@ -6,7 +6,15 @@ Neither torch nor pandas is imported.
 from .atomic_replacement import replacing, replacing_path
 from .json_lines import JsonLines
 from .locks import locked
-from .output_paths import check_file, check_folder, check_regular, explained, is_stream, target_of
+from .output_paths import (
+    check_file,
+    check_folder,
+    check_regular,
+    explained,
+    is_stream,
+    no_file,
+    target_of,
+)
 from .periodic_saves import Saves
 from .writing import append, write, write_figure
 
@@ -20,6 +28,7 @@ __all__ = [
     "explained",
     "is_stream",
     "locked",
+    "no_file",
     "replacing",
     "replacing_path",
     "target_of",

@@ -174,6 +174,11 @@ def check_folder(path: str | Path) -> Path:
     return path
 
 
+def no_file(path: str | Path) -> str:
+    """Return the words for a path that should lead to a file and does not."""
+    return f"the folder {path}" if os.path.isdir(path) else f"no file {path}"
+
+
 @contextmanager
 def explained(path: str | Path, deed: str = "write") -> Iterator[None]:
     """Raise errors of the operating system inside the block as StorageError.

@@ -24,7 +24,7 @@ def check_training_rows(model: Model, data: Dataset) -> None:
         raise DataError(
             f"at least {FEWEST_ROWS} rows to fit a model",
             counted(data.n, "sample"),  # the word that scikit-learn's checks look for
-            "collect more rows, or use Target directly",
+            "collect more rows",
         )
     if data.classes is not None and not model.takes_labels:
         _refuse_labels(model, data.classes)

@@ -18,7 +18,7 @@ from .fit_commands import compare, fit
 from .json_output import Json, print_json
 from .lists import named_members
 from .options import Seed
-from .output import whole_output
+from .output import NotWritten, results, whole_output
 from .posterior_commands import calibrate, diagnose, predict
 from .signals import exit_on_signals
 from .tables import print_table
@@ -29,7 +29,8 @@ app = typer.Typer(
     help="Gaussian processes and Bayesian regression in Pyro: fit by any method, see which "
     "posterior to trust, get intervals with a guarantee.",
     epilog="Exit status: 0 done; 1 a file of the results could not be written; 2 the command or "
-    "the data cannot be used, with a sentence that says why; 130 after Ctrl-C, 143 after SIGTERM.",
+    "the data cannot be used, with a sentence that says why; 130 after Ctrl-C, 143 after SIGTERM. "
+    "Messages count the rows of a table from 0, without the header.",
 )
 
 
@@ -73,9 +74,9 @@ def reproduce(
     folder = files.check_folder(out or Path(name))
     options = options_of(run, context.args)
     rows = run(folder, seed=seed, quick=quick, **options)
-    path = write_results(
-        folder, rows, experiment=name, seed=seed, quick=quick, version=__version__, **options
-    )
+    about = {"experiment": name, "seed": seed, "quick": quick, "version": __version__, **options}
+    with results():
+        path = write_results(folder, rows, **about)
     if as_json:
         print_json("reproduce", experiment=name, seed=seed, quick=quick, results=path, rows=rows)
         return
@@ -96,7 +97,8 @@ def list_members(as_json: Json = False) -> None:
 def main() -> None:
     """Run the command line.
 
-    A mistake of the user is one sentence and exit status 2; Ctrl-C gives 130, SIGTERM 143.
+    A mistake of the user is one sentence and exit status 2, and a result that cannot be written is
+    one and 1; Ctrl-C gives 130, SIGTERM 143.
     """
     import warnings
 
@@ -107,4 +109,4 @@ def main() -> None:
                 app()
         except PpgpError as error:
             typer.echo(f"ppgp: {in_the_shell(str(error))}", err=True)
-            raise SystemExit(2) from None
+            raise SystemExit(1 if isinstance(error, NotWritten) else 2) from None

@@ -97,6 +97,17 @@ def _with_law(found: re.Match[str]) -> str:
     return f"{found[1].lower()} with --likelihood {found[2].lower()}"
 
 
+def _as_dropped(found: re.Match[str]) -> str:
+    """Return the option for columns that a message lists as Python does."""
+    names = ",".join(re.findall(r"'([^']+)'", found[1]))
+    return f"leave out with --drop '{names}'"
+
+
+def _as_scores(found: re.Match[str]) -> str:
+    """Return the option for scores that a message calls Absolute(), Normalized() or Quantile()."""
+    return f"pass --scores {found[1].replace('()', '').lower()}"
+
+
 #: what messages call an option in Python -> what it is on the command line
 IN_THE_SHELL: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (
@@ -115,6 +126,10 @@ IN_THE_SHELL: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"a Dataset without (\w+)", _option("leave {} out")),
     (r"models\.Boosted", "ngboost"),
     (r"\bclasses=", "--classes "),
+    (r"ppgp fit or posterior\.save wrote", "ppgp fit wrote"),
+    (r"use conformal\.([A-Z].+)$", _as_scores),
+    (r"once in classes$", "once in --classes"),
+    (r"leave out with drop=\[(.+)\]", _as_dropped),
     (r"\b(S?V?GP)\(likelihood=(\w+)\(\)\)", _with_law),
     (r"\b(Logistic|Softmax)Regression\b", lambda found: found[1].lower()),
     (r"\b([A-Z]\w+)\(kernel(, likelihood=\.\.\.)?\)", _named),

@@ -6,6 +6,7 @@ the options of one command alone. Lists stand for commas.
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any
 from typer import BadParameter
 from typer.core import TyperCommand
 
+from .. import files
 from ..errors import DataError, SettingError, UnknownName
+from .fit_commands import compare, fit
 
 __all__ = ["ExperimentCommand", "words_of"]
 
@@ -58,7 +61,8 @@ def words_of(path: Path, command: Any) -> list[str]:
     Raises:
         DataError: If the file cannot be read.
         UnknownName: If a key is no option of the command.
-        SettingError: If the value of a key is of the wrong kind.
+        SettingError: If the value of a key is of the wrong kind, or the key is an option of the
+            other command.
     """
     content = _read(path)
     own = content.get(command.name, {})
@@ -73,6 +77,7 @@ def words_of(path: Path, command: Any) -> list[str]:
     for key, value in keys.items():
         name = key.replace("_", "-")
         if name not in options:
+            _refuse_of_another(name, command.name, path)
             known = [*options, *COMMANDS] if isinstance(value, Mapping) else options
             raise UnknownName(f"key in {path.name}", key, known)
         if name in ("data", "out"):
@@ -84,10 +89,20 @@ def words_of(path: Path, command: Any) -> list[str]:
     return words
 
 
+def _refuse_of_another(name: str, command: str, path: Path) -> None:
+    """Raise SettingError for a key that is an option of the other command alone."""
+    for other in (compare, fit):
+        own = [one.replace("_", "-") for one in inspect.signature(other).parameters]
+        if other.__name__ != command and name in own:
+            wanted = f"options of {command}, or of both commands, as keys in {path.name}"
+            do = f"write it under [{other.__name__}]"
+            raise SettingError(wanted, f"{name!r}, an option of {other.__name__}", do)
+
+
 def _read(path: Path) -> dict[str, Any]:
     """Return the content of a file."""
     if not path.is_file():
-        raise DataError("an experiment file to read", f"no file {path}", "check the path")
+        raise DataError("a .toml file of options to read", files.no_file(path), "check the path")
     try:
         with path.open("rb") as file:
             content = tomllib.load(file)

@@ -13,6 +13,7 @@ from . import completion
 from . import data_options as columns
 from .json_output import Json, print_json
 from .options import Level, Likelihood, Progress, Seed, Settings
+from .output import results
 from .recipe_options import (
     AUTO,
     advised_models,
@@ -23,12 +24,14 @@ from .recipe_options import (
 )
 from .row_limits import warn_of_many_rows
 from .signals import INTERRUPTED
+from .site_names import with_columns
 from .tables import print_table
 
 __all__ = ["compare", "fit"]
 
 FRACTIONS = (0.6, 0.2, 0.2)  # of the rows: to fit, to calibrate, to test
 USUAL_METHODS = "map,laplace,svi,nuts"
+SUFFIX = ".safetensors"  # of a saved posterior
 
 
 def compare(
@@ -199,10 +202,7 @@ def fit(
     from ..inference.fitting import fit as fit_posterior
     from ..posterior.summary import cut_short
 
-    if str(out) == "-":
-        do = "name a file: --out posterior.safetensors"
-        raise SettingError("a file to save the posterior in", "the standard output", do)
-    files.check_file(out)
+    _check_place(out)
     roles = {
         "noise_sd": noise_sd,
         "offset": offset,
@@ -241,11 +241,13 @@ def fit(
     if posterior.shape == (1, 1):  # one point has no spread
         table_of_sites = table_of_sites[["mean"]].rename(columns={"mean": "value"})
     summary = table_of_sites.to_dict("index")
-    rows = [{"site": site, **row} for site, row in summary.items()]
+    sites = with_columns(summary, posterior)
+    rows = [{"site": site, **row} for site, row in zip(sites, summary.values(), strict=True)]
     if not as_json:
         print_table(rows, title)
     saved = out.with_name(f"{out.stem}.partial{out.suffix}") if interrupted else out
-    posterior.save(saved)
+    with results():
+        posterior.save(saved)
     if as_json:
         about = {"data": data, "n": table.n, "model": model, "how": method, "seed": seed}
         run = {"seconds": posterior.seconds, "interrupted": interrupted, "saved": saved}
@@ -256,3 +258,20 @@ def fit(
         typer.echo(f"saved: {saved}")
     if interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _check_place(out: Path) -> None:
+    """Check, before the work, that a posterior can be saved in a file.
+
+    Raises:
+        SettingError: For the standard output, and for a suffix of another format.
+        StorageError: If the file cannot be written.
+    """
+    wanted = "a file to save the posterior in"
+    if str(out) == "-":
+        do = f"name a file: --out posterior{SUFFIX}"
+        raise SettingError(wanted, "the standard output", do)
+    files.check_file(out)
+    if out.suffix.lower() not in ("", SUFFIX) and not files.is_stream(out):
+        do = f"rename it: --out {out.stem}{SUFFIX}"
+        raise SettingError(f"{wanted} that ends in {SUFFIX}", str(out), do)

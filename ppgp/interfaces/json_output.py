@@ -30,7 +30,10 @@ def print_json(command: str, **results: Any) -> None:
 
 
 def json_value(value: Any) -> Any:
-    """Return a JSON value: NaN becomes None, and infinity, which JSON lacks, text."""
+    """Return a JSON value: NaN and infinity, which JSON lacks, become None.
+
+    Numbers then stay a column of numbers: the end of an interval that is unbounded is None.
+    """
     if isinstance(value, Mapping):
         return {str(key): json_value(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -40,7 +43,5 @@ def json_value(value: Any) -> Any:
     if hasattr(value, "item"):  # a number of NumPy
         return json_value(value.item())
     if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        return None if math.isnan(value) else str(value)
+        return value if math.isfinite(value) else None
     return str(value)

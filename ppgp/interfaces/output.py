@@ -1,4 +1,4 @@
-"""Errors of the standard output, such as a full disk or a closed pipe, as one sentence."""
+"""Results that the operating system refuses to write, as one sentence and exit status 1."""
 
 from __future__ import annotations
 
@@ -7,6 +7,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
+
+from ..errors import StorageError
+
+
+class NotWritten(StorageError):
+    """A result could not be written; its path had passed the checks before the work."""
+
+
+@contextmanager
+def results() -> Iterator[None]:
+    """Write results inside the block.
+
+    Raises:
+        NotWritten: If the operating system refuses it.
+    """
+    try:
+        yield
+    except StorageError as error:
+        raise NotWritten(error.expected, error.got, error.do) from error
 
 
 @contextmanager
@@ -24,10 +43,16 @@ def whole_output() -> Iterator[None]:
                 sys.stdout.flush()
     except OSError as error:  # errors of other files are StorageErrors
         with suppress(OSError):
-            print(f"ppgp: {error.strerror or error}", file=sys.stderr, flush=True)
+            print(f"ppgp: {_not_printed(error)}", file=sys.stderr, flush=True)
         for stream in (sys.stdout, sys.stderr):
             _silence(stream)
         raise SystemExit(1) from None
+
+
+def _not_printed(error: OSError) -> NotWritten:
+    """Return the error for what the standard output does not take."""
+    reason = (error.strerror or str(error) or type(error).__name__).lower()
+    return NotWritten("to write the standard output", reason, "send it to another file or disk")
 
 
 def _silence(stream: TextIO | None) -> None:

@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from .. import files
-from ..errors import SettingError
+from ..errors import SettingError, counted
 from . import completion
 from .data_options import DropMissing, Sep, separator
 from .json_output import Json, print_json
 from .options import Level, Seed
+from .output import results
 from .recipe_options import split_names
+from .site_names import with_columns
 from .tables import print_table
 
 __all__ = ["calibrate", "diagnose", "predict"]
@@ -81,14 +83,15 @@ def predict(
         rows = table.to_dict("records")
         print_json("predict", out=out, level=level, guarantee=guarantee, rows=rows)
         return
-    typer.echo(f"wrote: {out} ({len(table)} rows)", err=to_stream)
+    place = "to the standard output" if printed else f"to {out}"
+    typer.echo(f"wrote: {counted(len(table), 'row')} {place}", err=to_stream)
     if region is not None:
         typer.echo(f"guarantee: {region.guarantee}", err=to_stream)
 
 
 def _write_table(table: Any, out: Path) -> None:
     """Write a data frame as its suffix says."""
-    with files.replacing(out) as file:
+    with results(), files.replacing(out) as file:
         if out.suffix.lower() == ".parquet":
             table.to_parquet(file)
         else:
@@ -162,7 +165,11 @@ def diagnose(
     """Report whether to trust a posterior: chains by their mixing, guides by importance weights."""
     from ..diagnostics.diagnosis import diagnose as diagnose_posterior
     from ..posterior.loading import load_posterior
+    from ..posterior.units_of_draws import scale_of
 
+    if worst < 1:
+        do = "name how many scalars to show: --worst 12"
+        raise SettingError("a whole number of at least 1 as --worst", str(worst), do)
     if out is not None:
         files.check_folder(out)
     fitted = load_posterior(posterior)
@@ -173,17 +180,17 @@ def diagnose(
     if key is not None:
         size: Any = table[key].astype(float).abs()
         table = table.loc[size.sort_values(ascending=False).index]
-    rows = [{"site": site, **row} for site, row in table.head(worst).to_dict("index").items()]
+    summary = table.head(worst).to_dict("index")
+    sites = with_columns(summary, fitted)
+    rows = [{"site": site, **row} for site, row in zip(sites, summary.values(), strict=True)]
     figures = [] if out is None else _write_figures(out, fitted, other)
     if as_json:
         verdict = {"verdict": diagnosis.verdict, "reason": diagnosis.reason}
         about = {"scalars": len(table), "findings": list(diagnosis.findings), "figures": figures}
         print_json("diagnose", **verdict, **about, rows=rows)
         return
-    print_table(
-        rows,
-        f"{posterior.name}: {min(worst, len(table))} of {len(table)} scalars, the worst first",
-    )
+    shown = f"{min(worst, len(table))} of {len(table)} scalars, the worst first"
+    print_table(rows, f"{posterior.name}: {shown} ({scale_of('model', fitted.scaler)})")
     for finding in diagnosis.findings:
         typer.echo(f"- {finding}")
     typer.echo(f"verdict: {diagnosis.verdict} ({diagnosis.reason})")
@@ -198,5 +205,6 @@ def _write_figures(out: Path, posterior: Any, other: Any) -> list[Path]:
     paths = []
     for name, figure in plots.suited(posterior, other).items():
         paths.append(out / f"{name}.png")
-        files.write_figure(paths[-1], figure, dpi=130)
+        with results():
+            files.write_figure(paths[-1], figure, dpi=130)
     return paths

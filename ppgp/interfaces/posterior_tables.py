@@ -54,6 +54,7 @@ def predicted_table(
             has one.
     """
     from ..conformal import LAC, Normalized, calibrate
+    from ..data.row_numbers import numbered
     from ..data.table_files import read_frame
     from ..posterior.loading import load_posterior
 
@@ -64,15 +65,18 @@ def predicted_table(
     rows = read_frame(data, sep)
     kept = _kept_columns(rows, fitted, keep)
     blank = _rows_without_inputs(rows, fitted, name)
-    prediction = fitted.predict(inputs_for(rows[~blank], fitted, name))
+    with numbered(np.flatnonzero(~blank).tolist()):
+        prediction = fitted.predict(inputs_for(rows[~blank], fitted, name))
     if prediction.kind == "classes":
         score, region = LAC(), None
     else:
         score, region = Normalized(), prediction.interval(level)
     if calibration is not None:
         known = known_rows(calibration, fitted, (str(name), None), drop_missing, sep)
-        of_known = fitted.predict(inputs_for(known, fitted, name))
-        calibrator = calibrate(score, of_known, known_targets(known, str(name), fitted))
+        with numbered(known.index.tolist()):
+            of_known = fitted.predict(inputs_for(known, fitted, name))
+            targets = known_targets(known, str(name), fitted)
+        calibrator = calibrate(score, of_known, targets)
         region = calibrator(prediction, level=level)
     labels = fitted.data.classes
     if labels is None and prediction.kind == "classes":
@@ -116,6 +120,8 @@ def known_rows(
 ) -> Any:
     """Return the rows of a file that are not training rows and whose target is known.
 
+    The index of the result is the number of each row in the file.
+
     Args:
         path: The file.
         posterior: The posterior that predicts them.
@@ -125,13 +131,16 @@ def known_rows(
 
     Raises:
         UnknownName: If a column is not in the file.
-        DataError: If a row has a missing value and is not dropped.
+        SettingError: If the target is a column that the posterior predicts from.
+        DataError: If the target of the fit is not in the file, or a row has a missing value and is
+            not dropped.
     """
     from ..data.missing_cells import without_blanks
     from ..data.table_files import read_frame
 
     frame = read_frame(path, sep)
     named = [name for name in columns if name]
+    _check_target(columns[0], frame, posterior, path.name)
     for name in named:
         if name not in frame.columns:
             kind = "target column" if name == columns[0] else "column"
@@ -141,6 +150,21 @@ def known_rows(
         named.append(str(flags))
     needed = [*named, *_columns_without_blanks(frame, posterior, *columns)]
     return without_blanks(frame, dict.fromkeys(needed), drop_missing)
+
+
+def _check_target(target: str, frame: Any, posterior: Posterior, file: str) -> None:
+    """Check that a column can hold the targets of calibration rows.
+
+    Another name than that of the fit may be that of the same quantity in another table.
+    """
+    own = posterior.data.target_name
+    if target != own and target in _names_read(posterior):
+        got, do = f"{target!r}, which the fit predicts from", "leave --target out"
+        raise SettingError(f"the target of the fit, {own!r}, as --target", got, do)
+    if target == own and target not in frame.columns:
+        wanted = f"the column {target}, the target of the fit, in {file}"
+        do = "add it, or name the column that holds it by --target"
+        raise DataError(wanted, listed([*frame.columns], "column"), do)
 
 
 def _rows_without_inputs(frame: Any, posterior: Posterior, target: str | None) -> np.ndarray:
@@ -171,24 +195,35 @@ def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
     A posterior whose training columns have names takes the columns of these names, whatever else
     the frame holds. Any other posterior takes all columns but the ``excluded`` ones.
     """
-    from ..data.columns import numeric
+    from ..data.columns import numeric, refuse_missing
 
     read = frame[_columns_read(frame, posterior, *excluded)]
-    return read if posterior.data.feature_names else numeric(read).to_numpy(dtype=float)
+    names = posterior.data.feature_names
+    if not names:
+        return numeric(read).to_numpy(dtype=float)
+    refuse_missing(names, [str(column) for column in frame.columns])
+    return read
 
 
 def _columns_read(frame: Any, posterior: Posterior, *excluded: str | None) -> list[Any]:
     """Return the names of the columns of ``inputs_for``."""
+    if not posterior.data.feature_names:
+        return [column for column in frame.columns if column not in excluded]
+    names = _names_read(posterior)
+    return [column for column in frame.columns if str(column) in names]
+
+
+def _names_read(posterior: Posterior) -> set[str]:
+    """Return the names of columns that a posterior reads; without names of inputs, of the others.
+
+    An input that was made of categories or dates has the name of that column too.
+    """
     from ..data.dates import source_of
 
     data = posterior.data
-    names = data.feature_names
-    if not names:
-        return [column for column in frame.columns if column not in excluded]
-    categorical = {name.partition("=")[0] for name in names}
-    others = {*data.names_of_roles.values(), *(data.groups or ())}
-    made = categorical | {source_of(name) for name in names}
-    return [c for c in frame.columns if str(c) in made | others or str(c) in names]
+    names = data.feature_names or ()
+    made = {name.partition("=")[0] for name in names} | {source_of(name) or "" for name in names}
+    return {*names, *made, *data.names_of_roles.values(), *(data.groups or ())}
 
 
 def known_targets(frame: Any, target: str, posterior: Posterior) -> Any:
@@ -220,6 +255,7 @@ def targets_for(column: Any, posterior: Posterior) -> Any:
     """
     from ..data.arrays import as_tensor
     from ..data.role_checks import label_text
+    from ..data.row_numbers import WrongRows
 
     classes = posterior.data.classes or ()
     codes = {label_text(label): code for code, label in enumerate(classes)}
@@ -228,8 +264,12 @@ def targets_for(column: Any, posterior: Posterior) -> Any:
         values = as_tensor(column.to_numpy(), f"column {column.name}").numpy()
         bad = [row for row, value in enumerate(values.tolist()) if not math.isfinite(value)]
         if bad:
-            got = f"NaN or infinity in {listed(bad, 'row')} of column {column.name}"
-            raise DataError("finite targets", got, "drop those rows")
+            raise WrongRows(
+                "finite targets",
+                lambda rows: f"NaN or infinity in {listed(rows, 'row')} of column {column.name}",
+                bad,
+                "drop those rows",
+            )
         return values
     if unknown:
         raise DataError(

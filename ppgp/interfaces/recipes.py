@@ -8,6 +8,7 @@ never runs other code. Nothing here imports torch until a recipe is built.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from typing import Any
 
 from ..errors import PpgpError, SettingError, UnknownName, an
 from .members import named_recipes
+from .unknown_recipes import unknown_recipe
 
 __all__ = [
     "HOWS",
@@ -29,6 +31,7 @@ __all__ = [
     "own_how",
 ]
 
+PRIOR = "Prior"  # in the annotations of fields that take a prior or a number
 #: recipes with names of their own -> (recipe, what it is; "": what its class is)
 OWN_MODELS = {
     "gp": ("GP(ARD(RBF()))", "exact Gaussian process, one lengthscale per column"),
@@ -125,6 +128,7 @@ MODELS = named_recipes("models", OWN_MODELS)
 HOWS = named_recipes("methods", OWN_HOWS)
 SCORES = named_recipes("scores", OWN_SCORES)
 LIKELIHOODS = named_recipes("likelihoods", OWN_LIKELIHOODS)
+TABLES = {"model": MODELS, "method": HOWS, "score": SCORES, "likelihood": LIKELIHOODS}
 
 
 def build_model(name_or_recipe: str) -> Any:
@@ -140,7 +144,6 @@ def build_model(name_or_recipe: str) -> Any:
     return _build(
         "model",
         name_or_recipe,
-        MODELS,
         [models, _with_groups(), networks, learners, likelihoods, priors, kernels],
         models.Model,
     )
@@ -164,7 +167,7 @@ def build_how(name_or_recipe: str) -> Any:
     """
     from .. import inference
 
-    return _build("method", name_or_recipe, HOWS, [inference], inference.Inference)
+    return _build("method", name_or_recipe, [inference], inference.Inference)
 
 
 def build_likelihood(name_or_recipe: str) -> Any:
@@ -176,9 +179,7 @@ def build_likelihood(name_or_recipe: str) -> Any:
     """
     from .. import likelihoods, priors
 
-    return _build(
-        "likelihood", name_or_recipe, LIKELIHOODS, [priors, likelihoods], likelihoods.Likelihood
-    )
+    return _build("likelihood", name_or_recipe, [priors, likelihoods], likelihoods.Likelihood)
 
 
 def own_how(name_or_recipe: str, model: Any) -> str:
@@ -204,17 +205,16 @@ def build_score(name_or_recipe: str) -> Any:
     family = SimpleNamespace(
         __all__=sorted(members), **{name: getattr(conformal, name) for name in members}
     )
-    return _build("score", name_or_recipe, SCORES, [family], conformal.Score)
+    return _build("score", name_or_recipe, [family], conformal.Score)
 
 
-def _build(
-    kind: str, text: str, named: Mapping[str, tuple[str, str]], families: list[Any], wanted: type
-) -> Any:
+def _build(kind: str, text: str, families: list[Any], wanted: type) -> Any:
+    named = TABLES[kind]
     text = _known(text, named)
     if text not in named and "(" not in text:
-        raise UnknownName(kind, text, named)
+        raise unknown_recipe(kind, text, TABLES)
     recipe, _ = named.get(text, (text, ""))
-    built = read(recipe, families)
+    built = read(recipe, families, wanted.__name__)
     if not isinstance(built, wanted):
         raise SettingError(an(kind), text, f"name one of {', '.join(named)}, or write its recipe")
     return built
@@ -289,9 +289,7 @@ def _value(node: ast.expr, members: Mapping[str, list[type]], wanted: str = "") 
 
 def _call(name: str, node: ast.Call, members: Mapping[str, list[type]], wanted: str) -> Any:
     """Build the class of this name with the arguments of the call."""
-    if name not in members:
-        raise UnknownName("class in a recipe", name, members)
-    kind = _chosen_class(members[name], wanted)
+    kind = _chosen_class(name, members, wanted)
     annotations = _annotations(kind)
     in_order = [*annotations.values(), *[""] * len(node.args)]
     positional = [
@@ -313,12 +311,30 @@ def _annotations(record_or_class: Any) -> dict[str, str]:
     return {field.name: str(field.type) for field in fields(record_or_class)}
 
 
-def _chosen_class(candidates: list[type], wanted: str) -> type:
-    """Return the class whose base the annotation names, or else the last one."""
-    for candidate in candidates:
-        if any(base.__name__ in wanted for base in candidate.__mro__[1:-1]):
-            return candidate
-    return candidates[-1]
+def _chosen_class(name: str, members: Mapping[str, list[type]], wanted: str) -> type:
+    """Return the class of a name whose base the annotation names, or else the last one.
+
+    Raises:
+        UnknownName: If there is no such class, or it is no prior where one is wanted; the message
+            lists those of the wanted family.
+    """
+    suited = [one for one, kinds in members.items() if any(_suits(kind, wanted) for kind in kinds)]
+    kinds = [kind for kind in members.get(name, ()) if _suits(kind, wanted)]
+    if kinds:
+        return kinds[0]
+    if name not in members or (suited and PRIOR in wanted):
+        kind = "prior in a recipe" if suited and PRIOR in wanted else "class in a recipe"
+        raise UnknownName(kind, name, suited or members)
+    return members[name][-1]
+
+
+def _suits(kind: Any, wanted: str) -> bool:
+    """Return whether an annotation names a class or one of its bases; no function suits."""
+    if not isinstance(kind, type):
+        return False
+    if any(base.__name__ in wanted for base in kind.__mro__[1:-1]):
+        return True
+    return kind.__name__ in re.findall(r"\w+", wanted)
 
 
 def changed(record: Any, path: str, text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def rows_of(
         region = comparison.regions.get(name)
         row: dict[str, Any] = {"model": model, "how": how}
         row["interrupted"] = cut_short(posteriors[name].stats)
-        row |= {str(key): json_value(value) for key, value in values.items()}
+        row |= {str(key): _known(value) for key, value in values.items()}
         row["guarantee"] = region.guarantee if region else None
         row["warnings"] = list(posteriors[name].warnings)
         rows.append(row)
@@ -54,6 +55,12 @@ def write_results(out: Path, rows: list[dict[str, Any]], **about: Any) -> Path:
     Raises:
         StorageError: If the file cannot be written.
     """
-    return files.write(
-        out / "results.json", json.dumps({**about, "rows": rows}, indent=2) + "\n", folder=True
-    )
+    content = json_value({**about, "rows": rows})
+    return files.write(out / "results.json", json.dumps(content, indent=2) + "\n", folder=True)
+
+
+def _known(value: Any) -> Any:
+    """Return an entry of a table as Python's number or text; None for NaN."""
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and math.isnan(value) else value

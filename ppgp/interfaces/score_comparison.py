@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from .. import conformal
+from ..data.row_numbers import numbered
 from ..diagnostics import metrics
 from ..errors import NotApplicable, UnknownName
 from ..posterior.posterior import Posterior
@@ -25,7 +26,7 @@ class ScoreComparison:
 
     Args:
         posterior: The posterior that predicts.
-        frame: Rows that are not training rows, with their target.
+        frame: Rows that are not training rows, with their target; its index numbers them.
         target: The target column.
         group: A column of groups, or None.
         seed: Seed of the random split into halves.
@@ -48,10 +49,13 @@ class ScoreComparison:
                 raise UnknownName("column", str(column), map(str, frame.columns))
         order = torch.randperm(len(frame), generator=torch.Generator().manual_seed(seed)).numpy()
         first, second = order[: len(frame) // 2], order[len(frame) // 2 :]
-        inputs = inputs_for(frame, posterior, target, group)
-        targets = known_targets(frame, target, posterior)
-        self._calibration = posterior.predict(_rows_of(inputs, first))
-        self._test = posterior.predict(_rows_of(inputs, second))
+        with numbered(frame.index.tolist()):
+            inputs = inputs_for(frame, posterior, target, group)
+            targets = known_targets(frame, target, posterior)
+        with numbered(frame.index[first].tolist()):
+            self._calibration = posterior.predict(_rows_of(inputs, first))
+        with numbered(frame.index[second].tolist()):
+            self._test = posterior.predict(_rows_of(inputs, second))
         self._calibration_y, self._test_y = targets[first], targets[second]
         self._calibration_groups = None
         self._test_groups = None

@@ -49,6 +49,7 @@ class Kernel(Hyperparameters):
     rescales: ClassVar[bool] = False
     about_origin: ClassVar[bool] = True
     multiple: ClassVar[Callable[..., Kernel]]
+    __array_ufunc__ = None  # an array of NumPy times a kernel asks the kernel, not its own entries
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         """Return the covariance [*batch, n1, n2]."""

@@ -46,6 +46,7 @@ class Coregionalisation(Kernel):
     weight: PriorLike = Normal(0.0, 1.0)
     variance: PriorLike = LogNormal(-1.0, 1.0)
     hyper = ("weight", "variance")
+    signed = ("weight",)
     dimensions = {"weight": (1, 0), "variance": (2, 0)}
     widths = (1, 1)
 

@@ -10,7 +10,18 @@ from typing import Any, ClassVar, TypeVar
 from torch import Tensor
 
 from ..errors import NamedArguments, SettingError, counted
-from ..priors import Param, Prior, Site, in_units_of_data, plain, site, value_of, with_plain_fields
+from ..priors import (
+    Param,
+    Prior,
+    Site,
+    check_numbers,
+    in_units_of_data,
+    plain,
+    refuse_negative,
+    site,
+    value_of,
+    with_plain_fields,
+)
 from .units import Factor, Units
 
 R = TypeVar("R")
@@ -23,6 +34,7 @@ class Hyperparameters(NamedArguments):
 
     Attributes:
         hyper: Names of the positive hyperparameters; each field is a prior or a fixed number.
+        signed: Those of them that may be negative too.
         widths: The smallest and the largest number of columns of X for which it is a covariance.
         dimensions: ``{hyperparameter: (power of y, power of X)}``; a missing name has no unit.
     """
@@ -31,6 +43,7 @@ class Hyperparameters(NamedArguments):
     __array_ufunc__ = None
 
     hyper: ClassVar[tuple[str, ...]] = ()
+    signed: ClassVar[tuple[str, ...]] = ()
     widths: ClassVar[tuple[int, float]] = (1, math.inf)
     dimensions: ClassVar[Mapping[str, tuple[float, float]]] = {
         "variance": (2, 0),
@@ -39,8 +52,20 @@ class Hyperparameters(NamedArguments):
     }
 
     def __post_init__(self) -> None:
-        """Convert numbers to Python's; a subclass with its own ``__post_init__`` calls it first."""
+        """Convert and check numbers; a subclass with its own ``__post_init__`` calls it first.
+
+        Raises:
+            SettingError: If a hyperparameter is no prior and no number, or a number below 0.
+        """
         with_plain_fields(self)
+        for name in self.hyper:
+            given = getattr(self, name)
+            if isinstance(given, Prior):
+                continue
+            called = f"{type(self).__name__}.{name}"
+            check_numbers(given, called)
+            if name not in self.signed:
+                refuse_negative(called, given)
 
     def check_columns(self, d: int) -> None:
         """Raise SettingError if this is no covariance for inputs of d columns."""

@@ -23,6 +23,7 @@ from ..priors import (
     finite_numbers,
     per_column,
     plain,
+    refuse_negative,
     rescaled,
     site,
     value_of,
@@ -109,6 +110,7 @@ class Scale(Around, Markov):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        refuse_negative("outputscale", self.outputscale)
         check_kernel(self.kernel)
 
     def sites(self, d: int) -> dict[str, Site | Param]:

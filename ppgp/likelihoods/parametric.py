@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..overrides import computed_once
-from ..priors import PriorLike, Site, rescaled, site
+from ..priors import PriorLike, Site, refuse_negative, rescaled, site
 from ..priors.units import power as to_power
 from .base import Likelihood, Theta, hermite, product_nodes, root
 from .latent_average import LatentAverage
@@ -41,6 +41,11 @@ class Parametric(Likelihood, Scored):
     structure: ClassVar[tuple[str, ...]] = ()
     integrates_f: ClassVar[bool] = False
     counts: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.dimensions:  # the fit sees it in another unit than it is written in
+            refuse_negative(name, self.given(name))
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:

@@ -23,12 +23,13 @@ from ..errors import (
 )
 from ..likelihoods import Bernoulli
 from ..likelihoods.target_checks import FOR_REGRESSION, distinct
-from ..priors import Param, Site, in_units_of_data, value_of, with_plain_fields
+from ..priors import Param, Site, in_units_of_data, refuse_negative, value_of, with_plain_fields
 from . import evidence
 from .independent_rows import observed, predicted
 from .sites import Theta, draw
 
 M = TypeVar("M", bound="Model")
+LEVELS = ("noise", "nugget", "variance")  # positive quantities that models have as fields
 
 
 class Model(NamedArguments):
@@ -102,8 +103,10 @@ class Model(NamedArguments):
     standardised = False
 
     def __post_init__(self) -> None:
-        """Convert the numbers of the recipe; a subclass's ``__post_init__`` calls this first."""
+        """Convert and check the numbers; a subclass's ``__post_init__`` calls this first."""
         with_plain_fields(self)
+        for name in LEVELS:
+            refuse_negative(name, getattr(self, name, None))
 
     def __repr__(self) -> str:
         names = [f.name for f in fields(cast(Any, self)) if f.repr]

@@ -55,4 +55,4 @@ class Multi(NamedArguments):
         if len(self.model) != outputs:
             wanted = f"{counted(len(self.model), 'output')}, one for each model of Multi"
             raise DataError(wanted, str(outputs), "give one model for all, or one for each")
-        return self.model
+        return tuple(self.model)

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from ..errors import StorageError
 from .encoding import DEEPEST
 
+SAVED = "a file that ppgp fit or posterior.save wrote"
 FORMAT = "ppgp-2"
 FORMAT_1 = "ppgp-1"  # without a digest
 LONGEST = 2**25  # the most bytes in the header, which holds the record
@@ -27,7 +28,7 @@ def damaged(path: Path, reason: str) -> StorageError:
     """Return the error for a file that cannot be read."""
     got = f"{path.name}, unreadable ({reason})"
     do = "it is damaged or foreign; save again"
-    return StorageError("a file written by posterior.save", got, do)
+    return StorageError(SAVED, got, do)
 
 
 def _foreign(path: Path) -> StorageError:

@@ -27,6 +27,7 @@ SUM_TOLERANCE = 1e-3  # of the probabilities of one row, which half precision ro
 QUARTILES = 1.34
 AT_A_POINT = 1e-3  # of the sd of draws, half of which or more are equal
 FEWEST_DRAWS = 2
+INFINITE = "NaN or infinity"
 
 
 class GivenPredictions:
@@ -58,7 +59,12 @@ class GivenPredictions:
             wanted = f"one sd per row ({len(value)}), or one for all"
             raise DataError(wanted, f"shape {list(scale.shape)}", "pass the sd of those rows")
         scale = scale.reshape(-1).expand(len(value))
-        _refuse(~(torch.isfinite(scale) & (scale > 0)), "an sd above 0", "check those rows")
+        _refuse(
+            ~(torch.isfinite(scale) & (scale > 0)),
+            "an sd above 0",
+            "check those rows",
+            "0, less or NaN",
+        )
         return cls(dist.Normal(value[None], scale[None], validate_args=False))
 
     @classmethod
@@ -139,7 +145,9 @@ class GivenPredictions:
             do = "put one draw of all rows in each line"
             raise DataError(wanted, f"shape {list(value.shape)}", do)
         value = value.reshape(-1, value.shape[-1])
-        _refuse(~torch.isfinite(value).all(0), "finite samples", "check those rows")
+        _refuse(
+            ~torch.isfinite(value).all(0), "finite samples", "check those rows", "NaN or infinity"
+        )
         if counts:
             do = "pass floats if y is not a count"
             _refuse((value < 0).any(0), "counts of 0 or more in integer samples", do)
@@ -176,12 +184,12 @@ def _finite(values: Any, what: str, shape: str, axes: int) -> Tensor:
             do = "pass at least one row"
         raise DataError(f"{what} with shape {shape}", f"shape {list(tensor.shape)}", do)
     strange = ~torch.isfinite(tensor).reshape(len(tensor), -1).all(1)
-    _refuse(strange, f"finite {what}", "check those rows")
+    _refuse(strange, f"finite {what}", "check those rows", INFINITE)
     return tensor
 
 
-def _refuse(strange: Tensor, wanted: str, do: str) -> None:
-    """Raise DataError that names the rows where ``strange`` [n] holds."""
+def _refuse(strange: Tensor, wanted: str, do: str, got: str = "others") -> None:
+    """Raise DataError that names the rows where ``strange`` [n] holds ``got``."""
     rows = torch.nonzero(strange).flatten().tolist()
     if rows:
-        raise DataError(wanted, f"none in {listed(rows, 'row')}", do)
+        raise DataError(wanted, f"{got} in {listed(rows, 'row')}", do)

@@ -65,7 +65,7 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
     """
     posterior, things = read(path, model, unchecked)
     if not isinstance(posterior, Posterior):
-        do = "pass a file written by posterior.save; several outputs: ppgp.MultiPosterior.load"
+        do = "pass a file that posterior.save wrote; several outputs: ppgp.MultiPosterior.load"
         raise StorageError("a Posterior in the file", type(posterior).__name__, do)
     return ready(posterior, path, things)
 

@@ -36,6 +36,7 @@ from .file_checks import (
     FORMAT,
     FORMAT_1,
     LONGEST,
+    SAVED,
     checked_format,
     damaged,
     header_of,
@@ -101,7 +102,7 @@ def load(
     """
     path = Path(path)
     if not path.is_file():
-        raise StorageError("a file written by posterior.save", f"no file {path}", "check the path")
+        raise StorageError(SAVED, files.no_file(path), "check the path")
     try:
         header = header_of(path)
         with safe_open(str(path), "pt") as file:

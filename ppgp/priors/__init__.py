@@ -24,6 +24,7 @@ from .records import (
 from .records import Number as Number
 from .records import Prior as Prior
 from .records import PriorLike as PriorLike
+from .records import check_numbers as check_numbers
 from .records import finite_numbers as finite_numbers
 from .records import per_column as per_column
 from .records import plain as plain
@@ -32,6 +33,7 @@ from .records import tensor_of as tensor_of
 from .sites import Param as Param
 from .sites import Site as Site
 from .sites import prefixed as prefixed
+from .sites import refuse_negative as refuse_negative
 from .sites import site as site
 from .sites import under as under
 from .sites import value_of as value_of

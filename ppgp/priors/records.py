@@ -155,11 +155,12 @@ def check_numbers(value: object, what: str) -> tuple[float, ...]:
     """
     numbers = finite_numbers(value)
     if not numbers:
-        do = "write float(...), or a tuple with one number per entry"
+        do = (
+            "write a number such as 2.0, a tuple with one per entry, or a prior such as "
+            "LogNormal(0, 1)"
+        )
         if isinstance(value, type):
             do = f"call it: {value.__name__}(...)"
-        elif isinstance(value, str):
-            do = "write a number, or a prior such as priors.LogNormal(0.0, 1.0)"
         raise SettingError(f"a prior or a finite number for {what}", repr(value), do)
     return numbers
 

@@ -21,6 +21,7 @@ from .records import (
     Prior,
     PriorLike,
     check_numbers,
+    finite_numbers,
     tensor_of,
 )
 
@@ -123,11 +124,29 @@ def site(
         return Site(prior, shape, positive)
     numbers = check_numbers(prior, name)
     if positive and any(v < 0 or (v == 0 and not zero) for v in numbers):
-        do = "fix it above 0, or give it a prior"
-        raise SettingError(f"a positive number for {name}", repr(prior), do)
+        raise _not_positive(name, prior)
     if isinstance(prior, tuple) and (not shape or len(prior) != shape[-1]):
         _refuse_length(name, prior, shape)
     return Site(prior, shape, positive)
+
+
+def refuse_negative(name: str, given: Any) -> None:
+    """Refuse a number below 0, as it is typed, for a quantity that is positive.
+
+    Args:
+        name: The name of the quantity, for error messages.
+        given: A number, one number per entry, or anything else, which is not checked here.
+
+    Raises:
+        SettingError: If a number is negative.
+    """
+    if any(number < 0 for number in finite_numbers(given)):
+        raise _not_positive(name, given)
+
+
+def _not_positive(name: str, given: Any) -> SettingError:
+    do = "fix it above 0, or give it a prior"
+    return SettingError(f"a positive number for {name}", repr(given), do)
 
 
 def _refuse_length(name: str, value: tuple[float, ...], shape: tuple[int, ...]) -> None:

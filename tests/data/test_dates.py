@@ -53,7 +53,7 @@ def test_predictions_take_the_dates_themselves() -> None:
     wanted = fit.predict(torch.tensor(years.to_numpy())[:, None])
     found = fit.predict(frame[["date"]])
     torch.testing.assert_close(found.mean, wanted.mean, rtol=1e-8, atol=1e-8)
-    with pytest.raises(UnknownName, match=r"column date \(years\).*no column date"):
+    with pytest.raises(UnknownName, match=r"the column date of the training rows.*no column date"):
         fit.predict(frame[["co2"]])
     with pytest.raises(
         DataError,

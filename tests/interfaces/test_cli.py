@@ -187,7 +187,7 @@ def test_calibrate_prints_one_row_per_score(table: Path) -> None:
             ("compare", *TRAIN, "--models", "logistic", "--how", "map", "--no-progress"),
             "labels 0 and 1",
         ),
-        (("predict", "train.csv", "new.csv"), "posterior.save"),
+        (("predict", "train.csv", "new.csv"), "the file that ppgp fit wrote"),
         (("reproduce", "nothing"), "latent-intervals"),
     ],
 )

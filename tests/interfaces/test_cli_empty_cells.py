@@ -109,13 +109,22 @@ def test_labels_of_rows_with_empty_cells_are_empty(folder: Path) -> None:
     )
     frame.to_csv("labels.csv", index=False)
     run(
-        "fit", "labels.csv", "--target", "y", "--model", "logistic", "--how", "map", "--out", "l.st"
+        "fit",
+        "labels.csv",
+        "--target",
+        "y",
+        "--model",
+        "logistic",
+        "--how",
+        "map",
+        "--out",
+        "l.safetensors",
     )
     frame.loc[4, "b"] = np.nan
     frame.loc[5, "y"] = None
     frame.to_csv("labels.csv", index=False)
     with pytest.warns(DataWarning):
-        run("predict", "l.st", "labels.csv", "--out", "l.csv")
+        run("predict", "l.safetensors", "labels.csv", "--out", "l.csv")
     found = pd.read_csv("l.csv")
     assert found.index[found["p(low)"].isna()].tolist() == [4]
 

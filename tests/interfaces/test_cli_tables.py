@@ -163,7 +163,7 @@ def test_standard_input_and_output() -> None:
     assert piped.data.same_rows(ppgp.load_posterior("posterior.safetensors").data)
     with pytest.raises(SettingError, match="one table on the standard input"):
         run("predict", "posterior.safetensors", "-", "--calibration", "-", input=text)
-    with pytest.raises(DataError, match="the empty file the standard input"):
+    with pytest.raises(DataError, match="the standard input, which is empty"):
         run("predict", "posterior.safetensors", "-", input="")
 
 

@@ -92,7 +92,8 @@ def test_each_command_has_options_of_its_own(study: Path) -> None:
     ("content", "error", "sentence"),
     [
         ("targt = 'y'", UnknownName, "key in experiment.toml, got 'targt': did you mean 'target'"),
-        ("models = 'gp'\n[compare]\nhow = 'map'", UnknownName, "did you mean 'model'"),
+        ("models = 'gp'\n[compare]\nhow = 'map'", SettingError, r"write it under \[compare\]"),
+        ("level = 0.8", SettingError, r"'level', an option of compare: write it under \[compare\]"),
         ("[fits]\nhow = 'map'", UnknownName, "did you mean 'fit'"),
         ("json = true", UnknownName, "got 'json'"),
         ("progress = 'no'", SettingError, "expected true or false as progress, got 'no'"),

@@ -75,3 +75,45 @@ def test_a_fit_by_names_is_that_of_the_objects() -> None:
     )
     own = ppgp.fit(models.LinearRegression(), DATA, inference.Laplace(), seed=1, progress=False)
     assert torch.equal(posterior.draws["weight"], own.draws["weight"])
+
+
+def test_the_name_of_another_kind_is_named_as_such() -> None:
+    with pytest.raises(UnknownName, match="the name of a method, got 'gp', a model: name one of"):
+        recipes.method("gp")
+    with pytest.raises(UnknownName, match="the name of a model, got 'nuts', a method"):
+        recipes.model("nuts")
+
+
+def test_a_recipe_without_parentheses_is_told_to_write_them() -> None:
+    with pytest.raises(UnknownName, match=r"got 'GP\[RBF\]': write a call .* GP\(RBF\(\)\)"):
+        recipes.model("GP[RBF]")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "near", "listed", "others"),
+    [
+        ("RBFF()", None, ["GP", "LinearRegression"], ["RBF", "Poisson", "Normal"]),
+        ("GP(RBFF())", "RBF", ["Matern", "Periodic"], ["GP", "Poisson", "Normal"]),
+        ("GP(RBF(lengthscale=LogNorml()))", "LogNormal", ["Gamma"], ["GP", "RBF", "Poisson"]),
+        ("GP(RBF(lengthscale=Weibull(1.0, 2.0)))", None, ["LogNormal", "Gamma"], ["RBF", "GP"]),
+    ],
+)
+def test_an_unknown_class_is_answered_with_its_family(
+    recipe: str, near: str | None, listed: list[str], others: list[str]
+) -> None:
+    with pytest.raises(UnknownName) as raised:
+        recipes.model(recipe)
+    known = raised.value.do.partition("known: ")[2].split(", ")
+    assert set(listed) <= set(known)
+    assert not set(others) & set(known)
+    if near:
+        assert f"did you mean {near!r}" in raised.value.do
+
+
+def test_a_likelihood_in_place_of_a_prior_is_no_prior() -> None:
+    with pytest.raises(UnknownName, match="the name of a prior in a recipe, got 'Weibull'"):
+        recipes.model("GP(RBF(lengthscale=Weibull(1.0, 2.0)))")
+    boosted = "Boosted(Weibull(shape=Predicted()))"
+    assert recipes.model(boosted) == models.Boosted(
+        likelihoods.Weibull(shape=likelihoods.Predicted())
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import config
@@ -183,3 +184,9 @@ def test_white_noise_distinguishes_equal_rows() -> None:
 def test_objects_that_are_not_kernels_are_refused(act: Callable[[], object]) -> None:
     with pytest.raises(SettingError, match=r"call it: RBF\(\)|for a number write Constant"):
         act()
+
+
+def test_an_array_of_numbers_is_no_factor_of_a_kernel() -> None:
+    with pytest.raises(SettingError, match=r"a kernel, a member of ppgp\.kernels, got a ndarray"):
+        np.array([1, 2]) * RBF()
+    assert np.float64(2.0) * RBF() == 2.0 * RBF()

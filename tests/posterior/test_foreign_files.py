@@ -55,8 +55,8 @@ def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
-    for path in (tmp_path / "absent.ppgp", tmp_path):
-        with pytest.raises(StorageError, match="no file"):
+    for path, kind in ((tmp_path / "absent.ppgp", "no file"), (tmp_path, "the folder")):
+        with pytest.raises(StorageError, match=f"got {kind} {path}"):
             storage.load(path, TABLE)
 
 

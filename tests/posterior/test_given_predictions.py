@@ -166,7 +166,10 @@ def test_arrays_of_jax() -> None:
 
 MISTAKES: dict[str, tuple[Any, str]] = {
     "a column": (lambda: Prediction.from_points([[1.0], [2.0]]), r"points with shape \[n\]"),
-    "NaN": (lambda: Prediction.from_points([1.0, math.nan]), "finite points, got none in row 1"),
+    "NaN": (
+        lambda: Prediction.from_points([1.0, math.nan]),
+        "finite points, got NaN or infinity in row 1",
+    ),
     "no rows": (lambda: Prediction.from_points([]), "at least one row"),
     "sd": (lambda: Prediction.from_points([1.0, 2.0], [0.5, 0.0]), "an sd above 0.*row 1"),
     "two sds": (lambda: Prediction.from_points([1.0, 2.0, 3.0], [1.0, 1.0]), "one sd per row"),
