@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from .base import Around, Product, Sum, Unscaled
+from .wrappers import Subspace
 
 __all__ = ["check_places"]
 
@@ -26,10 +27,24 @@ def check_places(kernel: Any, X: Tensor) -> None:
     own = getattr(kernel, "check_places", None)
     if own is not None:
         own(X)
-    elif isinstance(kernel, Sum | Product):
-        for child in kernel.children:
-            check_places(child, X)
-    elif isinstance(kernel, Unscaled):
-        check_places(kernel.kernel, kernel.rescaled(X))
-    elif isinstance(kernel, Around):
-        check_places(kernel.kernel, X)
+    for child in _inside(kernel):
+        if _has_places(child):
+            check_places(child, _seen_inside(kernel, X))
+
+
+def _inside(kernel: Any) -> tuple[Any, ...]:
+    """Return the kernels that a kernel combines or wraps."""
+    if isinstance(kernel, Sum | Product):
+        return kernel.children
+    return (kernel.kernel,) if isinstance(kernel, Around) else ()
+
+
+def _has_places(kernel: Any) -> bool:
+    return hasattr(kernel, "check_places") or any(map(_has_places, _inside(kernel)))
+
+
+def _seen_inside(kernel: Any, X: Tensor) -> Tensor:
+    """Return the rows as the kernel inside sees them."""
+    if isinstance(kernel, Subspace):
+        return kernel.chosen(X)
+    return kernel.rescaled(X) if isinstance(kernel, Unscaled) else X

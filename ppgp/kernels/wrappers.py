@@ -31,7 +31,6 @@ from ..priors import (
 from .base import Around, Kernel, Theta, check_kernel, proportioned
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped, replaced, unit_carrier
-from .places import check_places
 from .state_space import Markov, StateSpace, require
 from .units import Factor, Units, power
 
@@ -319,10 +318,6 @@ class Subspace(Around, Markov):
         own = replace(draw, like=self.chosen(draw.like))
         inner = self.kernel.path(theta, len(self.columns), own)
         return lambda X: inner(self.chosen(X))
-
-    def check_places(self, X: Tensor) -> None:
-        """Check the rows of data where the kernel inside sees them."""
-        check_places(self.kernel, self.chosen(X))
 
     def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
         return require(self.kernel).state_space(theta, like)

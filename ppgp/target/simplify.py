@@ -293,7 +293,8 @@ def _constant(node: fx.Node, constants: Constants, room: int) -> Tensor | tuple[
     if target not in VIEWS and numbers > (room if inputs else LARGEST):
         return None
     args, kwargs = map_arg((node.args, node.kwargs), lambda n: constants[n])
-    return target(*args, **kwargs)
+    value = target(*args, **kwargs)
+    return value if isinstance(value, Tensor) else tuple(value)  # unbind gives a list
 
 
 def _results(node: fx.Node) -> list[fx.Node]:

@@ -279,5 +279,5 @@ def test_names_of_classes_are_to_be_codes(kind: Any) -> None:
 
 def test_a_class_or_a_text_in_place_of_a_prior() -> None:
     for given, fact in ((torch.distributions.Gamma, "call it: Gamma(...)"), ("a", "LogNormal(")):
-        kernel: Any = kernels.RBF(lengthscale=given)
-        refusal(SettingError, lambda kernel=kernel: fitted(models.GP(kernel)), fact)
+        kernel: Any = kernels.RBF
+        refusal(SettingError, lambda given=given, kernel=kernel: kernel(lengthscale=given), fact)
