@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -31,17 +32,34 @@ def find_mode(
     return search(options, target, z0, 0)
 
 
+RELATIVE_GAIN = 1e-13  # of the value in one iteration, at which L-BFGS ends
+IDLE = 3  # evaluations of one line search, all within that of the best value, that end a search
+
+
+class _AtRounding(Exception):
+    """A line search has come to where values differ by rounding alone."""
+
+
 class _Objective:
     """The objective for SciPy, as a function of z / unit.
 
     It remembers the best point, its value and the largest entry of its gradient, so that the end
     of a search, or an interrupted one, needs no evaluation.
+
+    At a mode, values differ by rounding alone, and a line search that asks for a gain would
+    evaluate up to 20 of them: ``ends_at_rounding`` ends the search at the third.
     """
 
     def __init__(
-        self, target: Target, jacobian: bool, unit: np.ndarray, compile_after: float
+        self,
+        target: Target,
+        jacobian: bool,
+        unit: np.ndarray,
+        compile_after: float,
+        ends_at_rounding: bool,
     ) -> None:
         self.callback, self.unit = target.callback(jacobian, compile_after), unit
+        self.ends_at_rounding, self.idle = ends_at_rounding, 0
         self.best, self.best_z, self.slope = -math.inf, None, math.nan
         self.losses: list[float] = []
         self.worst = 0.0
@@ -54,9 +72,15 @@ class _Objective:
             return self.worst + 1e3 * (1 + abs(self.worst)), np.zeros_like(z)
         self.worst = max(self.worst, -value) if self.losses else -value
         self.losses.append(-value)
+        if abs(value - self.best) <= RELATIVE_GAIN * max(1.0, abs(value)):
+            self.idle += 1
+        else:
+            self.idle = 0
         if value > self.best:
             self.best, self.best_z = value, z
             self.slope = float(np.abs(gradient).max())
+        if self.ends_at_rounding and self.idle == IDLE:
+            raise _AtRounding
         return -value, -gradient * self.unit
 
 
@@ -77,7 +101,7 @@ def lbfgs(
         "maxiter": options.steps,
         "maxfun": 4 * options.steps,
         "maxcor": 20,
-        "ftol": 1e-13,
+        "ftol": RELATIVE_GAIN,
         "gtol": 1e-7,
     }
     arguments = {"method": "L-BFGS-B", "options": limits}
@@ -120,7 +144,8 @@ def _maximised(
         early_stopping: ends the search on held-out rows; None: there are none.
     """
     unit = scales.double().cpu().numpy()
-    objective = _Objective(target, options.jacobian, unit, options.compile_after)
+    line_search = arguments["method"] == "L-BFGS-B"
+    objective = _Objective(target, options.jacobian, unit, options.compile_after, line_search)
     notes: list[str] = []
     iterations, interrupted, stopped_early = 0, False, False
     with bar(f"MAP ({options.optimizer})", options.steps, options.progress) as update:
@@ -128,6 +153,7 @@ def _maximised(
         def after_iteration(z: np.ndarray) -> None:
             nonlocal iterations, stopped_early
             iterations += 1
+            objective.idle = 0
             update(iterations, loss=-objective.best)
             if early_stopping is None:
                 return
@@ -136,7 +162,7 @@ def _maximised(
                 raise StopIteration
 
         try:
-            with blas_on_one_thread():
+            with blas_on_one_thread(), suppress(_AtRounding):
                 optimize.minimize(
                     objective,
                     z0.double().cpu().numpy() / unit,

@@ -1,0 +1,73 @@
+"""The end of L-BFGS where values of the density differ by rounding alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ppgp.inference.optimise import scipy_search
+from ppgp.inference.optimise.scipy_search import lbfgs
+from ppgp.inference.optimise.search import SearchOptions
+from ppgp.target.target import Target
+
+LEVEL = -1e6  # a value whose last digits are lost
+CURVATURE = np.geomspace(1.0, 1e3, 5)
+
+
+class Quadratic(Target):
+    """A quadratic log density with its mode at 1, whose values carry an error of the sum."""
+
+    def __init__(self, error: float) -> None:
+        self.error = error
+
+    def step_scales(self, z: Tensor) -> Tensor:
+        return torch.ones_like(z)
+
+    def callback(
+        self, jacobian: bool = True, after: float = 0.0
+    ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        def value_and_gradient(z: np.ndarray) -> tuple[float, np.ndarray]:
+            apart = z - 1
+            error = self.error * np.sin(1e9 * z.sum())
+            return LEVEL - 0.5 * (CURVATURE * apart**2).sum() + error, -CURVATURE * apart
+
+        return value_and_gradient
+
+
+def search(error: float) -> tuple[int, np.ndarray, float]:
+    """Return the number of evaluations, the mode found and its value."""
+    z0 = torch.zeros(len(CURVATURE), dtype=torch.float64)
+    options = SearchOptions(steps=1000, jacobian=True, progress=False)
+    found = lbfgs(options, Quadratic(error), z0, 0)
+    return len(found.stats["losses"]), found.z.numpy(), found.stats["log_density"]
+
+
+@pytest.mark.parametrize("error", [1e-9, 1e-8, 5e-8])
+def test_a_line_search_does_not_go_on_at_the_rounding_of_the_value(
+    error: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluations, z, value = search(error)
+    monkeypatch.setattr(scipy_search, "IDLE", 10**9)
+    before, _, _ = search(error)
+    assert evaluations <= before
+    # the value is within two gains of the best one, which bounds the distance to the mode
+    gain = scipy_search.RELATIVE_GAIN * abs(LEVEL)
+    assert value > LEVEL - 2 * gain
+    assert np.all(0.5 * CURVATURE * (z - 1) ** 2 < 4 * gain)
+
+
+def test_it_saves_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = [search(error)[0] for error in np.linspace(1e-9, 5e-8, 20)]
+    monkeypatch.setattr(scipy_search, "IDLE", 10**9)
+    otherwise = [search(error)[0] for error in np.linspace(1e-9, 5e-8, 20)]
+    print(ended, otherwise)
+    assert sum(ended) < 0.8 * sum(otherwise)
+
+
+def test_without_rounding_the_gradient_ends_the_search() -> None:
+    _, z, _ = search(0.0)
+    np.testing.assert_allclose(z, 1, atol=1e-4)
