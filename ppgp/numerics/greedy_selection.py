@@ -53,9 +53,10 @@ def _bound(
 ) -> list[int]:
     """Choose repeatedly the row that raises the collapsed bound most. Titsias (2009), section 3.1.
 
-    At each step, ``CANDIDATES`` rows are drawn at random. The change of the bound has a closed form
-    in C^-1 applied to the candidates' columns, where C = Q + noise I is kept as its Woodbury
-    factor, so that no bound is evaluated.
+    At each step, ``CANDIDATES`` rows are drawn at random. With A the whitened columns of the rows
+    chosen and C = A'A + noise I, the change of the bound has a closed form in v'C^-1 v and v'C^-1 y
+    for the whitened column v of a candidate. By Woodbury's identity both come from the Cholesky
+    factor of B = I + AA' / noise, which grows by one row at each step.
     """
     if y is None:
         raise SettingError(
@@ -66,6 +67,8 @@ def _bound(
     chosen: list[int] = []
     left = diagonal.clone()
     A = torch.zeros(m, len(X)).to(X)
+    factor = torch.zeros(m, m).to(X)  # of B
+    fit = torch.zeros(m).to(X)  # factor^-1 A y
     for j in range(m):
         open_rows = torch.nonzero(left > TINY * diagonal.mean()).flatten()
         if not len(open_rows):
@@ -76,19 +79,18 @@ def _bound(
         known = A[:j]
         residual = kernel(X[some], X) - known[:, some].mT @ known  # [candidates, n]
         V = residual / left[some].sqrt()[:, None]
-        if j:
-            B = torch.eye(j).to(X) + known @ known.mT / noise
-            inner = torch.linalg.solve(B, torch.cat([known @ V.mT, (known @ y)[:, None]], 1))
-            solved = (V - (known.mT @ inner[:, :-1]).mT / noise) / noise
-            target = (y - known.mT @ inner[:, -1] / noise) / noise
-        else:
-            solved, target = V / noise, y / noise
-        growth = 1 + (V * solved).sum(1)
+        half = torch.linalg.solve_triangular(factor[:j, :j], known @ V.mT, upper=False)
+        squares = V.square().sum(1)
+        growth = 1 + ((squares - half.square().sum(0) / noise) / noise).clamp_min(0.0)
+        along = (V @ y - fit[:j] @ half / noise) / noise
         # twice the change of the bound
-        gain = -growth.log() + (V @ target).square() / growth + V.square().sum(1) / noise
+        gain = -growth.log() + along.square() / growth + squares / noise
         best = int(gain.argmax())
         chosen.append(int(some[best]))
         A[j] = V[best]
+        factor[j, :j] = half[:, best] / noise
+        factor[j, j] = growth[best].sqrt()
+        fit[j] = noise * along[best] / factor[j, j]
         left = (left - A[j].square()).clamp_min(0.0)
         left[chosen[-1]] = 0.0
     return chosen

@@ -30,10 +30,10 @@ def test_the_greedy_bound_takes_the_best_candidate() -> None:
         return KERNEL(k, a, b)
 
     result = select(
-        "bound", 4, data.X, data.y, covariance, KERNEL.diag(k, data.X), float(theta["noise"])
+        "bound", 10, data.X, data.y, covariance, KERNEL.diag(k, data.X), float(theta["noise"])
     )
     chosen: list[int] = []
-    for _ in range(4):
+    for _ in range(10):
         values = []
         for i in range(data.n):
             Z = data.X[[*chosen, i]]
