@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..priors import value_of
+from ..priors import Param, value_of
 from .base import Kernel, Product, Sum, Theta, Unscaled
 from .constant import Constant
 from .radial import Radial
@@ -45,9 +45,19 @@ class Gram:
 def has_formulas(kernel: Kernel) -> bool:
     """Return whether ``gram`` has formulas for at least the outermost part of a kernel."""
     inner: Any = kernel
-    while isinstance(inner, ARD | Multiple | Scale | Subspace | Unscaled):
+    while _of_the_library(inner) and isinstance(
+        inner, ARD | Multiple | Scale | Subspace | Unscaled
+    ):
         inner = inner.kernel
-    return isinstance(inner, WITH_FORMULAS)
+    return _of_the_library(inner) and isinstance(inner, WITH_FORMULAS)
+
+
+def _of_the_library(kernel: Kernel) -> bool:
+    """Return whether the class of a kernel is one of this package.
+
+    A class derived from one of them may compute another covariance.
+    """
+    return type(kernel).__module__.startswith(f"{__package__}.")
 
 
 def gram(
@@ -64,6 +74,8 @@ def gram(
         lengthscale: the lengthscales [d] of an ARD around the kernel, in place of its own.
     """
     match kernel:
+        case _ if not _of_the_library(kernel):
+            return _by_autograd(kernel, theta, rows.given)
         case ARD():
             return gram(kernel.kernel, theta, rows, kernel.lengthscales(theta, rows.given))
         case Multiple():
@@ -110,7 +122,7 @@ def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tenso
     kernel.check_columns(rows.d)
     h = {name: value_of(theta, name, getattr(kernel, name), rows.given) for name in kernel.hyper}
     length = h["lengthscale"] if lengthscale is None else lengthscale
-    squared = rows.squared(length)
+    squared = rows.squared(length, fixed="lengthscale" not in theta)
     profile = kernel.profile(h, squared)
 
     def slopes(W: Tensor) -> Slopes:
@@ -166,14 +178,18 @@ def _multiplied_together(parts: list[Gram]) -> Gram:
 
 def _by_autograd(kernel: Kernel, theta: Theta, X: Tensor) -> Gram:
     """Return the covariance of a kernel without formulas, which torch differentiates."""
-    free = {name: value.detach().requires_grad_() for name, value in theta.items()}
+    sites = kernel.sites(X.shape[-1])
+    held = {name for name, s in sites.items() if isinstance(s, Param) and not s.trained}
+    inputs = {name: value.detach() for name, value in theta.items()}
+    free = {name: value.requires_grad_() for name, value in inputs.items() if name not in held}
     with torch.enable_grad():
-        K = kernel(free, X)
+        K = kernel(inputs, X)
 
     def slopes(W: Tensor) -> Slopes:
-        if not K.requires_grad:
-            return {name: torch.zeros_like(value) for name, value in theta.items()}
-        found = torch.autograd.grad(K, list(free.values()), W, materialize_grads=True)
-        return dict(zip(free, found, strict=True))
+        found = {name: torch.zeros_like(value) for name, value in theta.items()}
+        if K.requires_grad:
+            each = torch.autograd.grad(K, list(free.values()), W, materialize_grads=True)
+            found |= dict(zip(free, each, strict=True))
+        return found
 
     return Gram(K.detach(), slopes)

@@ -73,7 +73,10 @@ class Covariance:
         """Return log N(r; 0, covariance) and its slopes in r, the noise and the values."""
         theta = dict(zip(self.names, values, strict=True))
         found = gram(self.kernel, theta, RowDistances(self.X))
-        value, W, a = value_and_slopes(found.K, noise, r)
+        # K may be the memory of a hyperparameter where it has one entry, and it is the same for
+        # all points of a vmap where it has no hyperparameters
+        in_place = len(r) > 1 and bool(self.names)
+        value, W, a = value_and_slopes(found.K, noise, r, in_place)
         of_noise = W.diagonal() if len(noise) > 1 else W.diagonal().sum().reshape(1)
         slopes = found.slopes(W)
         return value, (-a, of_noise, *(slopes[name] for name in self.names))

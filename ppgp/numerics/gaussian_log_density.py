@@ -59,7 +59,10 @@ class _GaussianLogDensity(torch.autograd.Function):
 
 
 def value_and_slopes(
-    K: Float[Tensor, "n n"], noise: Float[Tensor, " k"], r: Float[Tensor, " n"]
+    K: Float[Tensor, "n n"],
+    noise: Float[Tensor, " k"],
+    r: Float[Tensor, " n"],
+    in_place: bool = True,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "n n"], Float[Tensor, " n"]]:
     """Compute log N(r; 0, C) with C = K + diag(noise), and its slope in C.
 
@@ -67,21 +70,27 @@ def value_and_slopes(
     pass over the inverse.
 
     Args:
-        K: [n, n], symmetric. Its diagonal is changed meanwhile.
+        K: [n, n], symmetric. Its diagonal is changed meanwhile where ``in_place``.
         noise: [1] or [n].
         r: [n], the residual.
+        in_place: whether the noise is added to K itself. Under vmap it cannot be where K is the
+            same for all points.
 
     Returns:
         The density; its slope (a a' - C^-1) / 2, [n, n] and row-major; and a = C^-1 r, [n]. NaN
         where C is not positive definite.
     """
-    K = K.contiguous()
-    diagonal = K.diagonal()
-    before = diagonal.clone()
-    diagonal.add_(noise)
     # of the transpose, which is the same matrix, LAPACK's order of memory is a plain copy
-    L, info = torch.linalg.cholesky_ex(K.mT)
-    diagonal.copy_(before)
+    if in_place:
+        K = K.contiguous()
+        diagonal = K.diagonal()
+        before = diagonal.clone()
+        diagonal.add_(noise)
+        L, info = torch.linalg.cholesky_ex(K.mT)
+        diagonal.copy_(before)
+    else:
+        C = torch.diagonal_scatter(K, K.diagonal() + noise)
+        L, info = torch.linalg.cholesky_ex(C.mT)
     L.diagonal().mul_(torch.where(info == 0, 1.0, math.nan).to(L))
     w = torch.linalg.solve_triangular(L, r.unsqueeze(-1), upper=False)
     a = torch.linalg.solve_triangular(L.mT, w, upper=True).squeeze(-1)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ppgp import kernels, models
+import ppgp
+from ppgp import inference, kernels, models
 from ppgp.data import Dataset
 from ppgp.kernels import (
     ARD,
@@ -28,6 +29,7 @@ from ppgp.kernels.gram_slopes import gram, has_formulas
 from ppgp.kernels.row_distances import RowDistances
 from ppgp.numerics.distributions import GPMarginal
 from ppgp.target import Target
+from ppgp.target.graph import Looped
 
 F64 = torch.float64
 KERNELS = [
@@ -152,3 +154,110 @@ def test_inputs_that_are_latent_keep_their_gradient() -> None:
     assert type(found) is GPMarginal
     (slope,) = torch.autograd.grad(found.log_prob(torch.ones(8, dtype=F64)), X)
     assert float(slope.abs().max()) > 0
+
+
+def slopes_of(kernel: Kernel, X: Tensor, rows_of: RowDistances) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the covariance, and its slopes for a symmetric matrix of weights."""
+    theta = hyperparameters(kernel, X.shape[-1])
+    found = gram(kernel, theta, rows_of)
+    W = torch.randn(len(X), len(X), generator=torch.Generator().manual_seed(2), dtype=F64)
+    return found.K, found.slopes(W + W.mT)
+
+
+def test_clusters_of_nearly_equal_rows() -> None:
+    """Where most pairs are near, all are computed by differences, column by column."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(3, 6, generator=generator, dtype=F64)
+    X = centres.repeat(20, 1) + 1e-6 * torch.randn(60, 6, generator=generator, dtype=F64)
+    many, few = RowDistances(X), RowDistances(X)
+    few.few = True  # every difference is exact
+    assert many.near is None
+    kernel = ARD(Matern(0.5))
+    (K, slopes), (exact, expected) = slopes_of(kernel, X, many), slopes_of(kernel, X, few)
+    torch.testing.assert_close(K, exact, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(slopes, expected, rtol=1e-11, atol=1e-11)
+
+
+def test_a_gross_outlier_leaves_the_other_pairs_to_the_matrix_product() -> None:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(200, 8, generator=generator, dtype=F64)
+    X[0], X[5] = 1e6, X[6] + 1e-7
+    own = RowDistances(X)
+    assert own.near is not None
+    assert sorted(own.near[0].tolist()) == [5, 6]
+    exact = (X[:, None] - X[None]).square().sum(-1)
+    found = own.squared(torch.ones(8, dtype=F64))
+    # the rows other than the outlier have a norm near 3
+    torch.testing.assert_close(found[1:, 1:], exact[1:, 1:], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [RBF(lengthscale=(1e-6, 1.0, 1.0, 1.0)), Matern(1.5, lengthscale=(1e-4, 30.0, 30.0, 30.0))],
+    ids=repr,
+)
+def test_a_column_of_many_fixed_lengthscales_takes_no_digits_of_the_others(kernel: Kernel) -> None:
+    """Rows that are equal in the first column differ by less than a lengthscale in the others."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(30, 4, generator=generator, dtype=F64)
+    X[:, 0] = torch.arange(30) % 5
+    wide, few = RowDistances(X), RowDistances(X)
+    few.few = True
+    theta = {"variance": torch.ones((), dtype=F64)}
+    K, exact = (gram(ARD(kernel), theta, own).K for own in (wide, few))
+    torch.testing.assert_close(K, exact, rtol=1e-12, atol=1e-13)
+
+
+class Squared(RBF):
+    """A user's kernel with another covariance than its base class."""
+
+    def gram(self, h: Any, X1: Tensor, X2: Tensor | None) -> Tensor:
+        return super().gram(h, X1, X2).square()
+
+
+@pytest.mark.parametrize("kernel", [Squared(), Scale(Squared(1.0)), Squared() + RBF()], ids=repr)
+def test_a_class_derived_from_a_kernel_has_its_own_covariance(kernel: Kernel) -> None:
+    X = torch.randn(15, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
+    target = Target(models.GP(kernel, mean=None), Dataset(X, X[:, 0].sin()), compile=False)
+    z = target.start(seed=1, spread=0.5)
+    with_slopes = target.value_and_grad(z)[0]
+    torch.testing.assert_close(with_slopes, target.log_density(z).detach())
+    theta = hyperparameters(kernel, 2)
+    torch.testing.assert_close(gram(kernel, theta, RowDistances(X)).K, kernel(theta, X))
+
+
+def test_buffers_of_a_network_are_held() -> None:
+    """The running statistics of batch normalisation are no inputs of the gradient."""
+    network = torch.nn.Sequential(
+        torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Tanh()
+    ).double()
+    X = torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
+    model = models.GP(kernels.Deep(network, RBF()) + RBF(), mean=None)
+    posterior = ppgp.fit(
+        model, Dataset(X, X[:, 0].sin()), inference.MAP("adam", steps=3), progress=False
+    )
+    assert bool(torch.isfinite(torch.as_tensor(posterior.stats["log_density"])))
+
+
+def test_points_run_abreast_where_the_kernel_is_fixed() -> None:
+    X = torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
+    model = models.GP(RBF(1.0, 1.0), mean=None)
+    target = Target(model, Dataset(X, X[:, 0].sin()))
+    z = torch.linspace(-1, 1, 5, dtype=F64)[:, None]
+    values, gradients = target.value_and_grad_batch(z)
+    assert type(target.compiled(k=5)) is not Looped
+    for point, value, gradient in zip(z, values, gradients, strict=True):
+        expected = Target(model, Dataset(X, X[:, 0].sin()), compile=False).value_and_grad(point)
+        torch.testing.assert_close((value, gradient), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", [Constant(), Subspace(Constant(), [0]), Constant() * Constant()])
+def test_one_row_under_a_constant_kernel(kernel: Kernel) -> None:
+    data = Dataset(torch.ones(1, 2, dtype=F64), torch.ones(1, dtype=F64))
+    target = Target(models.GP(kernel, noise=0.5, mean=None), data)
+    z = torch.full((target.dim,), 0.3, dtype=F64)
+    value, _ = target.value_and_grad(z)
+    level = torch.tensor(0.3, dtype=F64).exp() ** target.dim
+    own = torch.distributions.Normal(0.0, (level + 0.5).sqrt()).log_prob(torch.tensor(1.0))
+    prior = target.log_density(z).detach() - target.log_likelihood(z)[0]
+    torch.testing.assert_close(value - prior, own.to(F64))
