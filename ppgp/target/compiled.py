@@ -16,6 +16,7 @@ from .density import Density
 from .graph import Looped, ValueAndGradient, agrees_up_to_rounding, first_of, traced
 
 VALUES = "its graph depends on the values (an if, or random numbers in it)"
+SHAPE = "the shape of a tensor depends on the values, as with a boolean mask or nonzero"
 PYTHON_NUMBER = "it turns a value into a Python number, as an if, float() or .item() does"
 
 
@@ -164,5 +165,7 @@ def _reason(error: Exception) -> str:
     said = str(error)
     if "_local_scalar_dense" in said or "data-dependent" in said or "Could not guard" in said:
         return PYTHON_NUMBER
+    if "has a shape that depends" in said:
+        return SHAPE
     first_line = said.splitlines()[0] if said else ""
     return f"{type(error).__name__}: {first_line}"

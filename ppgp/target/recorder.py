@@ -6,7 +6,7 @@ shapes that are not numbers, and calls of Python functions and modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import getitem
@@ -21,6 +21,15 @@ from ..numerics.dispatch_mode import DispatchMode
 from ..numerics.libraries import settings_unchanged
 
 aten = torch.ops.aten
+#: operations that read the shape of a tensor, and none of its values
+OF_SHAPES_ALONE = {
+    aten.zeros_like.default,
+    aten.ones_like.default,
+    aten.full_like.default,
+    aten.new_zeros.default,
+    aten.new_ones.default,
+    aten.new_full.default,
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,8 @@ class Recorder(DispatchMode):
         self.nodes = WeakTensorKeyDictionary()  # of the tensors that the graph computes
         self.constants: dict[int, tuple[Tensor, fx.Node]] = {}
         self.vary: set[fx.Node] = set()  # with the arguments or at random
-        self.written = False  # whether what varies was written into memory of other tensors
+        # memory into which what varies was written, with a tensor that keeps it from being freed
+        self.written: dict[int, Tensor] = {}
 
     def argument(self, x: Tensor) -> None:
         """Make a tensor an argument of the graph, after those before it."""
@@ -79,16 +89,23 @@ class Recorder(DispatchMode):
                 return func.decompose(*args, **kwargs)
         inputs: list[fx.Node] = []
         node_args, node_kwargs = self._in_graph(args, inputs), self._in_graph(kwargs, inputs)
-        varies = torch.Tag.nondeterministic_seeded in func.tags or any(
-            node in self.vary for node in inputs
+        varies = torch.Tag.nondeterministic_seeded in func.tags or (
+            func not in OF_SHAPES_ALONE and any(node in self.vary for node in inputs)
         )
         if torch.Tag.data_dependent_output in func.tags:
-            if varies or self.written:
+            if varies:
                 raise RuntimeError(f"{func} of a value that depends on the arguments of the graph")
             return func(*args, **kwargs)
+        if torch.Tag.dynamic_output_shape in func.tags and any(
+            self._node(x) in self.vary for x in _deciding_shape(func, args)
+        ):
+            raise RuntimeError(f"{func} has a shape that depends on the arguments of the graph")
         if func is aten.lift_fresh.default:  # a new constant, into which the program may write
             func = aten.lift_fresh_copy.default
-        self.written = self.written or (varies and func._schema.is_mutable)
+        if func is aten._unsafe_view.default:  # a view that does not say so, as of a product
+            func = aten.view.default
+        if varies and func._schema.is_mutable:
+            self.written |= {_memory(x): x for x in written_arguments(func, args, kwargs)}
         node = self.graph.create_node("call_function", func, node_args, node_kwargs)
         result = func(*args, **kwargs)
         self._keep(result, node, varies)
@@ -110,6 +127,8 @@ class Recorder(DispatchMode):
         """Return an argument with nodes in place of tensors, and add these to ``inputs``."""
         if isinstance(value, Tensor):
             node = self._node(value)
+            if self.written and _memory(value) in self.written:
+                self.vary.add(node)
             inputs.append(node)
             return node
         if isinstance(value, tuple | list):
@@ -155,6 +174,37 @@ def recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.Gr
     with settings_unchanged(), recorder:  # some operations import torch._dynamo, which sets one
         result = function(*arguments)
     return recorder.module(result)
+
+
+def written_arguments(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[Any]:
+    """Return the tensors, or nodes, that an operation in place writes to."""
+    found: list[Any] = []
+    for i, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = args[i] if i < len(args) else kwargs.get(argument.name)
+            parts = given if isinstance(given, tuple | list) else [given]
+            found += [part for part in parts if isinstance(part, Tensor | fx.Node)]
+    return found
+
+
+def _deciding_shape(func: OpOverload, args: tuple[Any, ...]) -> list[Tensor]:
+    """Return the tensors whose values decide the shape of a result."""
+    if func is aten.index.Tensor:
+        masks = (torch.bool, torch.uint8)
+        return [x for x in args[1] if isinstance(x, Tensor) and x.dtype in masks]
+    if func is aten.masked_select.default:
+        return [args[1]]
+    return [x for x in args if isinstance(x, Tensor)]
+
+
+def _memory(x: Tensor) -> int:
+    """Return what tensors have in common that share memory."""
+    try:
+        return x.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):  # a sparse tensor has several
+        return id(x)
 
 
 def _device_type(arguments: Any) -> str:

@@ -15,20 +15,11 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from .recorder import Layout
+from .recorder import OF_SHAPES_ALONE, Layout, written_arguments
 
 aten = torch.ops.aten
-OF_SHAPES_ALONE = {
-    aten.zeros_like.default,
-    aten.ones_like.default,
-    aten.full_like.default,
-    aten.new_zeros.default,
-    aten.new_ones.default,
-    aten.new_full.default,
-}
 SAME_IF_SAME_SHAPE = {
     aten.view.default,
-    aten._unsafe_view.default,
     aten.reshape.default,
     aten.expand.default,
     aten.squeeze.dim,
@@ -95,7 +86,7 @@ def simplified(module: fx.GraphModule) -> fx.GraphModule:
                 room -= sum(part.numel() for part in value)
                 several[node] = value
                 continue
-            node = _chained(module, node, constants)
+            node = _chained(module, node, constants, mutated)
             same = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
         if same is not node:
             node.replace_all_uses_with(same)
@@ -183,7 +174,7 @@ def _mutated(graph: fx.Graph) -> set[fx.Node]:
             name = target._schema.name.removeprefix("aten::").removesuffix("_")
             target = node.target = getattr(getattr(aten, name), target._overloadname)
         if target._schema.is_mutable:
-            waiting.append(node)
+            waiting += [node, *written_arguments(target, node.args, node.kwargs)]
         if any(r.alias_info is not None for r in target._schema.returns):
             views.add(node)
     found: set[fx.Node] = set()
@@ -216,15 +207,20 @@ def _neutral(node: fx.Node, constants: Constants) -> fx.Node | None:
         if not isinstance(kept, fx.Node) or not _like(kept.meta.get("layout"), here):
             continue
         number: Any = constants.get(cast(Any, other), cast(Any, other))
-        if bool(torch.as_tensor(number == neutral).all()):
+        equal = torch.as_tensor(number == neutral)
+        if equal.numel() and bool(equal.all()):
             return kept
     return None
 
 
-def _chained(module: fx.GraphModule, node: fx.Node, constants: Constants) -> fx.Node:
+def _chained(
+    module: fx.GraphModule, node: fx.Node, constants: Constants, mutated: set[fx.Node]
+) -> fx.Node:
     """Merge a multiple of a multiple by constants, or a shift of a shift; return the node."""
     outer = _by_a_constant(node, constants)
     if outer is None or len(outer[1].users) != 1:
+        return node
+    if not mutated.isdisjoint(outer[1].all_input_nodes):  # they may change before the outer one
         return node
     inner = _by_a_constant(outer[1], constants)
     if inner is None or inner[0] is not outer[0]:

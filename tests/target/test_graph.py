@@ -61,9 +61,36 @@ def not_a_number(z: Tensor) -> Tensor:
     return (z - 10.0).log() * 0.0 + z / 0.0
 
 
+def written_between_two_multiples(z: Tensor) -> Tensor:
+    x = z.clone()
+    y = x * 2.0
+    x.clamp_(max=0.3)
+    return y * 3.0 + x
+
+
+def written_into_a_product_of_constants(z: Tensor) -> Tensor:
+    M = torch.matmul(CONSTANT.view(2, 3, 1), CONSTANT[:3].view(1, 3))
+    M.diagonal(dim1=1, dim2=2).add_(torch.relu(z[0]))
+    return M.sum() + z
+
+
+def written_to_several(z: Tensor) -> Tensor:
+    first, second = torch.zeros_like(z), torch.ones_like(z)
+    torch._foreach_add_([first, second], [z, z])
+    return (2.0 * second).exp().sum() + first
+
+
+def empty_constant(z: Tensor) -> Tensor:
+    return z.sum() + (z[:0] * torch.full((0,), -10.0, dtype=z.dtype)).sum() + z
+
+
 @pytest.mark.parametrize(
     "function",
     [
+        written_between_two_multiples,
+        written_into_a_product_of_constants,
+        written_to_several,
+        empty_constant,
         reshaped,
         repeated,
         of_constants,

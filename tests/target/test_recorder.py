@@ -99,13 +99,49 @@ def test_several_points_at_once() -> None:
         lambda z: z * float(z[0]),
         lambda z: z * torch.rand(1).item(),
         lambda z: z * torch.zeros(3, dtype=F64).copy_(z)[0].item(),
+        lambda z: z * (torch.zeros(3, dtype=F64).copy_(z) + 1)[0].item(),
         lambda z: z if torch.equal(z, CAPTURED) else -z,
     ],
-    ids=["if", "float", "random", "written", "equal"],
+    ids=["if", "float", "random", "written", "of what was written", "equal"],
 )
 def test_numbers_that_would_be_those_of_one_point(function: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(RuntimeError, match=r"aten\..* of a value that depends on the arguments"):
         recorded(function, (torch.ones(3, dtype=F64),))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda z: z[z > 0].sum() + z,
+        lambda z: z + len(z.nonzero()),
+        lambda z: torch.masked_select(z, z > 0).sum() + z,
+        lambda z: z + len(z.unique()),
+        lambda z: z.index_put((z > 0,), torch.zeros((), dtype=F64))[z > 0].std() + z,
+    ],
+    ids=["mask", "nonzero", "masked_select", "unique", "put"],
+)
+def test_shapes_that_would_be_those_of_one_point(function: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(RuntimeError, match=r"has a shape that depends on the arguments"):
+        recorded(function, (torch.tensor([1.0, -1.0, 2.0], dtype=F64),))
+
+
+def test_numbers_beside_what_was_written() -> None:
+    """A write into one tensor makes no number of the others depend on the arguments."""
+
+    def function(z: Tensor) -> Tensor:
+        table = torch.zeros_like(z)
+        table[:1] = z[:1]
+        return table * float(CAPTURED[0]) + z[torch.ones_like(z) > 0]
+
+    graph = recorded(function, (torch.ones(3, dtype=F64),))
+    z = torch.tensor([1.5, -1.0, 4.0], dtype=F64)
+    torch.testing.assert_close(graph(z), function(z))
+
+
+def test_a_mask_of_constants_is_no_such_shape() -> None:
+    graph = recorded(lambda z: z[CAPTURED > 0.7].sum() + z, (torch.ones(3, dtype=F64),))
+    z = torch.tensor([1.0, -1.0, 4.0], dtype=F64)
+    torch.testing.assert_close(graph(z), z[[0, 2]].sum() + z)
 
 
 def test_a_view_of_a_table_that_was_written_into() -> None:

@@ -131,6 +131,21 @@ def test_a_program_with_an_if_runs_eagerly_after_one_warning() -> None:
     assert len(target.notes) == 1
 
 
+def test_a_program_with_a_mask_of_its_sites_runs_eagerly_after_one_warning() -> None:
+    """A graph would keep how many entries the mask chose while it was recorded."""
+
+    def program() -> None:
+        u = pyro.sample("u", dist.Normal(torch.zeros(3, dtype=torch.float64), 3.0).to_event(1))
+        pyro.factor("penalty", -10 * (u[u > 3] - 3).square().sum())
+
+    target = Target(Program(program), {})
+    z = torch.tensor([5.0, 4.0, -1.0], dtype=torch.float64)
+    with pytest.warns(NumericalWarning, match="shape of a tensor depends on the values"):
+        _, gradient = target.value_and_grad(z)
+    expected = -z / 9 - 20 * (z - 3).clamp_min(0)
+    torch.testing.assert_close(gradient, expected)
+
+
 def test_params_are_held_by_samplers_and_found_by_map() -> None:
     def program(y: Tensor) -> None:
         shift = pyro.param("shift", one(1.0), constraint=constraints.positive)
