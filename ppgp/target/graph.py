@@ -17,6 +17,7 @@ from .simplify import simplified
 
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
 HEAVY = 2**20  # numbers computed for one point, from which TorchScript is not worth its start
+LONG = 5_000  # operations of a graph, from which the time of TorchScript to start grows as n^2
 ValueAndGradient = Callable[..., tuple[Tensor, Tensor]]
 
 
@@ -47,7 +48,7 @@ def traced(
     does not matter, and the points are evaluated one after another, each in the cache. A graph of
     one point that computes more than ``HEAVY`` numbers is returned as it is, an ``fx.GraphModule``:
     TorchScript would run it twice at the start, and leave memory in pieces that are too small for
-    what comes later.
+    what comes later. So is a graph of more than ``LONG`` operations.
 
     Args:
         function: (z [p], *tables) -> value, gradient [p].
@@ -69,8 +70,10 @@ def traced(
 def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
     """Return the graph as a TorchScript function that is freed when nothing refers to it.
 
-    What ``torch.jit.trace`` returns is registered with the interpreter and never freed.
+    A graph of more than ``LONG`` operations is returned itself. What ``torch.jit.trace`` returns is registered with the interpreter and never freed.
     """
+    if len(graph.graph.nodes) > LONG:
+        return graph
     names = [f"x{i}" for i in range(len(example))]
     with silenced():  # the tracer warns of numbers that it takes for constants
         try:
