@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import linecache
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, fx
-from torch.fx import graph_module
 
 from ..numerics.process_locks import silenced
-from .recorder import recorded
+from .recorder import recorded, sources_forgotten, written
+from .segments import in_segments
 from .simplify import simplified
 
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
@@ -21,20 +19,7 @@ LONG = 5_000  # operations of a graph, from which the time of TorchScript to sta
 ValueAndGradient = Callable[..., tuple[Tensor, Tensor]]
 
 
-@contextmanager
-def _sources_forgotten() -> Iterator[None]:
-    """Drop the text of each graph compiled inside, which torch.fx would keep for ever."""
-    sources = graph_module._loader.eval_cache
-    before = set(sources)
-    try:
-        yield
-    finally:
-        for name in set(sources) - before:
-            sources.pop(name, None)
-            linecache.cache.pop(name, None)
-
-
-@_sources_forgotten()
+@sources_forgotten()
 def traced(
     function: ValueAndGradient,
     example: tuple[Tensor, ...],
@@ -59,8 +44,11 @@ def traced(
     graph = simplified(recorded(function, example))
     computed = [n.meta.get("layout") for n in graph.graph.nodes if n.op == "call_function"]
     sizes = [layout.shape.numel() for layout in computed if layout is not None]
+    segmented = in_segments(graph, example, _scripted)
+    if segmented is not None:
+        return segmented if k is None else Looped(segmented, own_tables)
     if k is None or max(sizes, default=0) > ABREAST_UP_TO:
-        one = graph if sum(sizes) > HEAVY else _scripted(graph, example)
+        one = written(graph) if sum(sizes) > HEAVY else _scripted(graph, example)
         return one if k is None else Looped(one, own_tables)
     wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
@@ -73,7 +61,7 @@ def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGra
     A graph of more than ``LONG`` operations is returned itself. What ``torch.jit.trace`` returns is registered with the interpreter and never freed.
     """
     if len(graph.graph.nodes) > LONG:
-        return graph
+        return written(graph)
     names = [f"x{i}" for i in range(len(example))]
     with silenced():  # the tracer warns of numbers that it takes for constants
         try:
@@ -84,7 +72,7 @@ def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGra
             if "unsupported argument type" not in str(error):
                 raise
             # the gradient of a convolution takes flags that TorchScript has no type for
-            return graph
+            return written(graph)
         return torch._C._create_function_from_graph("density", recorded)
 
 

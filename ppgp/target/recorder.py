@@ -6,7 +6,9 @@ shapes that are not numbers, and calls of Python functions and modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import linecache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from operator import getitem
@@ -15,12 +17,27 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
+from torch.fx import graph_module
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..numerics.dispatch_mode import DispatchMode
 from ..numerics.libraries import settings_unchanged
 
 aten = torch.ops.aten
+
+
+@contextmanager
+def sources_forgotten() -> Iterator[None]:
+    """Drop the text of each graph compiled inside, which torch.fx would keep for ever."""
+    sources = graph_module._loader.eval_cache
+    before = set(sources)
+    try:
+        yield
+    finally:
+        for name in set(sources) - before:
+            sources.pop(name, None)
+            linecache.cache.pop(name, None)
 
 
 @dataclass(frozen=True)
@@ -133,9 +150,12 @@ class Recorder(DispatchMode):
         return self.constants[id(x)][1]
 
     def module(self, result: Any) -> fx.GraphModule:
-        """Return the graph that computes a result, a tensor or several."""
+        """Return the graph that computes a result, a tensor or several.
+
+        Its Python code is written when it first runs: a graph is mostly changed before.
+        """
         self.graph.output(self._in_graph(result, []))
-        return fx.GraphModule(self.owner, self.graph)
+        return _LazyGraphModule(self.owner, self.graph)
 
 
 def recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.GraphModule:
@@ -155,6 +175,12 @@ def recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.Gr
     with settings_unchanged(), recorder:  # some operations import torch._dynamo, which sets one
         result = function(*arguments)
     return recorder.module(result)
+
+
+def written(module: fx.GraphModule) -> fx.GraphModule:
+    """Return a graph itself, with its Python code."""
+    _LazyGraphModule.force_recompile(module)
+    return module
 
 
 def _device_type(arguments: Any) -> str:
