@@ -172,11 +172,17 @@ class Lines:
             self.numbers[node] = [literal(v) for v in self.constants[node].flatten().tolist()]
         return self.numbers[node]
 
+    def fresh(self, nodes: list[fx.Node]) -> list[str]:
+        """Return new names of the numbers of several nodes."""
+        for node in nodes:
+            layout = cast(Layout, layout_of(node))
+            self.numbers[node] = [self.named() for _ in range(layout.shape.numel())]
+        return [name for node in nodes for name in self.numbers[node]]
+
     def take(self, node: fx.Node, expression: str) -> None:
         """Let an expression be a float, or a list of the numbers of a node with dimensions."""
-        layout = cast(Layout, layout_of(node))
-        names = self.numbers[node] = [self.named() for _ in range(layout.shape.numel())]
-        if not layout.shape:
+        names = self.fresh([node])
+        if not self._shape(node):
             self.lines.append(f"{names[0]} = {expression}")
         elif names:
             self.lines.append(f"{', '.join(names)}, = {expression}")

@@ -44,18 +44,18 @@ def traced(
     graph = simplified(recorded(function, example))
     computed = [n.meta.get("layout") for n in graph.graph.nodes if n.op == "call_function"]
     sizes = [layout.shape.numel() for layout in computed if layout is not None]
-    segmented = in_segments(graph, example, _scripted)
+    segmented = in_segments(graph, example, scripted)
     if segmented is not None:
         return segmented if k is None else Looped(segmented, own_tables)
     if k is None or max(sizes, default=0) > ABREAST_UP_TO:
-        one = written(graph) if sum(sizes) > HEAVY else _scripted(graph, example)
+        one = written(graph) if sum(sizes) > HEAVY else scripted(graph, example)
         return one if k is None else Looped(one, own_tables)
     wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
-    return _scripted(simplified(recorded(wide, example)), example)
+    return scripted(simplified(recorded(wide, example)), example)
 
 
-def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
+def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
     """Return the graph as a TorchScript function that is freed when nothing refers to it.
 
     A graph of more than ``LONG`` operations is returned itself. What ``torch.jit.trace`` returns is registered with the interpreter and never freed.

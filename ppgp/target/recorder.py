@@ -19,6 +19,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.fx import graph_module
 from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..numerics.dispatch_mode import DispatchMode
@@ -109,6 +110,15 @@ class Recorder(DispatchMode):
         node = self.graph.create_node("call_function", func, node_args, node_kwargs)
         result = func(*args, **kwargs)
         self._keep(result, node, varies)
+        return result
+
+    def call(self, function: Callable[..., Any], *tensors: Tensor) -> Any:
+        """Return what a function of tensors returns, and record it as one operation."""
+        inputs: list[fx.Node] = []
+        node = self.graph.call_function(function, self._in_graph(tensors, inputs))
+        with _disable_current_modes():
+            result = function(*tensors)
+        self._keep(result, node, any(part in self.vary for part in inputs))
         return result
 
     def _keep(self, result: Any, node: fx.Node, varies: bool) -> None:

@@ -113,7 +113,7 @@ def in_segments(
     }
     small = [node for node in module.graph.nodes if _is_small(node, constants)]
     loops = [node for node in module.graph.nodes if _is_loop(node)]
-    if (len(small) < MANY and not loops) or not _without_writing(module.graph):
+    if (len(small) < MANY and not loops) or not without_writing(module.graph):
         return None
     segments = _cut(module.graph, constants)
     if segments is None:
@@ -143,7 +143,7 @@ def _is_small(node: fx.Node, constants: dict[fx.Node, Tensor]) -> bool:
     return runs_on_floats(node, constants)
 
 
-def _without_writing(graph: fx.Graph) -> bool:
+def without_writing(graph: fx.Graph) -> bool:
     """Write each result into a tensor of its own, and return whether that is possible.
 
     Random numbers make it impossible too: they have to be drawn in the order of the program.
