@@ -10,7 +10,7 @@ from torch import Tensor, fx
 
 from ..numerics.process_locks import silenced
 from .recorder import recorded, sources_forgotten, written
-from .segments import in_segments
+from .segments import has_loops, in_segments
 from .simplify import simplified
 
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
@@ -47,6 +47,8 @@ def traced(
     segmented = in_segments(graph, example, scripted)
     if segmented is not None:
         return segmented if k is None else Looped(segmented, own_tables)
+    if has_loops(graph):  # neither TorchScript nor vmap sees what they do
+        return written(graph) if k is None else Looped(written(graph), own_tables)
     if k is None or max(sizes, default=0) > ABREAST_UP_TO:
         one = written(graph) if sum(sizes) > HEAVY else scripted(graph, example)
         return one if k is None else Looped(one, own_tables)

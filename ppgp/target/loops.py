@@ -20,7 +20,7 @@ from .simplify import simplified
 Tensors = tuple[Tensor, ...]
 
 
-class _OfBody(Recorder):
+class OfBody(Recorder):
     """Records a body; notes whether part of it is not to be differentiated."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ def body_of(
         carry: the first one.
         x: of the first step.
     """
-    own = _OfBody()
+    own = OfBody()
     with _disable_current_modes(), torch.enable_grad():
         arguments = [a.detach().clone() for a in [*carry, *x]]
         for a in arguments:
@@ -119,7 +119,8 @@ def looped(
         outputs = [y.meta["layout"] for y in cast(Any, body.graph.graph.output_node().args[0])]
         back = None
         if any(x.requires_grad for x in inputs):
-            back = _Pullback(body, [layout.dtype.is_floating_point for layout in outputs])
+            real = [layout.dtype.is_floating_point for layout in outputs]
+            back = _Pullback(body, real, [x.requires_grad for x in inputs])
         forward = Loop(body.graph, body.example, body.n_carry, body.n_x, len(outputs), True)
     found = _Recorded.apply(forward, back, recorder, *inputs)
     return list(found[: len(outputs)])
@@ -162,17 +163,22 @@ class _Pullback:
     Args:
         body: that of the loop.
         real: which of its results have slopes.
+        needed: which of its inputs need slopes; those of the carry are needed from step to step.
 
     Attributes:
         of: the places of the inputs whose slopes it returns.
     """
 
-    def __init__(self, body: Body, real: list[bool]) -> None:
+    def __init__(self, body: Body, real: list[bool], needed: list[bool]) -> None:
         self.__name__, self.__module__ = "pullback", __name__
         self.real = real
         self.n = len(body.example)
         self.n_carry, self.n_x = body.n_carry, body.n_x
-        self.of = [i for i, x in enumerate(body.example) if x.is_floating_point()]
+        self.of = [
+            i
+            for i, x in enumerate(body.example)
+            if x.is_floating_point() and (needed[i] or i < body.n_carry)
+        ]
         self.real_carry = sum(real[: body.n_carry])
         slopes = [
             torch.ones_like(part)

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ..errors import DataError
-from .loops import Body, body_of, looped
+from .loops import Body, OfBody, body_of, looped
 from .recorder import Recorder
 
 __all__ = ["scan"]
@@ -53,7 +53,7 @@ def scan(
         if not isinstance(first, Tensor):
             got = f"{type(first).__name__} as part {i + 1}"
             raise DataError("a carry made of tensors", got, "write torch.tensor(...)")
-    forms: list[Any] = []
+    forms: list[Any] = []  # the structure of y, and which of its leaves are None
 
     def flat(*tensors: Tensor) -> list[Tensor]:
         carry = pytree.tree_unflatten(tensors[: len(firsts)], carry_form)
@@ -65,19 +65,22 @@ def scan(
         after, after_form = pytree.tree_flatten(found[0])
         _check_carry(firsts, after, carry_form, after_form)
         each, each_form = pytree.tree_flatten(found[1])
-        forms[:] = [each_form]
-        return [*after, *(torch.as_tensor(y) for y in each)]
+        forms[:] = [each_form, [y is None for y in each]]
+        return [*after, *(torch.as_tensor(y) for y in each if y is not None)]
 
     recorder = _get_current_dispatch_mode()
     body: Body | None = None
-    if isinstance(recorder, Recorder) and torch._C._functorch.peek_interpreter_stack() is None:
-        body = body_of(flat, recorder, firsts, [x[0] for x in leaves])
+    outermost = isinstance(recorder, Recorder) and not isinstance(recorder, OfBody)
+    if outermost and torch._C._functorch.peek_interpreter_stack() is None:
+        body = body_of(flat, cast(Recorder, recorder), firsts, [x[0] for x in leaves])
     if body is None:
         found = _in_python(flat, firsts, leaves, steps)
     else:
         found = looped(body, cast(Recorder, recorder), firsts, leaves)
-    last, ys = found[: len(firsts)], found[len(firsts) :]
-    return pytree.tree_unflatten(last, carry_form), pytree.tree_unflatten(ys, forms[0])
+    last, ys = found[: len(firsts)], iter(found[len(firsts) :])
+    each_form, is_none = forms
+    each = [None if none else next(ys) for none in is_none]
+    return pytree.tree_unflatten(last, carry_form), pytree.tree_unflatten(each, each_form)
 
 
 def _in_python(

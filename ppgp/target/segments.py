@@ -112,8 +112,7 @@ def in_segments(
         if node.op == "get_attr"
     }
     small = [node for node in module.graph.nodes if _is_small(node, constants)]
-    loops = [node for node in module.graph.nodes if _is_loop(node)]
-    if (len(small) < MANY and not loops) or not without_writing(module.graph):
+    if (len(small) < MANY and not has_loops(module)) or not without_writing(module.graph):
         return None
     segments = _cut(module.graph, constants)
     if segments is None:
@@ -134,6 +133,11 @@ def _is_loop(node: fx.Node) -> bool:
     """Return whether a node calls a recorded loop."""
     own = isinstance(node.target, torch._ops.OpOverload) or node.target is getitem
     return node.op == "call_function" and not own
+
+
+def has_loops(module: fx.GraphModule) -> bool:
+    """Return whether a graph calls a recorded loop."""
+    return any(_is_loop(node) for node in module.graph.nodes)
 
 
 def _is_small(node: fx.Node, constants: dict[fx.Node, Tensor]) -> bool:
