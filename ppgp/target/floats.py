@@ -38,6 +38,7 @@ MOVES = {
     aten.diagonal.default,
     aten.expand.default,
     aten.flip.default,
+    aten.lift_fresh_copy.default,
     aten.permute.default,
     aten.reshape.default,
     aten.select.int,

@@ -44,17 +44,22 @@ def traced(
     graph = simplified(recorded(function, example))
     computed = [n.meta.get("layout") for n in graph.graph.nodes if n.op == "call_function"]
     sizes = [layout.shape.numel() for layout in computed if layout is not None]
-    segmented = in_segments(graph, example, scripted)
+    heavy = sum(sizes) > HEAVY
+    segmented = in_segments(graph, example, _as_it_is if heavy else scripted)
     if segmented is not None:
         return segmented if k is None else Looped(segmented, own_tables)
     if has_loops(graph):  # neither TorchScript nor vmap sees what they do
         return written(graph) if k is None else Looped(written(graph), own_tables)
     if k is None or max(sizes, default=0) > ABREAST_UP_TO:
-        one = written(graph) if sum(sizes) > HEAVY else scripted(graph, example)
+        one = written(graph) if heavy else scripted(graph, example)
         return one if k is None else Looped(one, own_tables)
     wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
     return scripted(simplified(recorded(wide, example)), example)
+
+
+def _as_it_is(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
+    return written(graph)
 
 
 def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:

@@ -103,9 +103,7 @@ def _writes(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
-def looped(
-    body: Body, recorder: Recorder, carry: list[Tensor], xs: list[Tensor]
-) -> list[Tensor]:
+def looped(body: Body, recorder: Recorder, carry: list[Tensor], xs: list[Tensor]) -> list[Tensor]:
     """Return the last carry and the stacked results of a loop, recorded as one node.
 
     Args:
@@ -204,7 +202,9 @@ class _Pullback:
                 found = body.graph(*inputs)
             found = [x for x, one in zip(found, real, strict=True) if one]
             pairs = [
-                (x, slope) for x, slope in zip(found, (*first, *of_y), strict=True) if x.requires_grad
+                (x, slope)
+                for x, slope in zip(found, (*first, *of_y), strict=True)
+                if x.requires_grad
             ]
             sources = [inputs[i] for i in self.of]
             if not pairs:
@@ -248,7 +248,13 @@ class Loop:
     """
 
     def __init__(
-        self, graph: fx.GraphModule, example: Tensors, n_carry: int, n_x: int, n_out: int, past: bool
+        self,
+        graph: fx.GraphModule,
+        example: Tensors,
+        n_carry: int,
+        n_x: int,
+        n_out: int,
+        past: bool,
     ) -> None:
         self.__name__, self.__module__ = "loop", __name__
         self.n_carry, self.n_x, self.n_out, self.past = n_carry, n_x, n_out, past
@@ -329,7 +335,9 @@ def _function(
     """
     n, m = loop.n_carry, loop.n_carry + loop.n_x
     lines = Lines(constants)
-    carry, given, others = (lines.fresh(part) for part in (arguments[:n], arguments[n:m], arguments[m:]))
+    carry, given, others = (
+        lines.fresh(part) for part in (arguments[:n], arguments[n:m], arguments[m:])
+    )
     fixed = {*arguments[m:], *constants}
     for node in operations:  # what is the same in each step is computed before the loop
         if fixed.issuperset(node.all_input_nodes):

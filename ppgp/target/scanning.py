@@ -19,9 +19,7 @@ __all__ = ["scan"]
 Carry = TypeVar("Carry")
 
 
-def scan(
-    step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any
-) -> tuple[Carry, Any]:
+def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> tuple[Carry, Any]:
     """Return the last carry of a loop, and what its steps return, stacked.
 
     It is ``for x in xs: carry, y = step(carry, x)`` in the convention of ``jax.lax.scan``. In a

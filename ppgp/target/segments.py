@@ -81,7 +81,9 @@ class Segmented:
         for segment in self.segments:
             inputs = tuple(values[node] for node in segment.inputs)
             if segment.kind == FLOATS:
-                lists = floats.send([x.tolist() if x.ndim < 2 else x.flatten().tolist() for x in inputs])
+                lists = floats.send(
+                    [x.tolist() if x.ndim < 2 else x.flatten().tolist() for x in inputs]
+                )
                 for node, numbers in zip(segment.outputs, lists, strict=True):
                     layout = node.meta["layout"]
                     x = torch.tensor(numbers, dtype=layout.dtype)
@@ -125,7 +127,10 @@ def in_segments(
         elif segment.kind == TENSORS:
             segment.run = _subgraph(module, segment)
     found = Segmented(module, segments, floats, constants)
-    found.by_segments(*example, script=script)
+    try:
+        found.by_segments(*example, script=script)
+    except (ArithmeticError, ValueError):  # the example is a point where floats fail
+        return None
     return found
 
 
@@ -159,20 +164,29 @@ def without_writing(graph: fx.Graph) -> bool:
         if torch.Tag.nondeterministic_seeded in node.target.tags:
             return False
         if node.target._schema.is_mutable:
-            name = node.target._schema.name.removeprefix("aten::")
-            packet = getattr(aten, name.removesuffix("_"), None)
-            target = getattr(packet, node.target._overloadname, None)
-            if not name.endswith("_") or target is None or not _is_alone(node):
+            found[node] = _in_new_memory(node)
+            if found[node] is None or not _is_alone(node):
                 return False
-            found[node] = target
     changed: dict[fx.Node, fx.Node] = {}  # by what it is after the last change
     for node in graph.nodes:
         for part in changed.keys() & set(node.all_input_nodes):
             node.replace_input_with(part, changed[part])
         if node in found:
+            before = node.args[0]
             node.target = found[node]
-            changed[node.args[0]] = node
+            changed = {part: node if now is before else now for part, now in changed.items()}
+            changed[before] = node
     return True
+
+
+def _in_new_memory(node: fx.Node) -> Any:
+    """Return the operation that does not change its argument, for one that does; None if none."""
+    target: Any = node.target
+    name = target._schema.name.removeprefix("aten::")
+    if not target._schema.is_mutable or not name.endswith("_"):
+        return None
+    packet = getattr(aten, name.removesuffix("_"), None)
+    return getattr(packet, target._overloadname, None)
 
 
 def _is_alone(writer: fx.Node) -> bool:
@@ -181,12 +195,16 @@ def _is_alone(writer: fx.Node) -> bool:
     def shares(one: fx.Node) -> bool:
         if not isinstance(one.target, torch._ops.OpOverload):
             return True
-        return any(part.alias_info is not None for part in one.target._schema.returns)
+        aliases = any(part.alias_info is not None for part in one.target._schema.returns)
+        return aliases and _in_new_memory(one) is None
 
     changed = writer.args[0]
+    dtypes = [part.meta["layout"].dtype for part in writer.all_input_nodes if "layout" in part.meta]
+    if any(dtype not in (dtypes[0], torch.bool) for dtype in dtypes):
+        return False  # the result in new memory may be of another dtype
     if not isinstance(changed, fx.Node) or changed.op != "call_function" or shares(changed):
         return False
-    return not any(user is not writer and shares(user) for user in [*changed.users, *writer.users])
+    return not any(shares(user) for user in [*changed.users, *writer.users])
 
 
 def _cut(graph: fx.Graph, constants: dict[fx.Node, Tensor]) -> list[Segment] | None:
