@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
+from torch.fx.node import map_arg
 
 from .recorder import Layout
 
@@ -215,7 +216,7 @@ class Lines:
             names.extend(self.of(part))
             return torch.arange(first, len(names)).view(self._shape(part))
 
-        args = fx.node.map_arg(node.args, places)
+        args = map_arg(node.args, places)
         kwargs = {k: v for k, v in node.kwargs.items() if k not in ("dtype", "memory_format")}
         found = cast(Any, node.target)(*args, **kwargs)
         if isinstance(found, Tensor):
@@ -250,7 +251,9 @@ class Lines:
         columns = len(b) // inner
         rows = [a[i : i + inner] for i in range(0, len(a), inner)]
         return [
-            self._total([self._entry("{} * {}", pair) for pair in zip(row, b[j::columns])])
+            self._total(
+                [self._entry("{} * {}", pair) for pair in zip(row, b[j::columns], strict=True)]
+            )
             for row in rows
             for j in range(columns)
         ]

@@ -65,7 +65,8 @@ def _as_it_is(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGra
 def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
     """Return the graph as a TorchScript function that is freed when nothing refers to it.
 
-    A graph of more than ``LONG`` operations is returned itself. What ``torch.jit.trace`` returns is registered with the interpreter and never freed.
+    A graph of more than ``LONG`` operations is returned itself. What ``torch.jit.trace`` returns is
+    registered with the interpreter and never freed.
     """
     if len(graph.graph.nodes) > LONG:
         return written(graph)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
@@ -69,7 +70,7 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> t
     recorder = _get_current_dispatch_mode()
     body: Body | None = None
     outermost = isinstance(recorder, Recorder) and not isinstance(recorder, OfBody)
-    if outermost and torch._C._functorch.peek_interpreter_stack() is None:
+    if outermost and peek_interpreter_stack() is None:
         body = body_of(flat, cast(Recorder, recorder), firsts, [x[0] for x in leaves])
     if body is None:
         found = _in_python(flat, firsts, leaves, steps)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
+from torch.fx.node import map_arg
 
 from .floats import MOVES, Lines, function_of, runs_on_floats
 from .recorder import sources_forgotten
@@ -281,7 +282,7 @@ def _called_one_by_one(segment: Segment) -> Callable[..., list[Any]]:
     def run(*inputs: Tensor) -> list[Any]:
         values: dict[fx.Node, Any] = dict(zip(segment.inputs, inputs, strict=True))
         for node in segment.nodes:
-            args = fx.node.map_arg(node.args, values.__getitem__)
+            args = map_arg(node.args, values.__getitem__)
             values[node] = cast(Any, node.target)(*args)
         return [values[node] for node in segment.outputs]
 

@@ -165,15 +165,14 @@ def _padded(root: fx.Node) -> list[tuple[int, int, fx.Node]] | None:
             if len(cast(Any, sizes)) != 1 or dim != 0 or step != 1:
                 return None
             pieces.append(cast(Any, (start, stop, piece)))
-        elif node.target is not aten.add.Tensor or node.kwargs:
+            continue
+        shared = node is not root and len(node.users) > 1  # it is computed in any case
+        if node.target is not aten.add.Tensor or node.kwargs or shared:
             return None
-        elif node is not root and len(node.users) > 1:  # it is computed in any case
+        left, right = node.args
+        if left is right:  # twice the same is no concatenation
             return None
-        else:
-            left, right = node.args
-            if left is right:  # twice the same is no concatenation
-                return None
-            waiting += [right, left]
+        waiting += [right, left]
     return pieces
 
 

@@ -166,8 +166,8 @@ def target_of(function: Callable[..., Tensor]) -> Target:
 @every
 def test_values_and_slopes_are_those_of_the_loop(function: Callable[..., Tensor]) -> None:
     for z in points():
-        for found, wanted in zip(slope(function, z, ppgp.scan), slope(function, z, plain)):
-            assert torch.equal(found, wanted)
+        pairs = zip(slope(function, z, ppgp.scan), slope(function, z, plain), strict=True)
+        assert all(torch.equal(found, wanted) for found, wanted in pairs)
 
 
 @every
@@ -216,7 +216,7 @@ def test_a_body_is_recorded_once(function: Callable[..., Tensor]) -> None:
     assert calls <= 1 + STEPS * (function is nested)
     loops = [n for n in graph.graph.nodes if "loops" in getattr(n.target, "__module__", "")]
     assert len(loops) == 2  # there and back
-    for found, wanted in zip(graph(z), slope(function, z, plain)):
+    for found, wanted in zip(graph(z), slope(function, z, plain), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
 
