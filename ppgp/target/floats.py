@@ -114,12 +114,22 @@ def runs_on_floats(node: fx.Node, constants: dict[fx.Node, Tensor]) -> bool:
         return False
     sizes = [[cast(Layout, part).shape.numel() for part in side] for side in (results, inputs)]
     largest = [max(side, default=0) for side in sizes]
+    if any(is_stacked(part) for part in node.all_input_nodes):
+        return False
     if node.target in MOVES:
         return min(largest) <= SMALL and max(largest) <= MOVED
     known = node.target in EXPRESSIONS or node.target in SUMS or node.target in PRODUCTS
     if node.target is aten.pow.Tensor_Scalar:
         known = isinstance(node.args[1], int | float)
     return known and max(largest) <= SMALL
+
+
+def is_stacked(node: fx.Node) -> bool:
+    """Return whether a node is a result of all steps of a loop that runs on floats."""
+    if node.target is not getitem:
+        return False
+    loop: Any = cast(fx.Node, node.args[0]).target
+    return getattr(loop, "floats", None) is not None and loop.stacked[cast(int, node.args[1])]
 
 
 def layout_of(node: fx.Node, constants: dict[fx.Node, Tensor] | None = None) -> Layout | None:
@@ -146,12 +156,19 @@ class Lines:
         lines: the lines, without indentation.
         numbers: the names of the numbers of each node, in the order of its entries. An operation
             with several results has a list of such lists.
+        columns: for nodes whose first axis is the steps of a loop, the names of lists, one for each
+            number of a step.
+        stacked: the nodes whose numbers are known as columns alone.
+        objects: what the lines call or read by name, besides ``NAMES``.
     """
 
     def __init__(self, constants: dict[fx.Node, Tensor]) -> None:
         self.constants = constants
         self.lines: list[str] = []
         self.numbers: dict[fx.Node, Any] = {}
+        self.columns: dict[fx.Node, list[str]] = {}
+        self.objects: dict[str, Any] = {}
+        self.stacked: set[fx.Node] = set()
         self._names: dict[str, str] = {}  # of expressions that have one
         self._count = 0
 
@@ -174,6 +191,37 @@ class Lines:
             self.numbers[node] = [literal(v) for v in self.constants[node].flatten().tolist()]
         return self.numbers[node]
 
+    def columns_of(self, node: fx.Node) -> list[str]:
+        """Return the expressions of lists of each number of a step of a loop."""
+        if node in self.constants and node not in self.columns:
+            table = self.constants[node]
+            lists = table.reshape(len(table), -1).mT.tolist()
+            self.columns[node] = [self.object(column) for column in lists]
+        if node not in self.columns:
+            names, steps = self.of(node), self._shape(node)[0]
+            n = len(names) // steps
+            lists = [f"[{', '.join(names[i::n])}]" for i in range(n)]
+            self.columns[node] = [self.name_of(column) for column in lists]
+        return self.columns[node]
+
+    def object(self, value: Any) -> str:
+        """Return a name by which the lines read an object."""
+        name = f"o{len(self.objects)}"
+        self.objects[name] = value
+        return name
+
+    def unpacked(self, name: str, count: int) -> list[str]:
+        """Return new names of the parts of a list."""
+        names = [self.named() for _ in range(count)]
+        if names:
+            self.lines.append(f"{', '.join(names)}, = {name}")
+        return names
+
+    def take_columns(self, node: fx.Node, expression: str) -> None:
+        """Let an expression be lists of each number of a step of a loop."""
+        shape = self._shape(node)
+        self.columns[node] = self.unpacked(expression, shape[1:].numel())
+
     def fresh(self, nodes: list[fx.Node]) -> list[str]:
         """Return new names of the numbers of several nodes."""
         for node in nodes:
@@ -191,13 +239,20 @@ class Lines:
 
     def shown(self, node: fx.Node) -> str:
         """Return the expression of a float, or a list of the numbers of a node."""
-        names = self.of(node)
+        names = self.columns[node] if node in self.stacked else self.of(node)
         return f"[{', '.join(names)}]" if self._shape(node) else names[0]
 
     def write(self, node: fx.Node) -> None:
         """Add the lines of a node for which ``runs_on_floats`` holds, or that is part of one."""
         if node.target is getitem:
-            self.numbers[node] = self.numbers[cast(fx.Node, node.args[0])][cast(int, node.args[1])]
+            source, i = cast(fx.Node, node.args[0]), cast(int, node.args[1])
+            if is_stacked(node):
+                self.stacked.add(node)
+                self.columns[node] = self.numbers[source][i]
+            else:
+                self.numbers[node] = self.numbers[source][i]
+        elif not isinstance(node.target, torch._ops.OpOverload):
+            self.numbers[node] = cast(Any, node.target).write(self, node.args)
         elif node.target in MOVES:
             self.numbers[node] = self._moved(node)
         elif node.target in SUMS:
@@ -295,9 +350,18 @@ def literal(value: float | bool) -> str:
     return f"({text})" if text.startswith("-") else text
 
 
-def function_of(lines: list[str], name: str, arguments: str) -> Callable[..., Any]:
-    """Return the function that does the lines, all of which this module wrote."""
+def function_of(
+    lines: list[str], name: str, arguments: str, objects: dict[str, Any] | None = None
+) -> Callable[..., Any]:
+    """Return the function that does the lines, all of which the library wrote.
+
+    Args:
+        lines: the lines.
+        name: that of the function.
+        arguments: their names, with commas.
+        objects: what the lines may use besides ``NAMES``.
+    """
     body = "\n ".join(lines)
     code = compile(f"def {name}({arguments}):\n {body}", f"<{name} of floats>", "exec")
     (function,) = (part for part in code.co_consts if isinstance(part, CodeType))
-    return FunctionType(function, NAMES | {"__builtins__": {}})
+    return FunctionType(function, NAMES | (objects or {}) | {"__builtins__": {}})

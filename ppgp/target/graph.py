@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -45,7 +46,7 @@ def traced(
     computed = [n.meta.get("layout") for n in graph.graph.nodes if n.op == "call_function"]
     sizes = [layout.shape.numel() for layout in computed if layout is not None]
     heavy = sum(sizes) > HEAVY
-    segmented = in_segments(graph, example, _as_it_is if heavy else scripted)
+    segmented: Any = in_segments(graph, example, _as_it_is if heavy else scripted)
     if segmented is not None:
         return segmented if k is None else Looped(segmented, own_tables)
     if has_loops(graph):  # neither TorchScript nor vmap sees what they do

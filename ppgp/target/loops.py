@@ -165,6 +165,9 @@ class _Pullback:
 
     Attributes:
         of: the places of the inputs whose slopes it returns.
+        by_step: the places of the arguments whose first axis is the steps.
+        stacked: which results have the steps as first axis.
+        floats: the loop on floats, if its operations have that form.
     """
 
     def __init__(self, body: Body, real: list[bool], needed: list[bool]) -> None:
@@ -220,6 +223,28 @@ class _Pullback:
         of_x = sum(self.n_carry <= i < own.stop for i in self.of)
         n_in = own.stop + len(slopes) - self.real_carry
         self.loop = Loop(graph, example, self.real_carry, n_in, self.real_carry + of_x, False)
+        self.floats, self.stacked = self.loop.floats, self.loop.stacked
+        first_y = self.n + self.n_carry + self.real_carry
+        self.by_step = {*range(self.n_carry, self.n_carry + self.n_x)}
+        self.by_step |= {*range(self.n, self.n + self.n_carry)}
+        self.by_step |= {*range(first_y, first_y + len(slopes) - self.real_carry)}
+
+    def write(self, lines: Lines, given: tuple[Any, ...]) -> list[list[str]]:
+        """Add the lines that call it to those of a graph; return the names of its results."""
+        inputs, rest = given[: self.n], given[self.n :]
+        past, slopes = rest[: self.n_carry], rest[self.n_carry :]
+        xs = inputs[self.n_carry : self.n_carry + self.n_x]
+        by_step = (*past, *xs, *slopes[self.real_carry :])
+        found = self.loop.called(
+            lines,
+            [name for node in slopes[: self.real_carry] for name in lines.of(node)],
+            [f"reversed({name})" for node in by_step for name in lines.columns_of(node)],
+            [name for node in inputs[self.n_carry + self.n_x :] for name in lines.of(node)],
+        )
+        return [
+            [lines.name_of(f"{name}[::-1]") for name in names] if stacked else names
+            for names, stacked in zip(found, self.stacked, strict=True)
+        ]
 
     def __call__(self, *given: Tensor) -> Tensors:
         inputs, rest = given[: self.n], given[self.n :]
@@ -245,6 +270,9 @@ class Loop:
         n_x: how many tensors x has.
         n_out: how many tensors carry and y have.
         past: whether the carries before each step are returned.
+
+    Attributes:
+        by_step, stacked, floats: as in ``_Pullback``.
     """
 
     def __init__(
@@ -259,6 +287,10 @@ class Loop:
         self.__name__, self.__module__ = "loop", __name__
         self.n_carry, self.n_x, self.n_out, self.past = n_carry, n_x, n_out, past
         graph = simplified(graph)
+        self.by_step = {*range(n_carry, n_carry + n_x)}
+        n_sums = len(cast(Any, graph.graph.output_node().args[0])) - n_out
+        self.stacked = [n_carry <= i < n_out for i in range(n_out + n_sums)]
+        self.stacked += [True] * (n_carry if past else 0)
         self.floats = self._on_floats(graph)
         self.graph: Callable[..., Any] = graph
         if self.floats is None:
@@ -272,6 +304,33 @@ class Loop:
                 except (ArithmeticError, ValueError):  # an infinite value, or NaN
                     pass
             return self._by_tensors(*given)
+
+    def write(self, lines: Lines, given: tuple[Any, ...]) -> list[list[str]]:
+        """Add the lines that call it to those of a graph; return the names of its results."""
+        n, m = self.n_carry, self.n_carry + self.n_x
+        return self.called(
+            lines,
+            [name for node in given[:n] for name in lines.of(node)],
+            [name for node in given[n:m] for name in lines.columns_of(node)],
+            [name for node in given[m:] for name in lines.of(node)],
+        )
+
+    def called(
+        self, lines: Lines, carry: list[str], columns: list[str], others: list[str]
+    ) -> list[list[str]]:
+        """Add a call of the loop on floats; return the names of its results."""
+        parts = [lines.named() for _ in range(4)]
+        call = f"([{_joined(carry)}], zip({_joined(columns)}), [{_joined(others)}])"
+        lines.lines.append(f"{_joined(parts)} = {lines.object(self.floats)}{call}")
+        n, groups = self.n_carry, self.layouts
+        groups = (groups[:n], groups[n : self.n_out], groups[self.n_out :])
+        groups = (*groups, self.layouts[:n] if self.past else [])
+        found: list[list[str]] = []
+        for part, layouts in zip(parts, groups, strict=True):
+            sizes = [layout.shape.numel() for layout in layouts]
+            names = iter(lines.unpacked(part, sum(sizes)))
+            found += [[next(names) for _ in range(size)] for size in sizes]
+        return found
 
     def _by_tensors(self, *given: Tensor) -> Tensors:
         n, m = self.n_carry, self.n_carry + self.n_x

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any, cast
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from .floats import MOVES, Lines, function_of, runs_on_floats
+from .floats import MOVES, Lines, function_of, is_stacked, runs_on_floats
 from .recorder import sources_forgotten
 
 aten = torch.ops.aten
@@ -28,7 +28,9 @@ class Segment:
     kind: int
     nodes: list[fx.Node] = field(default_factory=list)
     inputs: list[fx.Node] = field(default_factory=list)  # tensors that others compute
+    by_step: list[bool] = field(default_factory=list)  # whether an input is the xs of a loop
     outputs: list[fx.Node] = field(default_factory=list)  # tensors that others need
+    stacked: set[fx.Node] = field(default_factory=set)  # outputs of all steps of a loop
     run: Callable[..., Any] | None = None  # (*inputs) -> outputs, but for floats
 
 
@@ -83,11 +85,16 @@ class Segmented:
             inputs = tuple(values[node] for node in segment.inputs)
             if segment.kind == FLOATS:
                 lists = floats.send(
-                    [x.tolist() if x.ndim < 2 else x.flatten().tolist() for x in inputs]
+                    [
+                        _listed(x, by_step)
+                        for x, by_step in zip(inputs, segment.by_step, strict=True)
+                    ]
                 )
                 for node, numbers in zip(segment.outputs, lists, strict=True):
                     layout = node.meta["layout"]
                     x = torch.tensor(numbers, dtype=layout.dtype)
+                    if node in segment.stacked:
+                        x = x.mT.reshape(layout.shape)
                     values[node] = x.view(layout.shape) if x.ndim != len(layout.shape) else x
                 continue
             if script is not None and segment.kind == TENSORS:
@@ -133,6 +140,13 @@ def in_segments(
     except (ArithmeticError, ValueError):  # the example is a point where floats fail
         return None
     return found
+
+
+def _listed(x: Tensor, by_step: bool) -> Any:
+    """Return the numbers of a tensor, or a list for each number of a step."""
+    if by_step:
+        return x.reshape(len(x), -1).mT.tolist()
+    return x.tolist() if x.ndim < 2 else x.flatten().tolist()
 
 
 def _is_loop(node: fx.Node) -> bool:
@@ -220,7 +234,7 @@ def _cut(graph: fx.Graph, constants: dict[fx.Node, Tensor]) -> list[Segment] | N
             continue
         kind = TENSORS
         if _is_loop(node):
-            kind = LOOPS
+            kind = LOOPS if node.target.floats is None else FLOATS
         elif runs_on_floats(node, constants):
             kind = FLOATS
         after = max([0, *(level[part] for part in node.all_input_nodes)])
@@ -239,8 +253,8 @@ def _connect(segments: list[Segment], results: list[fx.Node]) -> None:
     home = {node: segment for segment in segments for node in segment.nodes}
     needed = set(results)
     for segment in segments:
-        inputs: dict[fx.Node, None] = {}
-        for part in (part for node in segment.nodes for part in node.all_input_nodes):
+        inputs: dict[tuple[fx.Node, bool], None] = {}
+        for part, by_step in (pair for node in segment.nodes for pair in _read(node)):
             source = home.get(part)
             if source is segment:
                 continue
@@ -248,11 +262,22 @@ def _connect(segments: list[Segment], results: list[fx.Node]) -> None:
                 continue  # the function keeps its variables
             if part.op == "get_attr" and segment.kind != LOOPS:
                 continue
-            inputs[part] = None
-        segment.inputs = list(inputs)
-        needed.update(inputs)
+            inputs[part, by_step and segment.kind == FLOATS] = None
+        segment.inputs = [part for part, _ in inputs]
+        segment.by_step = [by_step for _, by_step in inputs]
+        needed.update(segment.inputs)
     for segment in segments:
         segment.outputs = [node for node in segment.nodes if node in needed]
+        segment.stacked = {node for node in segment.outputs if is_stacked(node)}
+
+
+def _read(node: fx.Node) -> Iterator[tuple[fx.Node, bool]]:
+    """Yield the nodes that a node reads, and whether each is the xs of a loop."""
+    if not _is_loop(node):
+        yield from ((part, False) for part in node.all_input_nodes)
+        return
+    by_step = cast(Any, node.target).by_step
+    yield from ((cast(fx.Node, part), i in by_step) for i, part in enumerate(node.args))
 
 
 def _floats(
@@ -267,13 +292,13 @@ def _floats(
     for segment in segments:
         if segment.kind != FLOATS:
             continue
-        for i, node in enumerate(segment.inputs):
-            lines.take(node, f"given[{i}]")
+        for i, (node, by_step) in enumerate(zip(segment.inputs, segment.by_step, strict=True)):
+            (lines.take_columns if by_step else lines.take)(node, f"given[{i}]")
         for node in segment.nodes:
             lines.write(node)
         shown = [lines.shown(node) for node in segment.outputs]
         lines.lines.append(f"given = yield ({''.join(f'{part}, ' for part in shown)})")
-    return function_of(lines.lines, "density", "")
+    return function_of(lines.lines, "density", "", lines.objects)
 
 
 def _called_one_by_one(segment: Segment) -> Callable[..., list[Any]]:
