@@ -7,7 +7,9 @@ about 30 nanoseconds. Operations that only move numbers cost nothing: they name 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
 from operator import getitem
 from types import CodeType, FunctionType
 from typing import Any, cast
@@ -22,6 +24,8 @@ aten = torch.ops.aten
 SMALL = 16  # numbers of a tensor that is computed as floats
 MOVED = 4096  # numbers of a tensor from which, or into which, a few are moved
 DTYPES = (torch.float64, torch.bool)
+DEPTH = 8  # of brackets in an expression
+VARIABLE, ASSIGNED = re.compile(r"\bv\d+\b"), re.compile(r"(v\d+) = ")
 ZERO, ONE = "0.0", "1.0"
 #: what the lines may call
 NAMES: dict[str, Any] = {
@@ -348,6 +352,49 @@ def literal(value: float | bool) -> str:
     """Return a number as Python writes it, in brackets where a sign could bind otherwise."""
     text = repr(value if isinstance(value, bool) else float(value))
     return f"({text})" if text.startswith("-") else text
+
+
+def inlined(lines: list[str], kept: Iterable[str] = ()) -> list[str]:
+    """Return lines with fewer variables: one that a single line reads is written there in brackets.
+
+    A third of the time goes into variables otherwise: each is stored and loaded. The depth of brackets is limited, as Python
+    limits it.
+
+    Args:
+        lines: as those of ``Lines``; a line that is not ``name = expression`` stays where it is.
+        kept: the names that others read too.
+    """
+    reads = Counter(kept)
+    for line in lines:
+        reads.update(VARIABLE.findall(ASSIGNED.sub("", line)))
+    last = set(kept)
+    waiting: dict[str, tuple[str, int]] = {}  # expressions to be written, with their depths
+    found: list[str] = []
+    depth = 0
+
+    def in_place(match: re.Match[str]) -> str:
+        nonlocal depth
+        if match[0] not in waiting:
+            return match[0]
+        expression, own = waiting.pop(match[0])
+        depth = max(depth, own + 1)
+        return f"({expression})"
+
+    for line in lines:
+        depth = 0
+        start = ASSIGNED.match(line)
+        if start is None:
+            line = VARIABLE.sub(in_place, line)
+            found += [f"{name} = {expression}" for name, (expression, _) in waiting.items()]
+            waiting.clear()
+            found.append(line)
+            continue
+        name, expression = start[1], VARIABLE.sub(in_place, line[start.end() :])
+        if reads[name] == 1 and name not in last and depth < DEPTH:
+            waiting[name] = (expression, depth)
+        else:
+            found.append(f"{name} = {expression}")
+    return found + [f"{name} = {expression}" for name, (expression, _) in waiting.items()]
 
 
 def function_of(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .floats import DTYPES, SMALL, Lines, function_of, layout_of, runs_on_floats
+from .floats import DTYPES, SMALL, Lines, function_of, inlined, layout_of, runs_on_floats
 from .graph import scripted
 from .recorder import Layout, Recorder, recorded, sources_forgotten
 from .segments import without_writing
@@ -421,7 +421,7 @@ def _function(
         *(f"{name} = 0.0" for name in sums),
         f"for {''.join(f'{name}, ' for name in given)} in steps:",
         *(f" {name}.append({value})" for name, value in zip(past, kept, strict=True)),
-        *(f" {line}" for line in lines.lines),
+        *(f" {line}" for line in inlined(lines.lines, [*carry, *after, *each, *terms])),
         *(f" {name}.append({value})" for name, value in zip(ys, each, strict=True)),
         *(f" {name} = {name} + {value}" for name, value in zip(sums, terms, strict=True)),
         *([f" {', '.join(carry)}, = {', '.join(after)}," ] if carry else []),

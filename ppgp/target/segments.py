@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from .floats import MOVES, Lines, function_of, is_stacked, runs_on_floats
+from .floats import MOVES, Lines, function_of, inlined, is_stacked, runs_on_floats
 from .recorder import sources_forgotten
 
 aten = torch.ops.aten
@@ -298,7 +298,7 @@ def _floats(
             lines.write(node)
         shown = [lines.shown(node) for node in segment.outputs]
         lines.lines.append(f"given = yield ({''.join(f'{part}, ' for part in shown)})")
-    return function_of(lines.lines, "density", "", lines.objects)
+    return function_of(inlined(lines.lines), "density", "", lines.objects)
 
 
 def _called_one_by_one(segment: Segment) -> Callable[..., list[Any]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ppgp.target import graph as graphs
 from ppgp.target import segments
-from ppgp.target.floats import DTYPES, EXPRESSIONS, Lines, function_of, runs_on_floats
+from ppgp.target.floats import DTYPES, EXPRESSIONS, Lines, function_of, inlined, runs_on_floats
 from ppgp.target.recorder import recorded
 from ppgp.target.segments import Segmented, in_segments
 
@@ -198,3 +198,17 @@ def test_what_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_segments(recorded(few, (z,)), (z,), script) is not None
     for function in (back_and_forth, written_through_a_view, at_random):
         assert in_segments(recorded(function, (z,)), (z,), script) is None
+
+
+def test_variables_that_are_read_once_are_written_in_place() -> None:
+    lines = ["v1 = 2.0 * v0", "v2 = v1 + 1.0", "v3 = v2 * v2", "v4 = v3 - 1.0", "v5 = v4", "f(v5)"]
+    found = inlined(lines)
+    assert found == ["v2 = (2.0 * v0) + 1.0", "f((((v2 * v2) - 1.0)))"]
+    assert inlined(lines[:2], ["v1", "v2"]) == lines[:2]
+    assert inlined(["v1 = v0", "yield v0", "v2 = v1"]) == ["v1 = v0", "yield v0", "v2 = v1"]
+
+
+def test_long_sums_are_not_nested_too_deeply() -> None:
+    lines = [f"v{i} = v{i - 1} + 1.0" for i in range(1, 2001)]
+    run = function_of([*inlined(lines, ["v2000"]), "return v2000"], "test", "v0")
+    assert run(0.5) == 2000.5
