@@ -114,7 +114,7 @@ def runs_on_floats(node: fx.Node, constants: dict[fx.Node, Tensor]) -> bool:
         return False  # multiplied by alpha, or rounded
     results = [layout_of(part) for part in results_of(node)]
     inputs = [layout_of(part, constants) for part in node.all_input_nodes]
-    if any(part is None or part.dtype not in DTYPES for part in [*results, *inputs]):
+    if not all(suits(part) for part in [*results, *inputs]):
         return False
     sizes = [[cast(Layout, part).shape.numel() for part in side] for side in (results, inputs)]
     largest = [max(side, default=0) for side in sizes]
@@ -126,6 +126,11 @@ def runs_on_floats(node: fx.Node, constants: dict[fx.Node, Tensor]) -> bool:
     if node.target is aten.pow.Tensor_Scalar:
         known = isinstance(node.args[1], int | float)
     return known and max(largest) <= SMALL
+
+
+def suits(layout: Layout | None) -> bool:
+    """Return whether the numbers of a tensor that lies in this way can be floats of Python."""
+    return layout is not None and layout.dtype in DTYPES and layout.device.type == "cpu"
 
 
 def is_stacked(node: fx.Node) -> bool:
@@ -357,8 +362,8 @@ def literal(value: float | bool) -> str:
 def inlined(lines: list[str], kept: Iterable[str] = ()) -> list[str]:
     """Return lines with fewer variables: one that a single line reads is written there in brackets.
 
-    A third of the time goes into variables otherwise: each is stored and loaded. The depth of brackets is limited, as Python
-    limits it.
+    A third of the time goes into variables otherwise: each is stored and loaded. The depth of
+    brackets is limited, as Python limits it.
 
     Args:
         lines: as those of ``Lines``; a line that is not ``name = expression`` stays where it is.

@@ -47,9 +47,10 @@ def traced(
     sizes = [layout.shape.numel() for layout in computed if layout is not None]
     heavy = sum(sizes) > HEAVY
     segmented: Any = in_segments(graph, example, _as_it_is if heavy else scripted)
-    if segmented is not None:
+    loops = has_loops(graph)
+    if segmented is not None and (k is None or loops or segmented.mostly_floats):
         return segmented if k is None else Looped(segmented, own_tables)
-    if has_loops(graph):  # neither TorchScript nor vmap sees what they do
+    if loops:  # neither TorchScript nor vmap sees what they do
         return written(graph) if k is None else Looped(written(graph), own_tables)
     if k is None or max(sizes, default=0) > ABREAST_UP_TO:
         one = written(graph) if heavy else scripted(graph, example)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .floats import DTYPES, SMALL, Lines, function_of, inlined, layout_of, runs_on_floats
+from .floats import SMALL, Lines, function_of, inlined, layout_of, runs_on_floats, suits
 from .graph import scripted
 from .recorder import Layout, Recorder, recorded, sources_forgotten
 from .segments import without_writing
@@ -32,6 +32,10 @@ class OfBody(Recorder):
         tags = func.tags
         self.cut = self.cut or torch.Tag.nondeterministic_seeded in tags
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def settle(self, results: list[Tensor]) -> None:
+        """Give each result a node, one that the step was not given and did not compute too."""
+        self._in_graph(results, [])
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ def body_of(
             return None
         if own.cut or any(_writes(node) for node in own.graph.nodes):
             return None
+        own.settle(found)
         captured = [
             (constant, node)
             for constant, node in own.constants.values()
@@ -375,7 +380,7 @@ class Loop:
         results = cast(Any, nodes[-1].args[0])
         arguments = [n for n in nodes if n.op == "placeholder"]
         layouts = [layout_of(n, constants) for n in (*arguments, *results)]
-        if any(x is None or x.dtype not in DTYPES or x.shape.numel() > SMALL for x in layouts):
+        if not all(suits(x) and cast(Layout, x).shape.numel() <= SMALL for x in layouts):
             return None
         self.layouts = cast(list[Layout], layouts[len(arguments) :])
         return _function(arguments, operations, results, constants, self)

@@ -17,6 +17,7 @@ from .recorder import sources_forgotten
 aten = torch.ops.aten
 FLOATS, TENSORS, LOOPS = range(3)  # kinds of segments
 MANY = 300  # operations on small tensors, from which floats are worth their start
+FLOATS_PER_TENSOR = 12  # operations on floats take as long as one on tensors of a few points
 MOST = 18  # segments of a graph; values that go to and fro more often cost what floats save
 Script = Callable[[fx.GraphModule, tuple[Tensor, ...]], Callable[..., Any]]
 
@@ -59,6 +60,14 @@ class Segmented:
         self.results: list[fx.Node] = list(cast(Any, whole.graph.output_node().args[0]))
         read = {*self.results, *(node for segment in segments for node in segment.inputs)}
         self.constants = {node: value for node, value in constants.items() if node in read}
+
+    @property
+    def mostly_floats(self) -> bool:
+        """Whether several points are faster one after another than in wide tensors."""
+        counts = [0, 0, 0]
+        for segment in self.segments:
+            counts[segment.kind] += sum(node.target not in MOVES for node in segment.nodes)
+        return counts[FLOATS] > FLOATS_PER_TENSOR * counts[TENSORS]
 
     def __call__(self, *arguments: Tensor) -> tuple[Tensor, ...]:
         try:

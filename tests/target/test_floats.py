@@ -165,6 +165,7 @@ def test_a_graph_in_segments(
     for point in points:
         for one, other in zip(found(point), both(point), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13, equal_nan=True)
+    monkeypatch.setattr(segments, "FLOATS_PER_TENSOR", 0)
     wide = graphs.traced(both, (z,), k=len(points))
     values, slopes = wide(points)
     assert torch.equal(values, torch.stack([found(point)[0] for point in points]))

@@ -129,7 +129,29 @@ def nested(z: Tensor, loop: Loop) -> Tensor:
     return last + ys.sum()
 
 
+def passed_on(z: Tensor, loop: Loop) -> Tensor:
+    """Return what depends on tensors that a step only passes on."""
+
+    def step(level: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return first, second
+
+    first, second = z[0].exp(), z[1:3].sin()
+    last, ys = loop(step, z[2], DATA)
+    return last * ys.sum()
+
+
+def in_single_precision(z: Tensor, loop: Loop) -> Tensor:
+    def step(level: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        level = 0.5 * level + (x * z[0]).float()
+        return level, level.sin()
+
+    last, ys = loop(step, z[1].float(), DATA)
+    return last.double() + ys.double().sum()
+
+
 FUNCTIONS = [
+    passed_on,
+    in_single_precision,
     moving_average,
     vectors,
     matrices,
