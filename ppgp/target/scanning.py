@@ -41,7 +41,7 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> t
 
     Raises:
         DataError: if there are no steps, the lengths of xs differ, or a step changes the structure,
-            shape or dtype of the carry.
+            shape or dtype of the carry or of y.
 
     Source: Bradbury et al. (2018), JAX: composable transformations of Python+NumPy programs.
     """
@@ -52,7 +52,7 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> t
         if not isinstance(first, Tensor):
             got = f"{type(first).__name__} as part {i + 1}"
             raise DataError("a carry made of tensors", got, "write torch.tensor(...)")
-    forms: list[Any] = []  # the structure of y, and which of its leaves are None
+    forms: list[Any] = []  # the structure of y, which of its leaves are None, and their kinds
 
     def flat(*tensors: Tensor) -> list[Tensor]:
         carry = pytree.tree_unflatten(tensors[: len(firsts)], carry_form)
@@ -64,8 +64,15 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> t
         after, after_form = pytree.tree_flatten(found[0])
         _check_carry(firsts, after, carry_form, after_form)
         each, each_form = pytree.tree_flatten(found[1])
-        forms[:] = [each_form, [y is None for y in each]]
-        return [*after, *(torch.as_tensor(y) for y in each if y is not None)]
+        ys = [torch.as_tensor(y) for y in each if y is not None]
+        now = [each_form, [y is None for y in each], [_kind(y) for y in ys]]
+        if forms and now != forms:
+            got = f"{_told(each_form)} of {', '.join(now[2])} after another"
+            raise DataError(
+                "y of one structure, shape and dtype from each step", got, "return them alike"
+            )
+        forms[:] = now
+        return [*after, *ys]
 
     recorder = _get_current_dispatch_mode()
     body: Body | None = None
@@ -77,7 +84,7 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> t
     else:
         found = looped(body, cast(Recorder, recorder), firsts, leaves)
     last, ys = found[: len(firsts)], iter(found[len(firsts) :])
-    each_form, is_none = forms
+    each_form, is_none, _ = forms
     each = [None if none else next(ys) for none in is_none]
     return pytree.tree_unflatten(last, carry_form), pytree.tree_unflatten(each, each_form)
 
