@@ -91,7 +91,7 @@ def simplified(module: fx.GraphModule) -> fx.GraphModule:
         if same is not node:
             node.replace_all_uses_with(same)
             graph.erase_node(node)
-    _joined(graph)
+    _joined(graph, mutated)
     graph.eliminate_dead_code()
     _without_unused(module)
     module.recompile()
@@ -115,7 +115,7 @@ def _without_unused(module: fx.GraphModule) -> None:
         delattr(module, name)
 
 
-def _joined(graph: fx.Graph) -> None:
+def _joined(graph: fx.Graph, mutated: set[fx.Node]) -> None:
     """Replace a sum of vectors that are padded with zeros, as gradients are, by a concatenation."""
     for node in list(graph.nodes):
         if (
@@ -124,7 +124,7 @@ def _joined(graph: fx.Graph) -> None:
             or node.kwargs
         ):
             continue
-        pieces = _padded(node)
+        pieces = _padded(node, mutated)
         if pieces is None:
             continue
         pieces.sort(key=lambda piece: piece[0])
@@ -139,20 +139,33 @@ def _joined(graph: fx.Graph) -> None:
         node.replace_all_uses_with(whole)
 
 
-def _padded(node: fx.Node) -> list[tuple[int, int, fx.Node]] | None:
-    """Return (start, stop, piece) of a sum of ``slice_backward`` of vectors; None if not one."""
-    if node.target is aten.slice_backward.default:
-        piece, sizes, dim, start, stop, step = node.args
-        whole = len(cast(Any, sizes)) == 1 and dim == 0 and step == 1
-        return [cast(Any, (start, stop, piece))] if whole else None
-    if node.target is not aten.add.Tensor or node.kwargs:
-        return None
+def _padded(root: fx.Node, mutated: set[fx.Node]) -> list[tuple[int, int, fx.Node]] | None:
+    """Return (start, stop, piece) of a sum of ``slice_backward`` of vectors; None if not one.
+
+    Nor is it one where an operation in place may change a part before the sum is read.
+
+    A stack holds what is left to see: the sums in the gradient of a long loop are deeper than
+    Python may recurse.
+    """
     pieces: list[tuple[int, int, fx.Node]] = []
-    for argument in node.args:
-        side = _padded(argument) if isinstance(argument, fx.Node) else None
-        if side is None:
+    waiting: list[Any] = [root]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, fx.Node) or (node in mutated and node is not root):
             return None
-        pieces += side
+        if node.target is aten.slice_backward.default:
+            piece, sizes, dim, start, stop, step = node.args
+            if len(cast(Any, sizes)) != 1 or dim != 0 or step != 1 or piece in mutated:
+                return None
+            pieces.append(cast(Any, (start, stop, piece)))
+            continue
+        shared = node is not root and len(node.users) > 1  # it is computed in any case
+        if node.target is not aten.add.Tensor or node.kwargs or shared:
+            return None
+        left, right = node.args
+        if left is right:  # twice the same is no concatenation
+            return None
+        waiting += [right, left]
     return pieces
 
 
@@ -301,6 +314,9 @@ def _results(node: fx.Node) -> list[fx.Node]:
 
 def _stored(module: fx.GraphModule, value: Tensor) -> fx.Node:
     """Add a constant to the module as a buffer, and return its node."""
-    name = f"_folded_{sum(key.startswith('_folded_') for key in dict(module.named_buffers()))}"
+    number = len(module._buffers)  # buffers are removed at the end alone, so most names are free
+    while f"_folded_{number}" in module._buffers:
+        number += 1
+    name = f"_folded_{number}"
     module.register_buffer(name, value)
     return module.graph.get_attr(name)

@@ -80,6 +80,13 @@ def written_to_several(z: Tensor) -> Tensor:
     return (2.0 * second).exp().sum() + first
 
 
+def written_between_padding_and_sum(z: Tensor) -> Tensor:
+    first, last = z[:2].clone(), z[2:] * 3.0
+    padded = torch.ops.aten.slice_backward(first, [6], 0, 0, 2, 1)
+    first.mul_(10.0)
+    return padded + torch.ops.aten.slice_backward(last, [6], 0, 2, 6, 1) + first.sum()
+
+
 def empty_constant(z: Tensor) -> Tensor:
     return z.sum() + (z[:0] * torch.full((0,), -10.0, dtype=z.dtype)).sum() + z
 
@@ -90,6 +97,7 @@ def empty_constant(z: Tensor) -> Tensor:
         written_between_two_multiples,
         written_into_a_product_of_constants,
         written_to_several,
+        written_between_padding_and_sum,
         empty_constant,
         reshaped,
         repeated,
@@ -171,3 +179,50 @@ def test_a_graph_of_many_numbers_is_left_as_it_is(monkeypatch: pytest.MonkeyPatc
     value, slope = heavy(z)
     assert float(value) == 5.0
     assert slope.tolist() == [0.0, 2.0, 4.0]
+
+
+def test_a_loop_of_thousands_of_steps() -> None:
+    steps = 2000
+
+    def function(z: Tensor) -> tuple[Tensor, Tensor]:
+        z = z.detach().requires_grad_(True)
+        level, total = z[:1], z[1:]
+        for _ in range(steps):
+            level = 0.5 * level + z[:1]
+            total = total + z[1:]
+        value = level.sum() + total.sum()
+        return value.detach(), torch.autograd.grad(value, z)[0]
+
+    z = torch.tensor([0.25, 1.0, -0.5], dtype=torch.float64)
+    found = graph.traced(function, (z,))
+    for point in (z, 2 * z):
+        value, slope = found(point)
+        # the level tends to 2 z0, and the total is a sum of equal terms
+        wanted = float(2 * point[0] + (steps + 1) * point[1:].sum())
+        assert float(value) == pytest.approx(wanted, rel=1e-12)
+        assert slope.tolist() == pytest.approx([2.0, steps + 1, steps + 1], rel=1e-12)
+
+
+def test_a_sum_of_thousands_of_padded_vectors() -> None:
+    def function(z: Tensor) -> Tensor:
+        first = torch.ops.aten.slice_backward(z[:3], [6], 0, 0, 3, 1)
+        second = torch.ops.aten.slice_backward(z[3:], [6], 0, 3, 6, 1)
+        total = first
+        for _ in range(1500):  # more than Python may recurse
+            total = total + second
+        return total
+
+    z = torch.arange(6.0, dtype=torch.float64)
+    found = simplified(recorded(function, (z,)))
+    assert found(z).tolist() == [0.0, 1.0, 2.0, 4500.0, 6000.0, 7500.0]
+
+
+def test_a_sum_that_holds_one_vector_twice_is_no_concatenation() -> None:
+    def function(z: Tensor) -> Tensor:
+        padded = torch.ops.aten.slice_backward(z[:3].exp(), [6], 0, 0, 3, 1)
+        once = padded + padded
+        return once + torch.ops.aten.slice_backward(z[3:], [6], 0, 3, 6, 1)
+
+    z = torch.arange(6.0, dtype=torch.float64)
+    found = simplified(recorded(function, (z,)))
+    torch.testing.assert_close(found(z + 1), function(z + 1), rtol=0, atol=0)
