@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent
 
 from ..errors import NotApplicable
+from . import standard_normal
 from .cholesky import LOG_2PI
 from .counts import FORMS, closed_cdf
 from .tails import has_tails, log_tails
@@ -49,13 +50,15 @@ def probabilities(d: Distribution) -> Tensor:
 def cdf(d: Distribution, x: Tensor) -> Tensor:
     """Return P(component <= x), broadcast over the batch of ``d``.
 
-    SciPy or a sum of the mass function is used where torch has no cdf.
+    SciPy or a sum of the mass function is used where torch has no cdf, and other forms where
+    torch's loses the digits of small probabilities: it computes them as 1 minus a number next to 1.
 
     Raises:
         NotApplicable: If the distribution has neither a cdf nor a mass function to sum.
     """
-    if isinstance(d, torch.distributions.Normal):
-        return torch.special.ndtr((x - d.loc) / d.scale)
+    for c, form in LOWER_TAILS.items():
+        if isinstance(d, c):
+            return form(d, x)
     if isinstance(d, torch.distributions.StudentT):
         z = (x - d.loc) / d.scale
         df = d.df.expand(z.shape)
@@ -78,6 +81,22 @@ def cdf(d: Distribution, x: Tensor) -> Tensor:
     if lower is None:
         return value
     return torch.where(x <= lower, torch.zeros_like(value), value)
+
+
+def _laplace_cdf(d: Any, x: Tensor) -> Tensor:
+    z = (x - d.loc) / d.scale
+    smaller = 0.5 * torch.exp(-z.abs())
+    return torch.where(z > 0, 1 - smaller, smaller)
+
+
+LOWER_TAILS: dict[type[Distribution], Callable[[Any, Tensor], Tensor]] = {
+    torch.distributions.Normal: lambda d, x: standard_normal.cdf((x - d.loc) / d.scale),
+    torch.distributions.Laplace: _laplace_cdf,
+    torch.distributions.Cauchy: lambda d, x: (
+        torch.atan2(torch.ones_like(x), (d.loc - x) / d.scale) / math.pi
+    ),
+    torch.distributions.Exponential: lambda d, x: -torch.expm1(-d.rate * x.clamp_min(0.0)),
+}
 
 
 def icdf(d: Distribution, p: Tensor) -> Tensor | None:
