@@ -20,8 +20,9 @@ from . import tails, univariate
 from .blocks import by_rows, each_block
 from .known_in_part import KnownInPart
 from .roots import Newton, root
+from .standard_normal import ROOT_2PI, pdf
 from .univariate import cdf as component_cdf
-from .univariate import is_discrete, take
+from .univariate import distinct_rows, is_discrete, take
 from .univariate import log_prob as component_log_prob
 
 BUDGET = 8_000_000  # numbers in the largest temporary of one chunk (64 MB in float64)
@@ -29,6 +30,9 @@ CLOSED_FORM_DRAWS = 256  # up to this number, the CRPS over pairs of draws is ch
 PANELS = (1e-8, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-4, 1 - 1e-8)
 NODES = 16
 FINE = 4  # accuracy of a quantile, in rounding errors
+NEAR = 1e-4  # distance to p, relative to it, below which Newton's steps are those of the cdf
+ROOT_2 = math.sqrt(2)
+STEEPEST = math.exp(-0.5) / ROOT_2PI  # slope of the standard normal density
 ROUGH = 64  # accuracy of a tail quantile, in rounding errors
 
 
@@ -43,6 +47,16 @@ def density(distribution: Distribution, x: Tensor) -> Tensor:
     return component_log_prob(distribution, x.unsqueeze(-2)).exp().mean(-2)
 
 
+def cdf_and_density(distribution: Distribution, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the cdf and the density of the mixture, [..., n] each, for x [..., n]."""
+    if not isinstance(distribution, Normal):
+        return cdf(distribution, x), density(distribution, x)
+    scale = distinct_rows(distribution.scale)
+    z = (distribution.loc - x.unsqueeze(-2)) / (scale * ROOT_2)
+    heights = z.square().neg_().exp_() / scale
+    return 0.5 * torch.special.erfc(z).mean(-2), heights.mean(-2) / ROOT_2PI
+
+
 @by_rows
 def mean(distribution: Distribution) -> Tensor:
     """Return the mean of the mixture, [n]."""
@@ -52,8 +66,13 @@ def mean(distribution: Distribution) -> Tensor:
 @by_rows
 def moments(distribution: Distribution) -> Tensor:
     """Return mean and variance of the mixture, [2, n], by the law of total variance."""
-    means, variances = distribution.mean, distribution.variance
-    return torch.stack([means.mean(0), variances.mean(0) + means.var(0, correction=0)])
+    means = distribution.mean
+    if isinstance(distribution, Normal):
+        variances = distinct_rows(distribution.scale).square()
+    else:
+        variances = distribution.variance
+    mean = means.mean(0)
+    return torch.stack([mean, variances.mean(0) + (means - mean).square().mean(0)])
 
 
 @by_rows
@@ -89,8 +108,7 @@ def _log_mean(tail: Tensor, distribution: Distribution) -> Tensor:
 def sd(distribution: Distribution) -> Tensor:
     """Return the standard deviation [n], also where its square overflows or underflows."""
     _, variance = moments(distribution)
-    most, least = torch.finfo(variance.dtype).max, torch.finfo(variance.dtype).tiny
-    doubtful = ~((variance > least / torch.finfo(variance.dtype).eps) & (variance < most))
+    doubtful = _doubtful(variance)
     if not bool(doubtful.any()):
         return variance.sqrt()
     means, sds = distribution.mean, univariate.sd(distribution)
@@ -100,6 +118,20 @@ def sd(distribution: Distribution) -> Tensor:
     safe = torch.where(fine, unit, torch.ones_like(unit))
     total = safe * ((sds / safe).square() + (apart / safe).square()).mean(0).sqrt()
     return torch.where(doubtful, torch.where(fine, total, unit), variance.sqrt())
+
+
+def _doubtful(variance: Tensor) -> Tensor:
+    """Return whether a square may have overflowed or underflowed."""
+    limits = torch.finfo(variance.dtype)
+    return ~((variance > limits.tiny / limits.eps) & (variance < limits.max))
+
+
+def _middle_and_extent(distribution: Distribution) -> tuple[Tensor, Tensor]:
+    """Return ``middle`` and ``extent``, from one pass where both have their simple form."""
+    mean, variance = moments(distribution)
+    if bool(torch.isfinite(mean).all()) and not bool(_doubtful(variance).any()):
+        return mean, variance.sqrt()
+    return middle(distribution), extent(distribution)
 
 
 def middle(distribution: Distribution) -> Tensor:
@@ -145,7 +177,7 @@ def quantile(distribution: Distribution, p: float | Tensor) -> Tensor:
 def _quantile(distribution: Distribution, p: Tensor) -> Tensor:
     if isinstance(distribution, KnownInPart):
         return distribution.quantile(p)
-    centre, spread = middle(distribution), extent(distribution)
+    centre, spread = _middle_and_extent(distribution)
     p = p.to(centre)
     # a probability next to 1 rounds to 1 in float32
     p = p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps / 2)
@@ -154,17 +186,36 @@ def _quantile(distribution: Distribution, p: Tensor) -> Tensor:
     if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
         return distribution.loc[0] + torch.special.ndtri(p) * distribution.scale[0]
     eps = torch.finfo(centre.dtype).eps
+    steepest = _steepest(distribution)
 
     def newton(part: Distribution, x: Tensor, rows: Tensor, p: Tensor) -> Newton:
-        excess, height = cdf(part, x) - p, density(part, x)
+        below, height = cdf_and_density(part, x)
+        excess = below - p
         excess = torch.where(excess.abs() <= eps * p, torch.zeros_like(excess), excess)
+        # on the scale of a normal variable the cdf is closer to a line
+        z = torch.special.ndtri(below)
+        far = excess.abs() > NEAR * torch.minimum(p, 1 - p)
+        move = torch.where(far, (z - torch.special.ndtri(p)) * pdf(z), excess)
         # the standard deviation alone would be too long for a narrow component or the lower end of
         # a heavy tail
-        unit = torch.fmin(spread[rows], 1 / height)
-        return excess, excess / height, 4 * eps * (x.abs() + unit)
+        reach = 4 * eps * (x.abs() + torch.fmin(spread[rows], 1 / height))
+        reach = torch.where(far, torch.zeros_like(reach), reach)
+        bend = None
+        if steepest is not None:
+            each = steepest[rows if len(steepest) > 1 else [0]]
+            bend = torch.where(far, torch.inf, 0.5 * each / height)
+        return Newton(excess, move / height, reach, bend)
 
     start = centre + torch.special.ndtri(p) * spread
     return _within(distribution, root(distribution, newton, start, p, centre, spread, FINE))
+
+
+def _steepest(distribution: Distribution) -> Tensor | None:
+    """Return a bound on the slope of the density of a mixture of normals, [n] or [1], else None."""
+    if not isinstance(distribution, Normal):
+        return None
+    scale = distinct_rows(distribution.scale)
+    return (STEEPEST / scale.square()).mean(0)
 
 
 def tail_quantile(distribution: Distribution, log_p: Tensor, upper: bool) -> Tensor:
@@ -188,13 +239,14 @@ def _tail_quantile(distribution: Distribution, log_p: Tensor, upper: bool) -> Te
     guess = sign * _normal_tail(log_p)
     if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
         return distribution.loc[0] + guess * distribution.scale[0]
-    centre, spread = middle(distribution), extent(distribution)
+    centre, spread = _middle_and_extent(distribution)
     eps = torch.finfo(centre.dtype).eps
 
     def newton(part: Distribution, x: Tensor, rows: Tensor, log_p: Tensor) -> Newton:
         tail = log_tail(part, x, upper)
         excess = sign * (tail - log_p)
-        return excess, excess * torch.exp(tail - log_density(part, x)), ROUGH * eps * x.abs()
+        move = excess * torch.exp(tail - log_density(part, x))
+        return Newton(excess, move, ROUGH * eps * x.abs())
 
     start = centre + guess * spread
     return _within(distribution, root(distribution, newton, start, log_p, centre, spread, ROUGH))

@@ -196,7 +196,7 @@ def log_prob(d: Distribution, x: Tensor) -> Tensor:
     if type(d).log_prob is torch.distributions.Normal.log_prob:
         # torch squares the scale, which overflows and underflows
         z = (x - family.loc) / family.scale
-        return (-0.5 * LOG_2PI - 0.5 * z.square()) - family.scale.log()
+        return (-0.5 * LOG_2PI - 0.5 * z.square()) - distinct_rows(family.scale).log()
     if is_classes(d) or getattr(d.support, "lower_bound", None) is None:
         return d.log_prob(x)
     near = _nearest(d, x)
@@ -335,8 +335,25 @@ def rebuilt(d: Distribution, new: dict[str, Tensor]) -> Distribution:
 
 
 def take(d: Distribution, index: Any) -> Distribution:
-    """Return the distribution at some rows: ``index`` applies to the last batch axis."""
-    return rebuilt(d, {k: v[:, index] for k, v in _own_parameters(d).items()})
+    """Return the distribution at some rows: ``index`` applies to the last batch axis.
+
+    Parameters that are the same number in memory for all rows stay so.
+    """
+    return rebuilt(d, {k: _at_rows(v, index) for k, v in _own_parameters(d).items()})
+
+
+def _at_rows(value: Tensor, index: Any) -> Tensor:
+    if isinstance(index, Tensor) and index.ndim == 1 and value.stride(1) == 0 and value.shape[1]:
+        n = int(index.sum()) if index.dtype == torch.bool else len(index)
+        return value[:, :1].expand(-1, n, *value.shape[2:])
+    return value[:, index]
+
+
+def distinct_rows(value: Tensor) -> Tensor:
+    """Return [..., n] as [..., 1] where all rows are the same number in memory."""
+    if value.ndim and value.stride(-1) == 0:
+        return value[..., :1]
+    return value
 
 
 def components(d: Distribution, index: Tensor) -> Distribution:
