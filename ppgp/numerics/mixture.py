@@ -361,7 +361,7 @@ def _normal_crps(distribution: Any, y: Tensor) -> Tensor:
         pairs = draws <= CLOSED_FORM_DRAWS
         score[others] = _crps(take(distribution, others), y[others], pairs)
     if len(apart):
-        some = distribution
+        some: Any = distribution
         if len(apart) < len(y):
             some, y, points = take(distribution, apart), y[apart], points[apart]
         variance = distinct_rows(some.scale).square()
