@@ -62,7 +62,8 @@ def cdf_and_density(distribution: Distribution, x: Tensor) -> tuple[Tensor, Tens
 @by_rows
 def mean(distribution: Distribution) -> Tensor:
     """Return the mean of the mixture, [n]."""
-    return distribution.mean.mean(0)
+    means = distribution.mean
+    return means[0] if len(means) == 1 else means.mean(0)
 
 
 @by_rows
@@ -73,6 +74,8 @@ def moments(distribution: Distribution) -> Tensor:
         variances = distinct_rows(distribution.scale).square()
     else:
         variances = distribution.variance
+    if len(means) == 1:
+        return torch.stack([means[0], variances.expand(means.shape)[0]])
     mean = means.mean(0)
     return torch.stack([mean, variances.mean(0) + (means - mean).square().mean(0)])
 
@@ -109,6 +112,8 @@ def _log_mean(tail: Tensor, distribution: Distribution) -> Tensor:
 @by_rows
 def sd(distribution: Distribution) -> Tensor:
     """Return the standard deviation [n], also where its square overflows or underflows."""
+    if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
+        return distribution.scale[0]
     _, variance = moments(distribution)
     doubtful = _doubtful(variance)
     if not bool(doubtful.any()):

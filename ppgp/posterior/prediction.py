@@ -15,6 +15,7 @@ from ..data.arrays import as_tensor
 from ..errors import DataError, NotApplicable, Renamed, SettingError, renamed_arguments
 from ..numerics import mixture, univariate
 from ..numerics.blocks import each_block, sampled
+from ..numerics.finite import all_finite
 from ..numerics.known_in_part import KnownInPart
 from ..numerics.seeding import stream
 from ..numerics.threads import ELEMENT, limited_by
@@ -209,9 +210,9 @@ class Prediction(GivenPredictions):
         if isinstance(self._rows, KnownInPart):
             return self.offset + self.scale * self._rows.centre
         mean = self.mean
-        bad = torch.nonzero(~torch.isfinite(mean)).flatten()
-        if not len(bad):
+        if all_finite(mean):
             return mean
+        bad = torch.nonzero(~torch.isfinite(mean)).flatten()
         return mean.index_copy(0, bad, self.by_row[bad].quantile(0.5))
 
     @property
@@ -224,9 +225,9 @@ class Prediction(GivenPredictions):
         if isinstance(self._rows, KnownInPart):
             return self.scale * self._rows.spread
         sd = self.std
-        bad = torch.nonzero(~(torch.isfinite(sd) & (sd > 0))).flatten()
-        if not len(bad):
+        if all_finite(sd) and bool((sd > 0).all()):
             return sd
+        bad = torch.nonzero(~(torch.isfinite(sd) & (sd > 0))).flatten()
         part = self.by_row[bad]
         return sd.index_copy(0, bad, (part.quantile(0.75) - part.quantile(0.25)) / QUARTILES)
 
