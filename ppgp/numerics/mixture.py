@@ -21,8 +21,8 @@ from .blocks import by_rows, each_block
 from .known_in_part import KnownInPart
 from .roots import WORTH_IT, Newton, root
 from .standard_normal import ROOT_2PI, pdf
+from .univariate import RowsOnDemand, distinct_rows, is_discrete, take
 from .univariate import cdf as component_cdf
-from .univariate import distinct_rows, is_discrete, take
 from .univariate import log_prob as component_log_prob
 
 BUDGET = 8_000_000  # numbers in the largest temporary of one chunk (64 MB in float64)
@@ -46,6 +46,8 @@ def cdf(distribution: Distribution, x: Tensor) -> Tensor:
 
 def density(distribution: Distribution, x: Tensor) -> Tensor:
     """Return the density (or mass) of the mixture, [..., n], for x [..., n]."""
+    if isinstance(distribution, RowsOnDemand):
+        return each_block(density, distribution, x)
     return component_log_prob(distribution, x.unsqueeze(-2)).exp().mean(-2)
 
 
@@ -98,6 +100,8 @@ def log_tails(distribution: Distribution, x: Tensor) -> Tensor:
 
 def log_tail(distribution: Distribution, x: Tensor, upper: bool) -> Tensor:
     """Return one of ``log_tails``: log P(y > x) if ``upper``, else log P(y <= x)."""
+    if isinstance(distribution, RowsOnDemand):
+        return each_block(lambda part, each: log_tail(part, each, upper), distribution, x)
     return _log_mean(tails.log_tail(distribution, x.unsqueeze(-2), upper), distribution)
 
 
@@ -143,6 +147,8 @@ def _middle_and_extent(distribution: Distribution) -> tuple[Tensor, Tensor]:
 
 def middle(distribution: Distribution) -> Tensor:
     """Return a point to start a search from, [n]: the mean, or a location if there is none."""
+    if isinstance(distribution, RowsOnDemand):
+        return each_block(middle, distribution)
     mean = distribution.mean.mean(0)
     if bool(torch.isfinite(mean).all()):
         return mean
@@ -326,6 +332,8 @@ def crps(distribution: Distribution, y: Tensor) -> Tensor:
     is computed by Gauss-Legendre quadrature between quantiles of the mixture, and for counts the
     sum over k.
     """
+    if isinstance(distribution, RowsOnDemand):
+        return each_block(crps, distribution, y)
     if is_discrete(distribution):
         return _count_crps(distribution, y)
     if not isinstance(distribution, Normal):

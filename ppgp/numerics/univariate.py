@@ -15,7 +15,7 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
-from ..errors import NotApplicable
+from ..errors import NotApplicable, NotEnoughMemory
 from . import standard_normal
 from .cholesky import LOG_2PI
 from .counts import FORMS, closed_cdf
@@ -26,8 +26,62 @@ CONSTANTS = ("total_count", "coords", "likelihood")
 MOST_COUNTS = 1_000_000  # the largest count up to which a mass function is summed
 
 
+class RowsOnDemand(dist.TorchDistribution):
+    """Distributions of many rows, batch [draw, n], whose parameters do not fit in memory.
+
+    ``take`` computes those of some rows. All else that needs the parameters is refused.
+
+    Args:
+        some: Maps an index of rows to their distribution, batch [draw, m].
+        first: The distribution of the first row, batch [draw, 1]: the family.
+        n: The number of rows.
+        refusal: The error for what needs the parameters of all rows.
+    """
+
+    arg_constraints: Any = {}
+
+    def __init__(
+        self,
+        some: Callable[[Any], Distribution],
+        first: Distribution,
+        n: int,
+        refusal: NotEnoughMemory,
+    ) -> None:
+        self.some, self.first, self.refusal = some, first, refusal
+        batch = torch.Size([first.batch_shape[0], n])
+        super().__init__(batch, torch.Size(), validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        return self.first.support
+
+    @property
+    def mean(self) -> Tensor:
+        raise self.refusal
+
+    @property
+    def variance(self) -> Tensor:
+        raise self.refusal
+
+    def log_prob(self, *_: Any, **__: Any) -> Tensor:
+        raise self.refusal
+
+    def cdf(self, *_: Any, **__: Any) -> Tensor:
+        raise self.refusal
+
+    def sample(self, *_: Any, **__: Any) -> Tensor:
+        raise self.refusal
+
+    def __getattr__(self, name: str) -> Any:
+        if "refusal" in vars(self) and name in self.first.arg_constraints:
+            raise self.refusal
+        raise AttributeError(name)
+
+
 def is_classes(d: Distribution) -> bool:
     """Return whether the distribution is one of classes."""
+    if isinstance(d, RowsOnDemand):
+        d = d.first
     return isinstance(d, torch.distributions.Categorical | torch.distributions.Bernoulli)
 
 
@@ -299,6 +353,8 @@ def like(d: Distribution) -> Tensor:
         NotApplicable: For a distribution made from others (MixtureSameFamily, a mask), which has
             none.
     """
+    if isinstance(d, RowsOnDemand):
+        d = d.first
     return next(iter(_own_parameters(d).values()))
 
 
@@ -339,6 +395,8 @@ def take(d: Distribution, index: Any) -> Distribution:
 
     Parameters that are the same number in memory for all rows stay so.
     """
+    if isinstance(d, RowsOnDemand):
+        return d.some(index)
     return rebuilt(d, {k: _at_rows(v, index) for k, v in _own_parameters(d).items()})
 
 

@@ -181,7 +181,7 @@ class Prediction(GivenPredictions):
             got = f"shape {list(y.shape)}"
             raise DataError(f"one y per row ({len(self)})", got, "pass y with shape [n]")
         if self.kind == "classes":
-            known = univariate.probabilities(rows).shape[-1]
+            known = univariate.probabilities(univariate.take(rows, slice(0, 1))).shape[-1]
             strange = y[~((y == y.round()) & (y >= 0) & (y < known))].unique().tolist()
             if strange:
                 wanted = f"labels among the {known} of the training rows (codes 0 to {known - 1})"
