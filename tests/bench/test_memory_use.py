@@ -58,6 +58,8 @@ def test_figures_of_a_million_rows_on_demand(benchmark: Any) -> None:
     seconds, megabytes = benchmark.pedantic(
         lambda: children.run("bulk", 1_000_000, 200, 1500), rounds=1
     )
-    print(f"\n1,000,000 rows, 200 draws: {seconds:.0f} s of one core, {megabytes:.0f} MB at the peak")
+    print(
+        f"\n1,000,000 rows, 200 draws: {seconds:.0f} s of one core, {megabytes:.0f} MB at the peak"
+    )
     assert seconds < 120  # 60 s on two cores
     assert megabytes < 2000
