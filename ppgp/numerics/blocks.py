@@ -107,12 +107,17 @@ def each_block(
     on_demand = isinstance(distribution, RowsOnDemand)
     if not on_demand and (n <= size or _rebuilding_parameters(distribution) is None):
         return answer(distribution, *tables)
-    parts = []
+    out: Tensor | None = None  # parts kept until the end would scatter over the memory
     for start in range(0, n, size):
         rows = slice(start, start + size)
         some = [_at_rows(table, rows, n) for table in tables]
-        parts.append(answer(take(distribution, rows), *some))
-    return torch.cat(parts, -1)
+        part = answer(take(distribution, rows), *some)
+        if out is None:
+            out = part.new_empty((*part.shape[:-1], n))
+        out[..., rows] = part
+    if out is None:  # no rows on demand
+        return answer(take(distribution, slice(0, 0)), *tables)
+    return out
 
 
 def by_rows(answer: F) -> F:
