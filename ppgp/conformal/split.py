@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..data.arrays import as_tensor
 from ..errors import DataError, DataWarning, NotApplicable, Renamed, counted_are, listed
+from ..numerics.finite import all_finite
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .calibration_checks import check_codes, group_labels, groups_missing, refuse_names
@@ -106,8 +107,9 @@ class Calibrator:
             DataError: if a score is NaN; it names the rows.
         """
         scores = self.score.score(self.prediction, self.y, level)
-        bad = torch.nonzero(torch.isnan(scores).reshape(len(scores), -1).any(1)).flatten().tolist()
-        if bad:
+        if not all_finite(scores) and bool(torch.isnan(scores).any()):
+            here = torch.isnan(scores).reshape(len(scores), -1).any(1)
+            bad = torch.nonzero(here).flatten().tolist()
             raise DataError(
                 "finite calibration scores",
                 f"NaN in {listed(bad, 'row')}",
@@ -349,8 +351,8 @@ def calibrate(
     if y.shape != (len(prediction),):
         expected = f"one y per calibration row ({len(prediction)})"
         raise DataError(expected, f"shape {list(y.shape)}", "pass the y of those rows")
-    bad = torch.nonzero(~torch.isfinite(y)).flatten().tolist()
-    if bad:
+    if not all_finite(y):
+        bad = torch.nonzero(~torch.isfinite(y)).flatten().tolist()
         got = f"NaN or infinity in {listed(bad, 'row')}"
         raise DataError("finite y in the calibration rows", got, "drop those rows")
     if prediction.kind == "classes":

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
-from ..errors import PpgpError
-from .memory import must_fit, rounded_down, rows_per_call
-from .univariate import components, parameters, rebuilt, take
+from ..errors import NotEnoughMemory, PpgpError
+from .memory import SPARE, must_fit, rounded_down, rows_per_call
+from .univariate import RowsOnDemand, components, parameters, rebuilt, take
 
 ROW_BLOCK = 250_000  # numbers [draw, row] in one block of a figure, which has several temporaries
 BLOCK = 1_000_000  # numbers [draw, row] in one block: 8 MB, which stay in the processor's caches
@@ -28,6 +28,9 @@ def distribution_by_rows(
 ) -> Distribution:
     """Return ``predictive(X)``, computed one block of rows at a time.
 
+    If its parameters do not fit in memory, they are not kept: the result is ``RowsOnDemand``, and
+    each figure computes them again, block by block.
+
     Args:
         predictive: Maps rows [m, d] to a distribution of batch [draw, m] or [m] whose rows are
             independent.
@@ -35,8 +38,8 @@ def distribution_by_rows(
         draws: The number of posterior draws.
 
     Raises:
-        NotEnoughMemory: If the parameters do not fit in memory; the message states how many rows
-            per call do.
+        NotEnoughMemory: If the parameters do not fit in memory and have batch [m]; the message
+            states how many rows per call do.
     """
     n = len(X)
     size = max(1, BLOCK // draws)
@@ -52,12 +55,21 @@ def distribution_by_rows(
     bytes_per_row = sum(
         distinct[name].numel() * distinct[name].element_size() / size for name in by_row
     )
-    must_fit(
-        bytes_per_row * n,
-        f"the predictive distribution of {n:,} rows under {draws:,} draws",
-        rows_per_call(bytes_per_row),
-        X.device,
-    )
+    try:
+        must_fit(
+            bytes_per_row * n / SPARE,  # the figures need memory too
+            f"the predictive distribution of {n:,} rows under {draws:,} draws",
+            rows_per_call(bytes_per_row / SPARE),
+            X.device,
+        )
+    except NotEnoughMemory as refusal:
+        if axis != 1:
+            raise
+
+        def some(index: Any) -> Distribution:
+            return distribution_by_rows(predictive, X[index], draws)
+
+        return RowsOnDemand(some, predictive(X[:1]), n, refusal)
     for name in by_row:
         shape = list(distinct[name].shape)
         shape[axis] = n
@@ -92,14 +104,20 @@ def each_block(
     draws, n = distribution.batch_shape
     leading = max((t.numel() // t.shape[-1] for t in tables if t.ndim and t.shape[-1]), default=1)
     size = max(1, ROW_BLOCK // (draws * leading * share))
-    if n <= size or _rebuilding_parameters(distribution) is None:
+    on_demand = isinstance(distribution, RowsOnDemand)
+    if not on_demand and (n <= size or _rebuilding_parameters(distribution) is None):
         return answer(distribution, *tables)
-    parts = []
+    out: Tensor | None = None  # parts kept until the end would scatter over the memory
     for start in range(0, n, size):
         rows = slice(start, start + size)
         some = [_at_rows(table, rows, n) for table in tables]
-        parts.append(answer(take(distribution, rows), *some))
-    return torch.cat(parts, -1)
+        part = answer(take(distribution, rows), *some)
+        if out is None:
+            out = part.new_empty((*part.shape[:-1], n))
+        out[..., rows] = part
+    if out is None:  # no rows on demand
+        return answer(take(distribution, slice(0, 0)), *tables)
+    return out
 
 
 def by_rows(answer: F) -> F:
@@ -138,6 +156,8 @@ def sampled(distribution: Distribution, k: int, finish: Callable[[Tensor], Tenso
         (*distribution.batch_shape, *distribution.event_shape)[1],
     )
     rounds = -(-k // draws)
+    if isinstance(distribution, RowsOnDemand):
+        return _sampled_on_demand(distribution, k, finish)
     values = None
     if rounds * draws * n > BLOCK:
         values = _rebuilding_parameters(distribution)
@@ -163,6 +183,25 @@ def sampled(distribution: Distribution, k: int, finish: Callable[[Tensor], Tenso
         out[start : start + len(some)] = samples
     assert out is not None
     return out
+
+
+def _sampled_on_demand(
+    distribution: RowsOnDemand, k: int, finish: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Return what ``sampled`` returns, computed one block of rows at a time."""
+    draws, n = distribution.batch_shape
+    like = next(iter(parameters(distribution.first).values()))
+    bytes_per_row = float(k * like.element_size())
+    must_fit(
+        bytes_per_row * n, f"{k:,} draws at {n:,} rows", rows_per_call(bytes_per_row), like.device
+    )
+    chosen = torch.randperm(-(-k // draws) * draws)[:k].to(like.device) % draws
+    size = max(1, BLOCK // max(draws, k))
+    parts = []
+    for start in range(0, n, size):
+        block = take(distribution, slice(start, start + size))
+        parts.append(finish(components(block, chosen).sample()))
+    return torch.cat(parts, -1)
 
 
 def _rebuilding_parameters(distribution: Distribution) -> dict[str, Tensor] | None:

@@ -13,6 +13,7 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import constraints
 
+from . import standard_normal
 from .cholesky import LOG_2PI, cholesky
 from .gaussian_log_density import gaussian_log_density
 from .trend_densities import profile_log_density, restricted_log_density
@@ -155,7 +156,7 @@ class NormalMixture(dist.TorchDistribution):
 
     def cdf(self, value: Tensor) -> Tensor:
         z = (value[..., None] - self.loc) / self.scale
-        return (self.proportion * torch.special.ndtr(z)).sum(-1)
+        return (self.proportion * standard_normal.cdf(z)).sum(-1)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with torch.no_grad():

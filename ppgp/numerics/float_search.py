@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from .finite import all_finite
+
 #: ``holds(y, rows)`` returns [k] bool for candidates y [k] at the rows ``rows`` [k]. Once it is
 #: false, it is false for every number further out.
 Condition = Callable[[Tensor, Tensor | slice], Tensor]
@@ -55,7 +57,7 @@ def last_inside(holds: Condition, guess: Tensor, outward: int) -> Tensor:
         it is never true.
     """
     most = torch.finfo(guess.dtype).max
-    if bool(torch.isfinite(guess).all()):
+    if all_finite(guess):
         return _from_finite(holds, guess, outward)
     unknown = torch.isnan(guess)
     x = torch.where(unknown, torch.zeros_like(guess), guess).clamp(-most, most)
@@ -69,22 +71,27 @@ def _from_finite(
     out = torch.full((), outward * torch.inf, dtype=x.dtype, device=x.device)
     following = torch.nextafter(x, out)
     inside, also = holds(x, ALL), holds(following, ALL)
-    unfinished = inside == also
-    if unknown is not None:
-        unfinished = unfinished & ~unknown
-    last = torch.isinf(following)  # x is the largest number
-    if not bool((unfinished | last).any()):
-        return x
-    result = torch.where(inside & last, out, x)
-    unfinished = torch.where(last, ~inside, unfinished)
+    if unknown is None and all_finite(following):
+        found = inside > also
+        if bool(found.all()):
+            return x
+        result, rows = x.clone(), torch.nonzero(~found).flatten()
+    else:
+        unfinished = inside == also
+        if unknown is not None:
+            unfinished = unfinished & ~unknown
+        last = torch.isinf(following)  # x is the largest number
+        result = torch.where(inside & last, out, x)
+        rows = torch.nonzero(torch.where(last, ~inside, unfinished)).flatten()
+    x, following, inside = x[rows], following[rows], inside[rows]
     # a guess that rounding has moved out by one number
     preceding = torch.nextafter(x, -out)
-    one_in = unfinished & ~inside & torch.isfinite(preceding) & holds(preceding, ALL)
-    result = torch.where(one_in, preceding, result)
-    open_rows = torch.nonzero(unfinished & ~one_in).flatten()
-    if len(open_rows):
-        start = torch.where(inside, following, x)[open_rows]
-        result[open_rows] = _searched(holds, open_rows, start, inside[open_rows], outward)
+    one_in = ~inside & torch.isfinite(preceding) & holds(preceding, rows)
+    result[rows] = torch.where(one_in, preceding, x)
+    if bool(one_in.all()):
+        return result
+    start, far = torch.where(inside, following, x)[~one_in], rows[~one_in]
+    result[far] = _searched(holds, far, start, inside[~one_in], outward)
     return result
 
 

@@ -16,12 +16,13 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from . import tails, univariate
+from . import normal_differences, tails, univariate
 from .blocks import by_rows, each_block
 from .known_in_part import KnownInPart
-from .roots import Newton, root
+from .roots import WORTH_IT, Newton, root
+from .standard_normal import ROOT_2PI, pdf
+from .univariate import RowsOnDemand, distinct_rows, is_discrete, take
 from .univariate import cdf as component_cdf
-from .univariate import is_discrete, take
 from .univariate import log_prob as component_log_prob
 
 BUDGET = 8_000_000  # numbers in the largest temporary of one chunk (64 MB in float64)
@@ -29,6 +30,11 @@ CLOSED_FORM_DRAWS = 256  # up to this number, the CRPS over pairs of draws is ch
 PANELS = (1e-8, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-4, 1 - 1e-8)
 NODES = 16
 FINE = 4  # accuracy of a quantile, in rounding errors
+REST = 1e-14  # probability beyond the counts that the CRPS is summed over, on either side
+COUNTS = 16  # counts of each row whose cdf is computed at once
+NEAR = 1e-4  # distance to p, relative to it, below which Newton's steps are those of the cdf
+ROOT_2 = math.sqrt(2)
+STEEPEST = math.exp(-0.5) / ROOT_2PI  # slope of the standard normal density
 ROUGH = 64  # accuracy of a tail quantile, in rounding errors
 
 
@@ -40,20 +46,40 @@ def cdf(distribution: Distribution, x: Tensor) -> Tensor:
 
 def density(distribution: Distribution, x: Tensor) -> Tensor:
     """Return the density (or mass) of the mixture, [..., n], for x [..., n]."""
+    if isinstance(distribution, RowsOnDemand):
+        return each_block(density, distribution, x)
     return component_log_prob(distribution, x.unsqueeze(-2)).exp().mean(-2)
+
+
+def cdf_and_density(distribution: Distribution, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the cdf and the density of the mixture, [..., n] each, for x [..., n]."""
+    if not isinstance(distribution, Normal):
+        return cdf(distribution, x), density(distribution, x)
+    scale = distinct_rows(distribution.scale)
+    z = (distribution.loc - x.unsqueeze(-2)) / (scale * ROOT_2)
+    heights = z.square().neg_().exp_() / scale
+    return 0.5 * torch.special.erfc(z).mean(-2), heights.mean(-2) / ROOT_2PI
 
 
 @by_rows
 def mean(distribution: Distribution) -> Tensor:
     """Return the mean of the mixture, [n]."""
-    return distribution.mean.mean(0)
+    means = distribution.mean
+    return means[0] if len(means) == 1 else means.mean(0)
 
 
 @by_rows
 def moments(distribution: Distribution) -> Tensor:
     """Return mean and variance of the mixture, [2, n], by the law of total variance."""
-    means, variances = distribution.mean, distribution.variance
-    return torch.stack([means.mean(0), variances.mean(0) + means.var(0, correction=0)])
+    means = distribution.mean
+    if isinstance(distribution, Normal):
+        variances = distinct_rows(distribution.scale).square()
+    else:
+        variances = distribution.variance
+    if len(means) == 1:
+        return torch.stack([means[0], variances.expand(means.shape)[0]])
+    mean = means.mean(0)
+    return torch.stack([mean, variances.mean(0) + (means - mean).square().mean(0)])
 
 
 @by_rows
@@ -74,6 +100,8 @@ def log_tails(distribution: Distribution, x: Tensor) -> Tensor:
 
 def log_tail(distribution: Distribution, x: Tensor, upper: bool) -> Tensor:
     """Return one of ``log_tails``: log P(y > x) if ``upper``, else log P(y <= x)."""
+    if isinstance(distribution, RowsOnDemand):
+        return each_block(lambda part, each: log_tail(part, each, upper), distribution, x)
     return _log_mean(tails.log_tail(distribution, x.unsqueeze(-2), upper), distribution)
 
 
@@ -88,9 +116,10 @@ def _log_mean(tail: Tensor, distribution: Distribution) -> Tensor:
 @by_rows
 def sd(distribution: Distribution) -> Tensor:
     """Return the standard deviation [n], also where its square overflows or underflows."""
+    if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
+        return distribution.scale[0]
     _, variance = moments(distribution)
-    most, least = torch.finfo(variance.dtype).max, torch.finfo(variance.dtype).tiny
-    doubtful = ~((variance > least / torch.finfo(variance.dtype).eps) & (variance < most))
+    doubtful = _doubtful(variance)
     if not bool(doubtful.any()):
         return variance.sqrt()
     means, sds = distribution.mean, univariate.sd(distribution)
@@ -102,8 +131,24 @@ def sd(distribution: Distribution) -> Tensor:
     return torch.where(doubtful, torch.where(fine, total, unit), variance.sqrt())
 
 
+def _doubtful(variance: Tensor) -> Tensor:
+    """Return whether a square may have overflowed or underflowed."""
+    limits = torch.finfo(variance.dtype)
+    return ~((variance > limits.tiny / limits.eps) & (variance < limits.max))
+
+
+def _middle_and_extent(distribution: Distribution) -> tuple[Tensor, Tensor]:
+    """Return ``middle`` and ``extent``, from one pass where both have their simple form."""
+    mean, variance = moments(distribution)
+    if bool(torch.isfinite(mean).all()) and not bool(_doubtful(variance).any()):
+        return mean, variance.sqrt()
+    return middle(distribution), extent(distribution)
+
+
 def middle(distribution: Distribution) -> Tensor:
     """Return a point to start a search from, [n]: the mean, or a location if there is none."""
+    if isinstance(distribution, RowsOnDemand):
+        return each_block(middle, distribution)
     mean = distribution.mean.mean(0)
     if bool(torch.isfinite(mean).all()):
         return mean
@@ -145,7 +190,7 @@ def quantile(distribution: Distribution, p: float | Tensor) -> Tensor:
 def _quantile(distribution: Distribution, p: Tensor) -> Tensor:
     if isinstance(distribution, KnownInPart):
         return distribution.quantile(p)
-    centre, spread = middle(distribution), extent(distribution)
+    centre, spread = _middle_and_extent(distribution)
     p = p.to(centre)
     # a probability next to 1 rounds to 1 in float32
     p = p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps / 2)
@@ -154,17 +199,36 @@ def _quantile(distribution: Distribution, p: Tensor) -> Tensor:
     if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
         return distribution.loc[0] + torch.special.ndtri(p) * distribution.scale[0]
     eps = torch.finfo(centre.dtype).eps
+    steepest = _steepest(distribution)
 
     def newton(part: Distribution, x: Tensor, rows: Tensor, p: Tensor) -> Newton:
-        excess, height = cdf(part, x) - p, density(part, x)
+        below, height = cdf_and_density(part, x)
+        excess = below - p
         excess = torch.where(excess.abs() <= eps * p, torch.zeros_like(excess), excess)
+        # on the scale of a normal variable the cdf is closer to a line
+        z = torch.special.ndtri(below)
+        far = excess.abs() > NEAR * torch.minimum(p, 1 - p)
+        move = torch.where(far, (z - torch.special.ndtri(p)) * pdf(z), excess)
         # the standard deviation alone would be too long for a narrow component or the lower end of
         # a heavy tail
-        unit = torch.fmin(spread[rows], 1 / height)
-        return excess, excess / height, 4 * eps * (x.abs() + unit)
+        reach = 4 * eps * (x.abs() + torch.fmin(spread[rows], 1 / height))
+        reach = torch.where(far, torch.zeros_like(reach), reach)
+        bend = None
+        if steepest is not None:
+            each = steepest[rows if len(steepest) > 1 else [0]]
+            bend = torch.where(far, torch.inf, 0.5 * each / height)
+        return Newton(excess, move / height, reach, bend)
 
     start = centre + torch.special.ndtri(p) * spread
     return _within(distribution, root(distribution, newton, start, p, centre, spread, FINE))
+
+
+def _steepest(distribution: Distribution) -> Tensor | None:
+    """Return a bound on the slope of the density of a mixture of normals, [n] or [1], else None."""
+    if not isinstance(distribution, Normal):
+        return None
+    scale = distinct_rows(distribution.scale)
+    return (STEEPEST / scale.square()).mean(0)
 
 
 def tail_quantile(distribution: Distribution, log_p: Tensor, upper: bool) -> Tensor:
@@ -188,13 +252,14 @@ def _tail_quantile(distribution: Distribution, log_p: Tensor, upper: bool) -> Te
     guess = sign * _normal_tail(log_p)
     if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
         return distribution.loc[0] + guess * distribution.scale[0]
-    centre, spread = middle(distribution), extent(distribution)
+    centre, spread = _middle_and_extent(distribution)
     eps = torch.finfo(centre.dtype).eps
 
     def newton(part: Distribution, x: Tensor, rows: Tensor, log_p: Tensor) -> Newton:
         tail = log_tail(part, x, upper)
         excess = sign * (tail - log_p)
-        return excess, excess * torch.exp(tail - log_density(part, x)), ROUGH * eps * x.abs()
+        move = excess * torch.exp(tail - log_density(part, x))
+        return Newton(excess, move, ROUGH * eps * x.abs())
 
     start = centre + guess * spread
     return _within(distribution, root(distribution, newton, start, log_p, centre, spread, ROUGH))
@@ -260,15 +325,32 @@ def _quantile_by_sum(distribution: Distribution, p: Tensor) -> Tensor:
 def crps(distribution: Distribution, y: Tensor) -> Tensor:
     """Return the continuous ranked probability score of the mixture, [n], in the units of y.
 
-    Smaller is better. Gneiting & Raftery (2007), equation 21. Mixtures of up to 256 normals have a
-    closed form over pairs of components (Grimit et al. 2006). For other continuous distributions,
-    the integral of (F(x) - 1[x >= y])^2 is computed by Gauss-Legendre quadrature between quantiles
-    of the mixture, and for counts the sum over k.
+    Smaller is better. Gneiting & Raftery (2007), equation 21. Mixtures of normals have a form that
+    is exact to rounding: E|X - y| is closed, and E|X - X'| / 2 is that of ``normal_differences``,
+    or where scales are very different and the normals at most 256, a sum over pairs of components
+    (Grimit et al. 2006). For other continuous distributions, the integral of (F(x) - 1[x >= y])^2
+    is computed by Gauss-Legendre quadrature between quantiles of the mixture, and for counts the
+    sum over k.
     """
-    draws, n = distribution.batch_shape
+    if isinstance(distribution, RowsOnDemand):
+        return each_block(crps, distribution, y)
     if is_discrete(distribution):
         return _count_crps(distribution, y)
-    if isinstance(distribution, Normal) and draws <= CLOSED_FORM_DRAWS:
+    if not isinstance(distribution, Normal):
+        return _crps(distribution, y, False)
+    if torch.is_grad_enabled() and _has_gradient(distribution):
+        return _crps(distribution, y, distribution.batch_shape[0] <= CLOSED_FORM_DRAWS)
+    return each_block(_normal_crps, distribution, y)
+
+
+def _has_gradient(distribution: Distribution) -> bool:
+    return any(v.requires_grad for v in univariate.parameters(distribution).values())
+
+
+def _crps(distribution: Distribution, y: Tensor, pairs: bool) -> Tensor:
+    """Return the CRPS by the closed form over pairs of normals, or by quadrature."""
+    draws, n = distribution.batch_shape
+    if pairs:
         rows, score = max(1, BUDGET // draws**2), _normal_pairs
     else:
         rows, score = max(1, BUDGET // (draws * NODES * (len(PANELS) + 2))), integral
@@ -279,12 +361,33 @@ def crps(distribution: Distribution, y: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
+def _normal_crps(distribution: Any, y: Tensor) -> Tensor:
+    """Return the CRPS of mixtures of normals: E|X - y| less half of E|X - X'|."""
+    draws = distribution.batch_shape[0]
+    points = normal_differences.points(distribution)
+    # operations of either form for each row, in units of one of a density
+    few = points * (2 * draws + points) < 30.0 * draws**2
+    apart = torch.nonzero(few).flatten()
+    score = torch.empty_like(points)
+    if len(apart) < len(y):
+        others = torch.nonzero(~few).flatten()
+        pairs = draws <= CLOSED_FORM_DRAWS
+        score[others] = _crps(take(distribution, others), y[others], pairs)
+    if len(apart):
+        some: Any = distribution
+        if len(apart) < len(y):
+            some, y, points = take(distribution, apart), y[apart], points[apart]
+        variance = distinct_rows(some.scale).square()
+        distance = _absolute_moment(y - some.loc, variance).mean(0)
+        score[apart] = distance - normal_differences.half_mean_difference(some, points)
+    return score
+
+
 def _absolute_moment(mean: Tensor, variance: Tensor) -> Tensor:
     """Return E|Z| for Z ~ N(mean, variance)."""
     sd = variance.sqrt().clamp_min(torch.finfo(mean.dtype).tiny)
     z = mean / sd
-    pdf = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
-    return 2 * sd * pdf + mean * (2 * torch.special.ndtr(z) - 1)
+    return 2 * sd * pdf(z) + mean * torch.erf(z / ROOT_2)
 
 
 def _normal_pairs(distribution: Any, y: Tensor) -> Tensor:
@@ -328,11 +431,31 @@ def _panels(distribution: Distribution, y: Tensor) -> tuple[Tensor, Tensor, Tens
 
 
 def _count_crps(distribution: Distribution, y: Tensor) -> Tensor:
-    """Return the CRPS of a distribution of counts as a sum over k."""
-    top = int(torch.maximum(quantile(distribution, 1 - 1e-12), y).max()) + 1
-    total = (-y).clamp_min(0.0)  # the integrand is 1 between a negative y and the first count
-    for k in range(top + 1):
-        F = cdf(distribution, torch.full_like(y, float(k)))
-        before = (y - k).clamp(0.0, 1.0)  # the length of the part of [k, k + 1) below y
-        total = total + before * F.square() + (1 - before) * (1 - F).square()
-    return total
+    """Return the CRPS of a distribution of counts as a sum over k.
+
+    Each row is summed between two of its quantiles. Beyond them the integrand is 1 up to y, and 0
+    on the other side.
+    """
+    low, high = quantile(distribution, REST), quantile(distribution, 1 - REST)
+    only_mass = univariate.has_only_mass(distribution)
+    if only_mass:  # the cdf is then a sum from 0
+        low = torch.zeros_like(high)
+    total = (low - y).clamp_min(0.0) + (y - high - 1).clamp_min(0.0)
+    rows = torch.arange(len(total), device=y.device)
+    part, before = distribution, torch.zeros_like(total)
+    droppable = bool(univariate.parameters(distribution))
+    first = 0
+    while True:
+        left = torch.nonzero(low[rows] + first <= high[rows]).flatten()
+        if not len(left):
+            return total
+        if droppable and len(left) <= WORTH_IT * len(rows):
+            part, rows, before = take(part, left), rows[left], before[left]
+        k = torch.arange(first, first + COUNTS, dtype=total.dtype, device=y.device)
+        k = low[rows] + k[:, None]
+        F = before + density(part, k).cumsum(0) if only_mass else cdf(part, k)
+        before = F[-1]
+        below = (y[rows] - k).clamp(0.0, 1.0)  # the length of the part of [k, k + 1) below y
+        terms = below * F.square() + (1 - below) * (1 - F).square()
+        total[rows] += torch.where(k <= high[rows], terms, 0.0).sum(0)
+        first += COUNTS

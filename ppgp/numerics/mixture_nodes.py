@@ -43,6 +43,8 @@ def landmarks(distribution: Distribution) -> tuple[Tensor, Tensor]:
     Raises:
         NotApplicable: If the distribution has neither a location and a scale nor a cdf.
     """
+    if isinstance(distribution, univariate.RowsOnDemand):
+        raise distribution.refusal
     modes_and_scales = _components(distribution)
     if modes_and_scales is None:
         nodes = _of_quantiles(distribution)

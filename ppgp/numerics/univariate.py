@@ -15,7 +15,8 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
-from ..errors import NotApplicable
+from ..errors import NotApplicable, NotEnoughMemory
+from . import standard_normal
 from .cholesky import LOG_2PI
 from .counts import FORMS, closed_cdf
 from .tails import has_tails, log_tails
@@ -25,8 +26,62 @@ CONSTANTS = ("total_count", "coords", "likelihood")
 MOST_COUNTS = 1_000_000  # the largest count up to which a mass function is summed
 
 
+class RowsOnDemand(dist.TorchDistribution):
+    """Distributions of many rows, batch [draw, n], whose parameters do not fit in memory.
+
+    ``take`` computes those of some rows. All else that needs the parameters is refused.
+
+    Args:
+        some: Maps an index of rows to their distribution, batch [draw, m].
+        first: The distribution of the first row, batch [draw, 1]: the family.
+        n: The number of rows.
+        refusal: The error for what needs the parameters of all rows.
+    """
+
+    arg_constraints: Any = {}
+
+    def __init__(
+        self,
+        some: Callable[[Any], Distribution],
+        first: Distribution,
+        n: int,
+        refusal: NotEnoughMemory,
+    ) -> None:
+        self.some, self.first, self.refusal = some, first, refusal
+        batch = torch.Size([first.batch_shape[0], n])
+        super().__init__(batch, torch.Size(), validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        return self.first.support
+
+    @property
+    def mean(self) -> Tensor:
+        raise self.refusal
+
+    @property
+    def variance(self) -> Tensor:
+        raise self.refusal
+
+    def log_prob(self, *_: Any, **__: Any) -> Tensor:
+        raise self.refusal
+
+    def cdf(self, *_: Any, **__: Any) -> Tensor:
+        raise self.refusal
+
+    def sample(self, *_: Any, **__: Any) -> Tensor:
+        raise self.refusal
+
+    def __getattr__(self, name: str) -> Any:
+        if "refusal" in vars(self) and name in self.first.arg_constraints:
+            raise self.refusal
+        raise AttributeError(name)
+
+
 def is_classes(d: Distribution) -> bool:
     """Return whether the distribution is one of classes."""
+    if isinstance(d, RowsOnDemand):
+        d = d.first
     return isinstance(d, torch.distributions.Categorical | torch.distributions.Bernoulli)
 
 
@@ -49,13 +104,15 @@ def probabilities(d: Distribution) -> Tensor:
 def cdf(d: Distribution, x: Tensor) -> Tensor:
     """Return P(component <= x), broadcast over the batch of ``d``.
 
-    SciPy or a sum of the mass function is used where torch has no cdf.
+    SciPy or a sum of the mass function is used where torch has no cdf, and other forms where
+    torch's loses the digits of small probabilities: it computes them as 1 minus a number next to 1.
 
     Raises:
         NotApplicable: If the distribution has neither a cdf nor a mass function to sum.
     """
-    if isinstance(d, torch.distributions.Normal):
-        return torch.special.ndtr((x - d.loc) / d.scale)
+    for c, form in LOWER_TAILS.items():
+        if isinstance(d, c):
+            return form(d, x)
     if isinstance(d, torch.distributions.StudentT):
         z = (x - d.loc) / d.scale
         df = d.df.expand(z.shape)
@@ -78,6 +135,22 @@ def cdf(d: Distribution, x: Tensor) -> Tensor:
     if lower is None:
         return value
     return torch.where(x <= lower, torch.zeros_like(value), value)
+
+
+def _laplace_cdf(d: Any, x: Tensor) -> Tensor:
+    z = (x - d.loc) / d.scale
+    smaller = 0.5 * torch.exp(-z.abs())
+    return torch.where(z > 0, 1 - smaller, smaller)
+
+
+LOWER_TAILS: dict[type[Distribution], Callable[[Any, Tensor], Tensor]] = {
+    torch.distributions.Normal: lambda d, x: standard_normal.cdf((x - d.loc) / d.scale),
+    torch.distributions.Laplace: _laplace_cdf,
+    torch.distributions.Cauchy: lambda d, x: (
+        torch.atan2(torch.ones_like(x), (d.loc - x) / d.scale) / math.pi
+    ),
+    torch.distributions.Exponential: lambda d, x: -torch.expm1(-d.rate * x.clamp_min(0.0)),
+}
 
 
 def icdf(d: Distribution, p: Tensor) -> Tensor | None:
@@ -177,7 +250,7 @@ def log_prob(d: Distribution, x: Tensor) -> Tensor:
     if type(d).log_prob is torch.distributions.Normal.log_prob:
         # torch squares the scale, which overflows and underflows
         z = (x - family.loc) / family.scale
-        return (-0.5 * LOG_2PI - 0.5 * z.square()) - family.scale.log()
+        return (-0.5 * LOG_2PI - 0.5 * z.square()) - distinct_rows(family.scale).log()
     if is_classes(d) or getattr(d.support, "lower_bound", None) is None:
         return d.log_prob(x)
     near = _nearest(d, x)
@@ -280,6 +353,8 @@ def like(d: Distribution) -> Tensor:
         NotApplicable: For a distribution made from others (MixtureSameFamily, a mask), which has
             none.
     """
+    if isinstance(d, RowsOnDemand):
+        d = d.first
     return next(iter(_own_parameters(d).values()))
 
 
@@ -316,8 +391,27 @@ def rebuilt(d: Distribution, new: dict[str, Tensor]) -> Distribution:
 
 
 def take(d: Distribution, index: Any) -> Distribution:
-    """Return the distribution at some rows: ``index`` applies to the last batch axis."""
-    return rebuilt(d, {k: v[:, index] for k, v in _own_parameters(d).items()})
+    """Return the distribution at some rows: ``index`` applies to the last batch axis.
+
+    Parameters that are the same number in memory for all rows stay so.
+    """
+    if isinstance(d, RowsOnDemand):
+        return d.some(index)
+    return rebuilt(d, {k: _at_rows(v, index) for k, v in _own_parameters(d).items()})
+
+
+def _at_rows(value: Tensor, index: Any) -> Tensor:
+    if isinstance(index, Tensor) and index.ndim == 1 and value.stride(1) == 0 and value.shape[1]:
+        n = int(index.sum()) if index.dtype == torch.bool else len(index)
+        return value[:, :1].expand(-1, n, *value.shape[2:])
+    return value[:, index]
+
+
+def distinct_rows(value: Tensor) -> Tensor:
+    """Return [..., n] as [..., 1] where all rows are the same number in memory."""
+    if value.ndim and value.stride(-1) == 0:
+        return value[..., :1]
+    return value
 
 
 def components(d: Distribution, index: Tensor) -> Distribution:

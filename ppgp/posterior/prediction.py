@@ -15,6 +15,7 @@ from ..data.arrays import as_tensor
 from ..errors import DataError, NotApplicable, Renamed, SettingError, renamed_arguments
 from ..numerics import mixture, univariate
 from ..numerics.blocks import each_block, sampled
+from ..numerics.finite import all_finite
 from ..numerics.known_in_part import KnownInPart
 from ..numerics.seeding import stream
 from ..numerics.threads import ELEMENT, limited_by
@@ -180,7 +181,7 @@ class Prediction(GivenPredictions):
             got = f"shape {list(y.shape)}"
             raise DataError(f"one y per row ({len(self)})", got, "pass y with shape [n]")
         if self.kind == "classes":
-            known = univariate.probabilities(rows).shape[-1]
+            known = univariate.probabilities(univariate.take(rows, slice(0, 1))).shape[-1]
             strange = y[~((y == y.round()) & (y >= 0) & (y < known))].unique().tolist()
             if strange:
                 wanted = f"labels among the {known} of the training rows (codes 0 to {known - 1})"
@@ -209,9 +210,9 @@ class Prediction(GivenPredictions):
         if isinstance(self._rows, KnownInPart):
             return self.offset + self.scale * self._rows.centre
         mean = self.mean
-        bad = torch.nonzero(~torch.isfinite(mean)).flatten()
-        if not len(bad):
+        if all_finite(mean):
             return mean
+        bad = torch.nonzero(~torch.isfinite(mean)).flatten()
         return mean.index_copy(0, bad, self.by_row[bad].quantile(0.5))
 
     @property
@@ -224,9 +225,9 @@ class Prediction(GivenPredictions):
         if isinstance(self._rows, KnownInPart):
             return self.scale * self._rows.spread
         sd = self.std
-        bad = torch.nonzero(~(torch.isfinite(sd) & (sd > 0))).flatten()
-        if not len(bad):
+        if all_finite(sd) and bool((sd > 0).all()):
             return sd
+        bad = torch.nonzero(~(torch.isfinite(sd) & (sd > 0))).flatten()
         part = self.by_row[bad]
         return sd.index_copy(0, bad, (part.quantile(0.75) - part.quantile(0.25)) / QUARTILES)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..data.arrays import as_tensor
 from ..errors import DataError, NumericalError, SettingError, listed
+from ..numerics.finite import all_finite
 
 __all__ = ["Region"]
 
@@ -66,8 +67,10 @@ class Region:
             raise SettingError(wanted, "both or neither", "pass one kind")
         if self.lower is not None and self.upper is not None:
             lower, upper = self.lower, self.upper
-            missing = torch.isnan(lower) | torch.isnan(upper)
-            bad = torch.nonzero(missing).flatten().tolist()
+            bad = []
+            if not (all_finite(lower) and all_finite(upper)):
+                missing = torch.isnan(lower) | torch.isnan(upper)
+                bad = torch.nonzero(missing).flatten().tolist()
             if bad:
                 do = (
                     "check the predictions of those rows; an empty interval has lower = inf and "

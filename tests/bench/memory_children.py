@@ -113,7 +113,7 @@ def predictions(n: str, draws: str) -> None:
 
 
 def advice(n: str, draws: str, megabytes: str) -> None:
-    """Predict n rows in a limited address space; print 1 and the advised rows if that is refused.
+    """Ask for the parameters of n rows in a limited address space; print 1 and the advised rows.
 
     The address space is limited to the present one and so many megabytes. A prediction of the
     advised number of rows must then succeed.
@@ -124,7 +124,7 @@ def advice(n: str, draws: str, megabytes: str) -> None:
         resource.RLIMIT_AS, (int(pages * resource.getpagesize() + float(megabytes) * 1e6),) * 2
     )
     try:
-        posterior.predict(X)
+        posterior.predict(X).distribution.mean
     except NotEnoughMemory as error:
         advised = int("".join(c for c in error.do if c.isdigit()))
         prediction = posterior.predict(X[:advised])
@@ -132,6 +132,29 @@ def advice(n: str, draws: str, megabytes: str) -> None:
         print(1, advised)
     else:
         print(0, 0)
+
+
+def bulk(n: str, draws: str, megabytes: str) -> None:
+    """Print seconds of the processor and the peak in MB of the figures of n rows with two modes.
+
+    The address space is limited to the present one and so many megabytes, so that the prediction is
+    computed on demand.
+    """
+    posterior, X = linear(int(draws)), rows(int(n), 3, 1).X
+    weight = posterior.theta["weight"]
+    weight[: int(draws) // 2, 2] += 4.0
+    y = X[:, 0].sin()
+    few = posterior.predict(X[:2000])  # imports
+    few.interval(0.9), few.crps(y[:2000]), few.log_prob(y[:2000])
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(
+        resource.RLIMIT_AS, (int(pages * resource.getpagesize() + float(megabytes) * 1e6),) * 2
+    )
+    started = time.process_time()
+    prediction = posterior.predict(X)
+    prediction.mean, prediction.std, prediction.interval(0.9)
+    prediction.log_prob(y), prediction.crps(y)
+    print(time.process_time() - started, peak())
 
 
 def exact(n: str) -> None:

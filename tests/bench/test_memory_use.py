@@ -51,3 +51,15 @@ def test_the_advised_number_of_rows_fits_in_memory(benchmark: Any) -> None:
     print(f"\nin 1.5 GB more of address space: {rows:,.0f} of 1,000,000 rows per call")
     assert refused
     assert rows >= 50_000
+
+
+def test_figures_of_a_million_rows_on_demand(benchmark: Any) -> None:
+    """Mean, sd, 90 % interval, log score and CRPS of 1,000,000 rows under 200 draws."""
+    seconds, megabytes = benchmark.pedantic(
+        lambda: children.run("bulk", 1_000_000, 200, 1500), rounds=1
+    )
+    print(
+        f"\n1,000,000 rows, 200 draws: {seconds:.0f} s of one core, {megabytes:.0f} MB at the peak"
+    )
+    assert seconds < 120  # 60 s on two cores
+    assert megabytes < 2000

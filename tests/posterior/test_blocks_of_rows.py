@@ -18,8 +18,10 @@ from torch.distributions import (
 )
 
 from ppgp import Dataset, Prediction, models
+from ppgp.conformal import PIT, Density, Normalized, Quantile, calibrate
 from ppgp.errors import NotEnoughMemory
 from ppgp.numerics import blocks, memory
+from ppgp.numerics.univariate import RowsOnDemand
 
 DRAWS, ROWS = 7, 23
 g = torch.Generator().manual_seed(0)
@@ -141,18 +143,73 @@ def test_samples_of_large_mixtures_use_each_component_equally_often(
 def test_a_request_beyond_memory_is_refused_with_a_number_of_rows_that_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Figures of one number per row are computed on demand; samples are that many numbers."""
     monkeypatch.setattr(memory, "available", lambda device=None: 100 * 10**6)
     theta = {
         name: value[:1].expand(500, *value.shape[1:])
         for name, value in (THETA | {"noise": B[:, 0]}).items()
     }
     model, many = models.LinearRegression(), X[:1].expand(40_000, 3)  # 160 MB
-    with pytest.raises(NotEnoughMemory, match=r"160 MB.*at most 20,000 rows per call"):
-        model.predict(theta, many, TRAIN)
-    distribution = model.predict(theta, many[:20_000], TRAIN)
-    with pytest.raises(NotEnoughMemory, match="1,000 draws at 20,000 rows"):
-        Prediction(distribution).sample(1000)
-    assert Prediction(distribution).sample(2).shape == (2, 20_000)
+    prediction = Prediction(model.predict(theta, many, TRAIN))
+    for ask in (
+        lambda: prediction.distribution.loc,
+        lambda: prediction.distribution.mean,
+        lambda: calibrate(Density(), prediction, X.new_zeros(40_000))(prediction),
+    ):
+        with pytest.raises(NotEnoughMemory, match=r"200 MB.*at most 16,000 rows per call"):
+            ask()
+    assert isinstance(prediction[:16_000].distribution, Normal)
+    with pytest.raises(NotEnoughMemory, match="1,000 draws at 40,000 rows"):
+        prediction.sample(1000)
+    assert prediction.sample(2).shape == (2, 40_000)
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_a_prediction_on_demand_has_the_figures_of_one_in_memory(
+    classes: bool, monkeypatch: pytest.MonkeyPatch, small_blocks: Callable[[], None]
+) -> None:
+    model: models.Model = models.LogisticRegression() if classes else models.LinearRegression()
+    theta = THETA if classes else THETA | {"noise": B[:, 0]}
+    offset, scale = (0.0, 1.0) if classes else (2.0, 3.0)
+    known = Prediction(model.predict(theta, X, TRAIN), offset, scale)
+    small_blocks()
+
+    def refused(*_: object) -> None:
+        raise NotEnoughMemory("less", "more", "use fewer rows")
+
+    monkeypatch.setattr(blocks, "must_fit", refused)
+    distribution = model.predict(theta, X, TRAIN)
+    monkeypatch.undo()
+    small_blocks()
+    assert isinstance(distribution, RowsOnDemand)
+    prediction = Prediction(distribution, offset, scale)
+    assert (len(prediction), prediction.draws) == (ROWS, DRAWS)
+    assert (prediction.kind, prediction.dtype) == (known.kind, known.dtype)
+    y = (torch.arange(ROWS) % 2).double()
+    some = torch.tensor([3, 21, 4])
+
+    def compare(figure: Callable[[Prediction], torch.Tensor]) -> None:
+        torch.testing.assert_close(figure(prediction), figure(known), rtol=1e-12, atol=1e-13)
+
+    compare(lambda p: p.log_prob(y))
+    compare(lambda p: p[some].log_prob(y[:3]))
+    assert prediction.sample(20, seed=3).shape == (20, ROWS)
+    if classes:
+        compare(lambda p: p.probabilities)
+        return
+    for name in ("mean", "std", "variance", "epistemic", "aleatoric", "centre", "spread"):
+        compare(lambda p, name=name: getattr(p, name))
+    for name in ("cdf", "crps", "pit", "cdf_by_draw", "log_tail"):
+        compare(lambda p, name=name: getattr(p, name)(y))
+    compare(lambda p: p.quantile(0.3))
+    compare(lambda p: p.interval(0.9).upper)
+    compare(lambda p: torch.stack(p.log_tails(y)))
+    compare(lambda p: p.tail_quantile(torch.full((ROWS,), -30.0).double(), upper=True))
+    for score in (Normalized(), Quantile(), PIT()):
+        compare(lambda p, score=score: calibrate(score, p, y)(p).upper)
+    drawn = prediction.sample(4000, seed=1)
+    error = (drawn.mean(0) - known.mean).abs() / known.std
+    assert float(error.max()) < 5 / 4000**0.5
 
 
 @pytest.mark.parametrize("joint", [False, True])

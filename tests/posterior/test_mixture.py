@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import mpmath
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
 from hypothesis import given
@@ -42,6 +46,42 @@ def test_quantile_is_that_of_root_finding(m: Mixture) -> None:
         ours = Prediction(m.distribution).quantile(p).numpy()
         theirs = [m.quantile(i, p) for i in range(ROWS)]
         np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=0 if m.discrete else 1e-7)
+
+
+LOCS, SCALES = (-1.2, 0.3, 0.7), (0.6, 1.1, 0.8)
+NEAR_0 = {
+    "Normal": (dist.Normal, lambda z: mpmath.ncdf(z)),
+    "Laplace": (dist.Laplace, lambda z: mpmath.exp(z) / 2),
+    "Cauchy": (dist.Cauchy, lambda z: mpmath.atan2(1, -z) / mpmath.pi),
+}
+
+
+@pytest.mark.parametrize("family", NEAR_0)
+@pytest.mark.parametrize("p", [1e-300, 1e-40, 1e-18, 1e-12, 1e-7])
+def test_quantiles_of_tiny_probabilities_have_all_digits(family: str, p: float) -> None:
+    """The root is bisected with 40 digits; the quantile is right to a few roundings of it."""
+    kind, one = NEAR_0[family]
+    loc, scale = (torch.tensor(v, dtype=torch.float64)[:, None] for v in (LOCS, SCALES))
+    prediction = Prediction(kind(loc, scale))
+    found = prediction.quantile(p)
+    with mpmath.workdps(40):
+        pairs = [(mpmath.mpf(m), mpmath.mpf(s)) for m, s in zip(LOCS, SCALES, strict=True)]
+
+        def cdf(x: Any) -> Any:
+            return sum(one((x - m) / s) for m, s in pairs) / len(pairs)
+
+        x = mpmath.mpf(float(found[0]))
+        reach = abs(x) * mpmath.mpf(2e-15)
+        assert cdf(x - reach) < p < cdf(x + reach)
+        # a rounding of z changes the cdf of a normal by z^2 roundings
+        exact = float(cdf(x))
+    assert float(prediction.cdf(found)) == pytest.approx(exact, rel=1e-12)
+
+
+def test_small_probabilities_of_an_exponential_distribution_have_all_digits() -> None:
+    prediction = Prediction(dist.Exponential(torch.tensor([[1.0], [3.0]], dtype=torch.float64)))
+    assert float(prediction.cdf([1e-20])) == pytest.approx(2e-20, rel=1e-14)
+    assert float(prediction.quantile(1e-20)) == pytest.approx(5e-21, rel=1e-14)
 
 
 @continuous

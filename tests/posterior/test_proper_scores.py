@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
 from mixtures import ALL, CONTINUOUS, COUNTS, ROWS, Mixture
@@ -57,6 +58,30 @@ def test_crps_is_the_integral_of_the_squared_difference_of_cdfs(m: Mixture, p: f
             x, weights = nodes_and_weights(edges, parts=2)
             expected = float(weights @ np.square(m.cdfs(i, x) - (x > y[i])))
         assert ours[i] == pytest.approx(expected, rel=1e-3 if rough else 1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("at", [-3.0, 0.0, 97_500.0, 100_000.5, 140_000.0])
+def test_crps_of_large_counts_is_the_sum_over_all_counts(at: float) -> None:
+    """One row has large counts and one small; y lies among, between and beyond the counts."""
+    rates = np.array([[1e5, 3.0], [9.8e4, 5.0]])
+    k = np.arange(150_000)
+    ours = Prediction(dist.Poisson(torch.as_tensor(rates))).crps([at, at])
+    for row, each in enumerate(rates.T):
+        F = stats.poisson.cdf(k[:, None], each).mean(1)
+        before = np.clip(at - k, 0.0, 1.0)
+        expected = float((before * F**2 + (1 - before) * (1 - F) ** 2).sum()) + max(0.0, -at)
+        assert float(ours[row]) == pytest.approx(expected, rel=1e-11)
+
+
+def test_crps_of_counts_with_a_mass_function_alone_is_the_sum_over_all_counts() -> None:
+    """A zero-inflated Poisson has no closed cdf."""
+    gate, rate = torch.tensor([[0.3, 0.1]]).double(), torch.tensor([[4.0, 40.0]]).double()
+    ours = Prediction(dist.ZeroInflatedPoisson(rate, gate=gate)).crps([2.0, 60.0])
+    k = np.arange(300)
+    for i, y in enumerate((2.0, 60.0)):
+        g, r = float(gate[0, i]), float(rate[0, i])
+        F = g + (1 - g) * stats.poisson.cdf(k, r)
+        assert float(ours[i]) == pytest.approx(float(np.square(F - (k >= y)).sum()), rel=1e-11)
 
 
 def test_crps_of_one_normal_is_its_closed_form() -> None:

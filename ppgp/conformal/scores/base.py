@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NamedArguments, NotApplicable, an, own_class
+from ...numerics.finite import all_finite
 from ...numerics.float_search import Condition, last_inside
 from ...posterior.origin import Origin
 from ...posterior.prediction import Prediction
@@ -166,17 +167,23 @@ class Ends:
     def finite(self) -> bool:
         """Return whether all ends and units are finite."""
         parts = (self.lower, self.upper, self.below, self.above)
-        return all(bool(torch.isfinite(part).all()) for part in parts if part is not None)
+        return all(all_finite(part) for part in parts if part is not None)
 
     def __getitem__(self, rows: Tensor | slice) -> Ends:
         """Return those of some rows."""
-        below, above = _part(self.below, rows), _part(self.above, rows)
+        below = above = _part(self.below, rows)
+        if self.above is not self.below:
+            above = _part(self.above, rows)
         return Ends(self.lower[rows], self.upper[rows], below, above)
 
     def sides(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the two scores of y [n], one per side."""
         y = y.to(self.lower)
-        return _ratio(self.lower - y, self.below), _ratio(y - self.upper, self.above)
+        return _ratio(self.lower - y, self.below), self.above_score(y)
+
+    def above_score(self, y: Tensor) -> Tensor:
+        """Return the score of y [n] on the upper side, the second of ``sides``."""
+        return _ratio(y.to(self.upper) - self.upper, self.above)
 
     def score(self, y: Tensor) -> Tensor:
         """Return the larger of the two scores of y, [n]."""
@@ -198,8 +205,11 @@ class Ends:
         def holds_above(y: Tensor, rows: Tensor | slice) -> Tensor:
             return _ratio(y - self.upper[rows], _part(self.above, rows)) <= each_above[rows]
 
-        lower = end_of_set(holds_below, _guess(self.lower, self.below, q_below, -1), q_below, -1)
-        upper = end_of_set(holds_above, _guess(self.upper, self.above, q_above, 1), q_above, 1)
+        below = above = _distance(self.below, q_below)
+        if self.above is not self.below or q_above is not q_below:
+            above = _distance(self.above, q_above)
+        lower = end_of_set(holds_below, _guess(self.lower, *below, -1), q_below, -1)
+        upper = end_of_set(holds_above, _guess(self.upper, *above, 1), q_above, 1)
         return interval(lower, upper, level)
 
 
@@ -212,29 +222,61 @@ def _ratio(distance: Tensor, unit: Tensor | None) -> Tensor:
     if unit is None:
         return distance
     value = distance / unit
-    if bool((unit == 0).any()):
-        return torch.where(distance == 0, distance, value)
+    if unit.numel() and not float(unit.amin()) > 0:
+        return torch.where((distance == 0) & (unit == 0), distance, value)
     return value
 
 
-def _guess(end: Tensor, unit: Tensor | None, q: Tensor, outward: int) -> Tensor:
-    """Return the number nearest to where the set ends; where q is not finite, the end itself.
+def _distance(unit: Tensor | None, q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the largest distance with a ratio to the unit of at most q, and half its rounding.
 
-    A score that exceeds q by less than half the distance to the next number is rounded to q. Scores
-    without a unit are differences, whose rounding error is a number (Knuth's two-sum): the result
-    is then next to the last number of the set, also where it is small beside q.
+    A ratio that exceeds q by less than half the distance to the next number is rounded to q. Where
+    q is not finite, the distance is 0.
     """
     finite = torch.isfinite(q)
-    q = torch.where(finite, q, torch.zeros_like(q)).to(end)
-    half = (torch.nextafter(q, torch.full_like(q, torch.inf)) - q) / 2
-    half = torch.where(finite, half, torch.zeros_like(half))
+    distance = torch.where(finite, q, torch.zeros_like(q))
+    up = torch.full((), torch.inf, dtype=q.dtype, device=q.device)
     if unit is not None:
-        return end + outward * ((q + half) * unit)
-    reach = outward * q
+        limit = distance.to(unit)
+        up = up.to(unit)
+        half = (torch.nextafter(limit, up) - limit) / 2
+        distance = (limit * unit).add_(half * unit)
+        following = torch.nextafter(distance, up)
+        ratio = following / unit
+        distance = torch.where(ratio <= limit, following, distance)
+        over = torch.div(distance, unit, out=ratio) > limit
+        if bool(over.any()):
+            over = torch.nonzero(over).flatten()
+            distance[over] = torch.nextafter(distance[over], -up)
+    half = (torch.nextafter(distance, up) - distance) / 2
+    return distance, torch.where(finite, half, torch.zeros_like(half))
+
+
+def _guess(end: Tensor, distance: Tensor, half: Tensor, outward: int) -> Tensor:
+    """Return the number nearest to where the set ends, which is the end itself at a distance of 0.
+
+    A difference that exceeds the distance by less than half its rounding is rounded to it. The
+    rounding error of a sum is a number (Knuth's two-sum): the result is next to the last number of
+    the set, also where it is small beside the distance.
+
+    Args:
+        end: [n], the end of the interval that the score is 0 at.
+        distance: [] or [n], of the set's end from it.
+        half: [] or [n], half the distance from ``distance`` to the next number.
+        outward: 1 for the upper end, -1 for the lower.
+    """
+    reach = (outward * distance).to(end)
     total = end + reach
     rest = total - end
-    error = (end - (total - rest)) + (reach - rest)
-    return total + (error + outward * half)
+    # in place, as new memory takes longer than these sums
+    error = (total - rest).neg_().add_(end)
+    error.add_(rest.neg_().add_(reach)).add_(outward * half.to(end))
+    guess = total + error
+    beyond = total.sub_(guess).add_(error).mul_(-outward)  # by how much the guess is too far out
+    # half-way between two numbers, a difference is rounded to the even one
+    odd = distance.view(torch.int64 if distance.dtype == torch.float64 else torch.int32) & 1
+    inward = torch.nextafter(guess, torch.full_like(guess[:1], -outward * torch.inf))
+    return torch.where((beyond > 0) | ((beyond == 0) & (odd == 1)), inward, guess)
 
 
 def end_of_set(holds: Condition, guess: Tensor, q: Tensor, outward: int) -> Tensor:
@@ -266,7 +308,9 @@ def interval(lower: Tensor, upper: Tensor, level: float) -> Region:
     An interval is empty, from inf to -inf, where its ends have crossed or both are infinite on the
     same side.
     """
-    crossed = (lower > upper) | torch.isposinf(lower) | torch.isneginf(upper)
+    crossed = lower > upper
+    if not (all_finite(lower) and all_finite(upper)):
+        crossed = crossed | torch.isposinf(lower) | torch.isneginf(upper)
     if not bool(crossed.any()):
         return Region(level, "", lower, upper)
     inf = torch.full_like(lower, torch.inf)

@@ -26,7 +26,7 @@ class Normalized(Score):
         return Ends(centre, centre, unit, unit)
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
-        return self.ends(prediction, level).sides(y)[1].abs()
+        return self.ends(prediction, level).above_score(y).abs()
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
         return self.ends(prediction, level).region(q, q, level)
