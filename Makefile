@@ -2,7 +2,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
-.PHONY: demo test test-slow lint bench faults notebooks tables clean
+.PHONY: demo test test-slow lint bench bench-history faults notebooks tables clean
 
 demo: .venv/demo
 	$(BIN)/ppgp compare diabetes --target target --models gp,linear --how map,laplace,svi,nuts --level 0.9 --out report/
@@ -21,6 +21,11 @@ lint: .venv/test
 
 bench: .venv/bench
 	OMP_WAIT_POLICY=ACTIVE $(BIN)/python -m pytest tests/bench --benchmark-only -q -s -p no:xdist
+
+bench-history: .venv/bench
+	mkdir -p .benchmarks
+	-OMP_WAIT_POLICY=ACTIVE $(BIN)/python -m pytest tests/bench --benchmark-only -q -s -p no:xdist --benchmark-json=.benchmarks/run.json
+	$(BIN)/python tests/tools/bench_history.py .benchmarks/run.json
 
 faults: .venv/test
 	MPLBACKEND=Agg timeout 2400 $(BIN)/python -m tests.faults.campaign

@@ -118,6 +118,7 @@ def test_seconds_to_the_optimum(name: str, data_dir: Path, benchmark: Any) -> No
         "s",
         1.0,
     )
+    benchmark.extra_info["ratio"] = ratio
     assert math.isfinite(ratio)
     if is_published(data_dir, name):
         assert ratio <= 0.25

@@ -106,8 +106,8 @@ def test_effective_draws_per_second(name: str, benchmark: Any, data_dir: Path) -
         "Pyro": by_pyro(model, data, 200, 300),
     }
     FIGURES[name] = figures
-    show(f"NUTS on {name}: effective draws a second", figures, "/s", 1.0, smaller=False)
-    benchmark.extra_info.update(figures)
+    ratio = show(f"NUTS on {name}: effective draws a second", figures, "/s", 1.0, smaller=False)
+    benchmark.extra_info.update(figures, ratio=ratio)
     assert all(map(math.isfinite, figures.values()))
     assert figures["ppgp"] >= max(
         rate for peer, rate in figures.items() if peer.startswith("NumPyro")
@@ -125,6 +125,7 @@ def test_the_geometric_mean(benchmark: Any) -> None:
     plain = [f["ppgp"] / f["Pyro"] for f in FIGURES.values()]
     over_numpyro = benchmark.pedantic(_mean, (numpyro,), rounds=1)
     over_pyro = _mean(plain)
+    benchmark.extra_info["ratio"] = over_numpyro
     print(
         f"\ngeometric mean over {', '.join(FIGURES)}: "
         f"{over_numpyro:.2f} x NumPyro, {over_pyro:.1f} x Pyro"

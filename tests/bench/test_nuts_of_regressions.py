@@ -51,8 +51,8 @@ def test_effective_draws_per_second(name: str, benchmark: Any, data_dir: Path) -
         **by_numpyro(name, LENGTH, data_dir),
         "Pyro": by_pyro(program, arguments, **PYRO_LENGTH, of=SITES[name]),
     }
-    show(f"NUTS on {name}: effective draws a second", figures, "/s", 1.0, smaller=False)
-    benchmark.extra_info.update(figures)
+    ratio = show(f"NUTS on {name}: effective draws a second", figures, "/s", 1.0, smaller=False)
+    benchmark.extra_info.update(figures, ratio=ratio)
     assert all(map(math.isfinite, figures.values()))
     assert figures["ppgp"] >= OVER_PYRO * figures["Pyro"]
     numpyro = max(value for peer, value in figures.items() if peer.startswith("NumPyro"))
