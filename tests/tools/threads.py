@@ -25,7 +25,7 @@ NAME = "threads"  # of the marks in the README
 ROWS = (100, 350, 1000, 2000, 3000)
 THREADS = (1, 2)
 COLUMNS = 10
-ROUNDS = 15
+ROUNDS = 7
 
 Times = Mapping[int, Mapping[int, float]]
 
