@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import linecache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.fx import graph_module
 
 from ..numerics.process_locks import silenced
-from .recorder import recorded, sources_forgotten, written
-from .segments import has_loops, in_segments
+from .recorder import recorded
 from .simplify import simplified
 
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
@@ -20,7 +21,20 @@ LONG = 5_000  # operations of a graph, from which the time of TorchScript to sta
 ValueAndGradient = Callable[..., tuple[Tensor, Tensor]]
 
 
-@sources_forgotten()
+@contextmanager
+def _sources_forgotten() -> Iterator[None]:
+    """Drop the text of each graph compiled inside, which torch.fx would keep for ever."""
+    sources = graph_module._loader.eval_cache
+    before = set(sources)
+    try:
+        yield
+    finally:
+        for name in set(sources) - before:
+            sources.pop(name, None)
+            linecache.cache.pop(name, None)
+
+
+@_sources_forgotten()
 def traced(
     function: ValueAndGradient,
     example: tuple[Tensor, ...],
@@ -45,33 +59,22 @@ def traced(
     graph = simplified(recorded(function, example))
     computed = [n.meta.get("layout") for n in graph.graph.nodes if n.op == "call_function"]
     sizes = [layout.shape.numel() for layout in computed if layout is not None]
-    heavy = sum(sizes) > HEAVY
-    segmented: Any = in_segments(graph, example, _as_it_is if heavy else scripted)
-    loops = has_loops(graph)
-    if segmented is not None and (k is None or loops or segmented.mostly_floats):
-        return segmented if k is None else Looped(segmented, own_tables)
-    if loops:  # neither TorchScript nor vmap sees what they do
-        return written(graph) if k is None else Looped(written(graph), own_tables)
     if k is None or max(sizes, default=0) > ABREAST_UP_TO:
-        one = written(graph) if heavy else scripted(graph, example)
+        one = graph if sum(sizes) > HEAVY else _scripted(graph, example)
         return one if k is None else Looped(one, own_tables)
     wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
-    return scripted(simplified(recorded(wide, example)), example)
+    return _scripted(simplified(recorded(wide, example)), example)
 
 
-def _as_it_is(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
-    return written(graph)
-
-
-def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
+def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
     """Return the graph as a TorchScript function that is freed when nothing refers to it.
 
     A graph of more than ``LONG`` operations is returned itself. What ``torch.jit.trace`` returns is
     registered with the interpreter and never freed.
     """
     if len(graph.graph.nodes) > LONG:
-        return written(graph)
+        return graph
     names = [f"x{i}" for i in range(len(example))]
     with silenced():  # the tracer warns of numbers that it takes for constants
         try:
@@ -82,7 +85,7 @@ def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGrad
             if "unsupported argument type" not in str(error):
                 raise
             # the gradient of a convolution takes flags that TorchScript has no type for
-            return written(graph)
+            return graph
         return torch._C._create_function_from_graph("density", recorded)
 
 

@@ -6,9 +6,7 @@ shapes that are not numbers, and calls of Python functions and modules.
 
 from __future__ import annotations
 
-import linecache
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import getitem
@@ -17,9 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
-from torch.fx import graph_module
-from torch.fx._lazy_graph_module import _LazyGraphModule
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..numerics.dispatch_mode import DispatchMode
@@ -35,19 +30,6 @@ OF_SHAPES_ALONE = {
     aten.new_ones.default,
     aten.new_full.default,
 }
-
-
-@contextmanager
-def sources_forgotten() -> Iterator[None]:
-    """Drop the text of each graph compiled inside, which torch.fx would keep for ever."""
-    sources = graph_module._loader.eval_cache
-    before = set(sources)
-    try:
-        yield
-    finally:
-        for name in set(sources) - before:
-            sources.pop(name, None)
-            linecache.cache.pop(name, None)
 
 
 @dataclass(frozen=True)
@@ -129,15 +111,6 @@ class Recorder(DispatchMode):
         self._keep(result, node, varies)
         return result
 
-    def call(self, function: Callable[..., Any], *tensors: Tensor) -> Any:
-        """Return what a function of tensors returns, and record it as one operation."""
-        inputs: list[fx.Node] = []
-        node = self.graph.call_function(function, self._in_graph(tensors, inputs))
-        with _disable_current_modes():
-            result = function(*tensors)
-        self._keep(result, node, any(part in self.vary for part in inputs))
-        return result
-
     def _keep(self, result: Any, node: fx.Node, varies: bool) -> None:
         """Remember which node computes a tensor, or each of several."""
         if isinstance(result, Tensor):
@@ -179,12 +152,9 @@ class Recorder(DispatchMode):
         return self.constants[id(x)][1]
 
     def module(self, result: Any) -> fx.GraphModule:
-        """Return the graph that computes a result, a tensor or several.
-
-        Its Python code is written when it first runs: a graph is mostly changed before.
-        """
+        """Return the graph that computes a result, a tensor or several."""
         self.graph.output(self._in_graph(result, []))
-        return _LazyGraphModule(self.owner, self.graph)
+        return fx.GraphModule(self.owner, self.graph)
 
 
 def recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.GraphModule:
@@ -235,12 +205,6 @@ def _memory(x: Tensor) -> int:
         return x.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):  # a sparse tensor has several
         return id(x)
-
-
-def written(module: fx.GraphModule) -> fx.GraphModule:
-    """Return a graph itself, with its Python code."""
-    _LazyGraphModule.force_recompile(module)
-    return module
 
 
 def _device_type(arguments: Any) -> str:

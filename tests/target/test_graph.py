@@ -182,7 +182,7 @@ def test_a_graph_of_many_numbers_is_left_as_it_is(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_loop_of_thousands_of_steps() -> None:
-    steps = 2000
+    steps = 3000
 
     def function(z: Tensor) -> tuple[Tensor, Tensor]:
         z = z.detach().requires_grad_(True)
@@ -201,20 +201,6 @@ def test_a_loop_of_thousands_of_steps() -> None:
         wanted = float(2 * point[0] + (steps + 1) * point[1:].sum())
         assert float(value) == pytest.approx(wanted, rel=1e-12)
         assert slope.tolist() == pytest.approx([2.0, steps + 1, steps + 1], rel=1e-12)
-
-
-def test_a_sum_of_thousands_of_padded_vectors() -> None:
-    def function(z: Tensor) -> Tensor:
-        first = torch.ops.aten.slice_backward(z[:3], [6], 0, 0, 3, 1)
-        second = torch.ops.aten.slice_backward(z[3:], [6], 0, 3, 6, 1)
-        total = first
-        for _ in range(1500):  # more than Python may recurse
-            total = total + second
-        return total
-
-    z = torch.arange(6.0, dtype=torch.float64)
-    found = simplified(recorded(function, (z,)))
-    assert found(z).tolist() == [0.0, 1.0, 2.0, 4500.0, 6000.0, 7500.0]
 
 
 def test_a_sum_that_holds_one_vector_twice_is_no_concatenation() -> None:
