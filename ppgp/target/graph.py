@@ -18,6 +18,8 @@ from .simplify import simplified
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
 HEAVY = 2**20  # numbers computed for one point, from which TorchScript is not worth its start
 LONG = 5_000  # operations of a graph, from which the time of TorchScript to start grows as n^2
+aten = torch.ops.aten
+ARITHMETIC = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor}
 ValueAndGradient = Callable[..., tuple[Tensor, Tensor]]
 
 
@@ -75,6 +77,7 @@ def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGra
     """
     if len(graph.graph.nodes) > LONG:
         return graph
+    _with_one_dtype(graph)
     names = [f"x{i}" for i in range(len(example))]
     with silenced():  # the tracer warns of numbers that it takes for constants
         try:
@@ -87,6 +90,27 @@ def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGra
             # the gradient of a convolution takes flags that TorchScript has no type for
             return graph
         return torch._C._create_function_from_graph("density", recorded)
+
+
+def _with_one_dtype(module: fx.GraphModule) -> None:
+    """Convert Boolean and whole numbers before arithmetic whose result is a float.
+
+    TorchScript takes a constant without axes for a Python number. It would compute the sum of such
+    a constant in double precision and a Boolean tensor in single precision.
+    """
+    for node in list(module.graph.nodes):
+        result = node.meta.get("layout")
+        if node.target not in ARITHMETIC or result is None or not result.dtype.is_floating_point:
+            continue
+        for part in node.all_input_nodes:
+            own = part.meta.get("layout")
+            if own is not None and not own.dtype.is_floating_point:
+                with module.graph.inserting_before(node):
+                    copy = module.graph.call_function(
+                        aten._to_copy.default, (part,), {"dtype": result.dtype}
+                    )
+                node.replace_input_with(part, copy)
+    module.recompile()
 
 
 def repeated(k: int, example: tuple[Tensor, ...], own_tables: bool) -> tuple[Tensor, ...]:

@@ -105,9 +105,9 @@ class Recorder(DispatchMode):
         if func is aten._unsafe_view.default:  # a view that does not say so, as of a product
             func = aten.view.default
         if varies and func._schema.is_mutable:
-            self.written |= {_memory(x): x for x in written_arguments(func, args, kwargs)}
+            self.written |= {memory_of(x): x for x in written_arguments(func, args, kwargs)}
+        result = func(*args, **kwargs)  # first, as the program may catch its error
         node = self.graph.create_node("call_function", func, node_args, node_kwargs)
-        result = func(*args, **kwargs)
         self._keep(result, node, varies)
         return result
 
@@ -127,7 +127,7 @@ class Recorder(DispatchMode):
         """Return an argument with nodes in place of tensors, and add these to ``inputs``."""
         if isinstance(value, Tensor):
             node = self._node(value)
-            if self.written and _memory(value) in self.written:
+            if self.written and memory_of(value) in self.written:
                 self.vary.add(node)
             inputs.append(node)
             return node
@@ -199,7 +199,7 @@ def _deciding_shape(func: OpOverload, args: tuple[Any, ...]) -> list[Tensor]:
     return [x for x in args if isinstance(x, Tensor)]
 
 
-def _memory(x: Tensor) -> int:
+def memory_of(x: Tensor) -> int:
     """Return what tensors have in common that share memory."""
     try:
         return x.untyped_storage()._cdata

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from .recorder import OF_SHAPES_ALONE, Layout, written_arguments
+from .recorder import OF_SHAPES_ALONE, Layout, memory_of, written_arguments
 
 aten = torch.ops.aten
 SAME_IF_SAME_SHAPE = {
@@ -57,7 +57,7 @@ Constants = dict[fx.Node, Tensor]
 def simplified(module: fx.GraphModule) -> fx.GraphModule:
     """Return ``module`` itself, changed to compute the same with fewer operations."""
     graph = module.graph
-    mutated = _mutated(graph)
+    mutated = _mutated(module)
     constants: Constants = {}
     several: dict[fx.Node, Any] = {}  # the results of operations that have more than one
     seen: dict[Any, fx.Node] = {}
@@ -169,7 +169,7 @@ def _padded(root: fx.Node, mutated: set[fx.Node]) -> list[tuple[int, int, fx.Nod
     return pieces
 
 
-def _mutated(graph: fx.Graph) -> set[fx.Node]:
+def _mutated(module: fx.GraphModule) -> set[fx.Node]:
     """Return nodes that an operation in place changes, and all that may share memory with them.
 
     ``squeeze_`` and the like, which reshape a view that nothing else uses, are first replaced by
@@ -177,7 +177,7 @@ def _mutated(graph: fx.Graph) -> set[fx.Node]:
     """
     views: set[fx.Node] = set()
     waiting: list[fx.Node] = []
-    for node in graph.nodes:
+    for node in module.graph.nodes:
         target = node.target
         if not isinstance(target, torch._ops.OpOverload):
             if node.op == "call_function":
@@ -190,6 +190,7 @@ def _mutated(graph: fx.Graph) -> set[fx.Node]:
             waiting += [node, *written_arguments(target, node.args, node.kwargs)]
         if any(r.alias_info is not None for r in target._schema.returns):
             views.add(node)
+    beside = _constants_by_memory(module)
     found: set[fx.Node] = set()
     while waiting:
         node = waiting.pop()
@@ -197,7 +198,18 @@ def _mutated(graph: fx.Graph) -> set[fx.Node]:
             found.add(node)
             waiting += node.all_input_nodes[:1] if node in views else []
             waiting += views.intersection(node.users)
+            waiting += beside.get(node, [])
     return found
+
+
+def _constants_by_memory(module: fx.GraphModule) -> dict[fx.Node, list[fx.Node]]:
+    """Return, for each constant of a graph, those that share its memory."""
+    groups: dict[int, list[fx.Node]] = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            memory = memory_of(getattr(module, str(node.target)))
+            groups.setdefault(memory, []).append(node)
+    return {node: group for group in groups.values() for node in group}
 
 
 def _like(a: Any, b: Any) -> bool:
@@ -242,6 +254,8 @@ def _chained(
     constant = target(outer[2], first)
     if not bool(torch.isfinite(constant).all()):
         return node
+    if target is aten.mul.Tensor and not (_is_moderate(outer[2]) and _is_moderate(first)):
+        return node  # one of the two products may underflow or overflow where the other does not
     with module.graph.inserting_before(node):
         stored = _stored(module, constant)
         whole = module.graph.call_function(target, (x, stored))
@@ -250,6 +264,15 @@ def _chained(
     node.replace_all_uses_with(whole)
     module.graph.erase_node(node)
     return whole
+
+
+def _is_moderate(factor: Tensor) -> bool:
+    """Return whether no entry of a factor is so large or small that two of them may overflow."""
+    if not factor.is_floating_point():
+        return True
+    least = torch.finfo(factor.dtype).tiny ** 0.25
+    size = factor.abs()
+    return bool(((size == 0) | ((size > least) & (size < 1 / least))).all())
 
 
 def _by_a_constant(node: fx.Node, constants: Constants) -> tuple[Any, fx.Node, Tensor] | None:

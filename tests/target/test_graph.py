@@ -87,6 +87,19 @@ def written_between_padding_and_sum(z: Tensor) -> Tensor:
     return padded + torch.ops.aten.slice_backward(last, [6], 0, 2, 6, 1) + first.sum()
 
 
+SHARED = torch.zeros(6, dtype=torch.float64)
+LAST = SHARED[3:]
+
+
+def written_through_another_tensor(z: Tensor) -> Tensor:
+    SHARED.copy_(z.detach())
+    return LAST.exp().sum() + z
+
+
+def multiples_that_vanish(z: Tensor) -> Tensor:
+    return (1e150 * z) * 1e-200 * 1e-200 + z
+
+
 def empty_constant(z: Tensor) -> Tensor:
     return z.sum() + (z[:0] * torch.full((0,), -10.0, dtype=z.dtype)).sum() + z
 
@@ -98,6 +111,8 @@ def empty_constant(z: Tensor) -> Tensor:
         written_into_a_product_of_constants,
         written_to_several,
         written_between_padding_and_sum,
+        written_through_another_tensor,
+        multiples_that_vanish,
         empty_constant,
         reshaped,
         repeated,
@@ -212,3 +227,30 @@ def test_a_sum_that_holds_one_vector_twice_is_no_concatenation() -> None:
     z = torch.arange(6.0, dtype=torch.float64)
     found = simplified(recorded(function, (z,)))
     torch.testing.assert_close(found(z + 1), function(z + 1), rtol=0, atol=0)
+
+
+def test_a_boolean_times_a_constant_without_axes_is_in_double_precision() -> None:
+    c = torch.tensor(1e9 / 3, dtype=torch.float64)
+
+    def both(z: Tensor) -> tuple[Tensor, Tensor]:
+        z = z.detach().requires_grad_(True)
+        value = ((z > 0) * c * z).sum() + (z > 1).sum() / c
+        return value.detach(), torch.autograd.grad(value, z)[0]
+
+    z = torch.tensor([-1.0, 2.0, 0.5], dtype=torch.float64)
+    compiled = graph.traced(both, (z,))
+    assert not isinstance(compiled, torch.fx.GraphModule)
+    for point in (z, 0.3 - z):
+        for found, wanted in zip(compiled(point), both(point), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-15, atol=0)
+
+
+def test_an_operation_whose_error_the_program_catches_is_not_in_the_graph() -> None:
+    def function(z: Tensor) -> Tensor:
+        try:
+            return z + torch.ones(4, dtype=z.dtype)
+        except RuntimeError:
+            return 2.0 * z
+
+    z = torch.ones(6, dtype=torch.float64)
+    torch.testing.assert_close(recorded(function, (z,))(3.0 * z), 6.0 * z)
