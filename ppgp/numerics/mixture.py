@@ -367,8 +367,9 @@ def _normal_crps(distribution: Any, y: Tensor) -> Tensor:
     points = normal_differences.points(distribution)
     # operations of either form for each row, in units of one of a density
     few = points * (2 * draws + points) < 30.0 * draws**2
+    few &= points <= normal_differences.POINTS
     apart = torch.nonzero(few).flatten()
-    score = torch.empty_like(points)
+    score = torch.empty_like(distribution.loc[0])
     if len(apart) < len(y):
         others = torch.nonzero(~few).flatten()
         pairs = draws <= CLOSED_FORM_DRAWS
@@ -379,7 +380,8 @@ def _normal_crps(distribution: Any, y: Tensor) -> Tensor:
             some, y, points = take(distribution, apart), y[apart], points[apart]
         variance = distinct_rows(some.scale).square()
         distance = _absolute_moment(y - some.loc, variance).mean(0)
-        score[apart] = distance - normal_differences.half_mean_difference(some, points)
+        half = normal_differences.half_mean_difference(some, points)
+        score[apart] = (distance - half).to(score)
     return score
 
 

@@ -25,12 +25,16 @@ STEP = 0.42  # spacing in units of the least scale: frequencies above it have a 
 SEGMENT = 64  # points between which densities follow from one another
 MOST = 100.0  # exponent of the ratio of neighbouring densities, for components far from a segment
 BLOCK = 125_000  # numbers [draw, row] in one block
+POINTS = 2048  # of a row at most: the weights of one point in the cdf at another take 32 MB
 UNEVEN = 1.25  # ratio of the numbers of points from which rows are grouped by it
 
 
 def points(distribution: Any) -> Tensor:
-    """Return how many points each row of a mixture of normals needs, [n]."""
-    loc, scale = distribution.loc, distinct_rows(distribution.scale)
+    """Return how many points each row of a mixture of normals needs, [n].
+
+    The method is for at most ``POINTS``.
+    """
+    loc, scale = _from_the_first(distribution)
     reach = REACH * scale
     width = (loc + reach).amax(0) - (loc - reach).amin(0)
     return torch.ceil(width / (STEP * scale.amin(0))) + 1
@@ -60,7 +64,7 @@ def half_mean_difference(distribution: Any, points: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _of_block(distribution: Any, points: int) -> Tensor:
-    loc, scale = distribution.loc.double(), distinct_rows(distribution.scale).double()
+    loc, scale = _from_the_first(distribution)
     reach = REACH * scale
     low, high = (loc - reach).amin(0), (loc + reach).amax(0)
     step = (high - low) / (points - 1)
@@ -89,8 +93,26 @@ def _densities(loc: Tensor, scale: Tensor, first: Tensor, step: Tensor, number: 
     return out
 
 
-@lru_cache(maxsize=64)
-def _weights(points: int) -> np.ndarray:
-    """Return the weights of the densities at all points in the cdf at each, [points, points]."""
-    apart = np.arange(points)[:, None] - np.arange(points)
+def _from_the_first(distribution: Any) -> tuple[Tensor, Tensor]:
+    """Return the locations less that of the first component, and the scales.
+
+    The integral does not change. Far from 0 the points would have rounded places.
+    """
+    loc, scale = distribution.loc.double(), distinct_rows(distribution.scale).double()
+    return loc - loc[0], scale
+
+
+@lru_cache(maxsize=1)
+def _steps() -> np.ndarray:
+    """Return the weight of a density in the cdf k points above it, by descending k."""
+    apart = np.arange(POINTS - 1, -POINTS, -1)
     return 0.5 + special.sici(math.pi * apart)[0] / math.pi
+
+
+def _weights(points: int) -> np.ndarray:
+    """Return the weights of the densities at all points in the cdf at each, [points, points].
+
+    They depend on the difference of the two places alone.
+    """
+    rows = np.lib.stride_tricks.sliding_window_view(_steps(), points)
+    return np.ascontiguousarray(rows[POINTS - points : POINTS][::-1])

@@ -151,7 +151,8 @@ class Prediction(GivenPredictions):
         return replace(self, distribution=distribution, in_training=in_training)
 
     def __repr__(self) -> str:
-        family = type(self._rows).__name__
+        rows = self._rows.first if isinstance(self._rows, univariate.RowsOnDemand) else self._rows
+        family = type(rows).__name__
         joint = "joint " * self.joint
         parts = f"{joint}mixture of {self.draws} {family}"
         return f"<Prediction of {len(self)} rows: {self.kind}, {parts}>"

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from ppgp.numerics import mixture
-from ppgp.numerics.normal_differences import half_mean_difference, points
+from ppgp.numerics.normal_differences import POINTS, _weights, half_mean_difference, points
 
 F64 = torch.float64
 
@@ -71,6 +71,48 @@ def test_crps_of_normals_is_that_of_all_pairs(name: str) -> None:
         loc, scale = d.loc[:, i].numpy(), d.scale[:, i].numpy()
         expected = mean_absolute(y[i].item() - loc, scale).mean() - by_pairs(loc, scale)
         assert float(mixture.crps(d, y)[i]) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("place", "scale"), [(1.7e9, 1e-3), (1e12, 1e-2), (1e15, 1.0), (1e17, 64.0)]
+)
+@pytest.mark.parametrize("draws", [1, 40, 300])
+def test_far_from_zero_the_crps_keeps_its_digits(place: float, scale: float, draws: int) -> None:
+    """Only the rounding of the locations themselves counts: it is the same for both."""
+    loc = place + scale * drawn(draws, ROWS)
+    d = Normal(loc, torch.full_like(loc, scale))
+    y = loc[0] + 2.0 * scale
+    moved = Normal(loc - place, d.scale)  # exact, as the locations are near
+    torch.testing.assert_close(
+        mixture.crps(d, y), mixture.crps(moved, y - place), rtol=1e-11, atol=0
+    )
+
+
+def test_scales_below_the_rounding_of_the_locations() -> None:
+    loc = torch.full((5, 2), 1e17, dtype=F64)
+    found = mixture.crps(Normal(loc, torch.full_like(loc, 0.1)), loc[0])
+    exact = 0.1 * (math.sqrt(2 / math.pi) - 1 / math.sqrt(math.pi))
+    np.testing.assert_allclose(found.numpy(), exact, rtol=1e-12)
+
+
+def test_weights_are_those_of_each_difference() -> None:
+    for count in (2, 35, 300):
+        apart = np.arange(count)[:, None] - np.arange(count)
+        expected = 0.5 + special.sici(math.pi * apart)[0] / math.pi
+        np.testing.assert_array_equal(_weights(count), expected)
+
+
+def test_rows_of_many_points_take_another_form() -> None:
+    """Their weights would take memory that grows with the square of their number."""
+    loc = drawn(300, 2)
+    loc[0] += 2000.0
+    d = Normal(loc, torch.full_like(loc, 0.3))
+    assert float(points(d).max()) > POINTS
+    y = torch.zeros(2, dtype=F64)
+    for i in range(2):
+        mean, scale = loc[:, i].numpy(), d.scale[:, i].numpy()
+        expected = mean_absolute(-mean, scale).mean() - by_pairs(mean, scale)
+        assert float(mixture.crps(d, y)[i]) == pytest.approx(expected, rel=1e-4)
 
 
 def test_rows_are_independent_of_the_other_rows_in_their_block() -> None:

@@ -184,6 +184,7 @@ def test_a_prediction_on_demand_has_the_figures_of_one_in_memory(
     assert isinstance(distribution, RowsOnDemand)
     prediction = Prediction(distribution, offset, scale)
     assert (len(prediction), prediction.draws) == (ROWS, DRAWS)
+    assert repr(prediction) == repr(known)
     assert (prediction.kind, prediction.dtype) == (known.kind, known.dtype)
     y = (torch.arange(ROWS) % 2).double()
     some = torch.tensor([3, 21, 4])
