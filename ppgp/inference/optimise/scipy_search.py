@@ -18,6 +18,9 @@ from .held_out_rows import EarlyStopping
 from .irls import irls
 from .search import SearchOptions, SearchResult
 
+RELATIVE_GAIN = 1e-13  # of the value in one iteration, at which L-BFGS ends
+IDLE = 3  # evaluations of one iteration, all within that of the best value, that end a search
+
 
 def find_mode(
     target: Target, z0: Tensor, progress: bool, jacobian: bool, steps: int = 1000
@@ -32,10 +35,6 @@ def find_mode(
     return search(options, target, z0, 0)
 
 
-RELATIVE_GAIN = 1e-13  # of the value in one iteration, at which L-BFGS ends
-IDLE = 3  # evaluations of one line search, all within that of the best value, that end a search
-
-
 class _AtRounding(Exception):
     """A line search has come to where values differ by rounding alone."""
 
@@ -47,19 +46,14 @@ class _Objective:
     of a search, or an interrupted one, needs no evaluation.
 
     At a mode, values differ by rounding alone, and a line search that asks for a gain would
-    evaluate up to 20 of them: ``ends_at_rounding`` ends the search at the third.
+    evaluate up to 20 of them: the third ends the search.
     """
 
     def __init__(
-        self,
-        target: Target,
-        jacobian: bool,
-        unit: np.ndarray,
-        compile_after: float,
-        ends_at_rounding: bool,
+        self, target: Target, jacobian: bool, unit: np.ndarray, compile_after: float
     ) -> None:
         self.callback, self.unit = target.callback(jacobian, compile_after), unit
-        self.ends_at_rounding, self.idle = ends_at_rounding, 0
+        self.idle = 0  # evaluations of this iteration near the best value, in a row
         self.best, self.best_z, self.slope = -math.inf, None, math.nan
         self.losses: list[float] = []
         self.worst = 0.0
@@ -79,7 +73,7 @@ class _Objective:
         if value > self.best:
             self.best, self.best_z = value, z
             self.slope = float(np.abs(gradient).max())
-        if self.ends_at_rounding and self.idle == IDLE:
+        if self.idle == IDLE:
             raise _AtRounding
         return -value, -gradient * self.unit
 
@@ -144,8 +138,7 @@ def _maximised(
         early_stopping: ends the search on held-out rows; None: there are none.
     """
     unit = scales.double().cpu().numpy()
-    line_search = arguments["method"] == "L-BFGS-B"
-    objective = _Objective(target, options.jacobian, unit, options.compile_after, line_search)
+    objective = _Objective(target, options.jacobian, unit, options.compile_after)
     notes: list[str] = []
     iterations, interrupted, stopped_early = 0, False, False
     with bar(f"MAP ({options.optimizer})", options.steps, options.progress) as update:
