@@ -15,7 +15,8 @@ from torch.distributions import Distribution, Independent
 
 from ..errors import NotEnoughMemory, PpgpError
 from .memory import SPARE, must_fit, rounded_down, rows_per_call
-from .univariate import RowsOnDemand, components, parameters, rebuilt, take
+from .rows_on_demand import RowsOnDemand
+from .univariate import components, parameters, rebuilt, take
 
 ROW_BLOCK = 250_000  # numbers [draw, row] in one block of a figure, which has several temporaries
 BLOCK = 1_000_000  # numbers [draw, row] in one block: 8 MB, which stay in the processor's caches

@@ -1,4 +1,4 @@
-"""Equal mixtures over posterior draws: cdf, quantiles, moments and CRPS.
+"""Equal mixtures over posterior draws: cdf, quantiles and moments.
 
 Every distribution here has batch [draw, n]; its mixture over draws is the predictive distribution
 of n rows.
@@ -7,31 +7,24 @@ of n rows.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import Any
 
-import numpy as np
 import torch
 from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from . import normal_differences, tails, univariate
+from . import tails, univariate
 from .blocks import by_rows, each_block
 from .known_in_part import KnownInPart
-from .roots import WORTH_IT, Newton, root
+from .roots import Newton, root
+from .rows_on_demand import RowsOnDemand
 from .standard_normal import ROOT_2PI, pdf
-from .univariate import RowsOnDemand, distinct_rows, is_discrete, take
 from .univariate import cdf as component_cdf
+from .univariate import distinct_rows, is_discrete
 from .univariate import log_prob as component_log_prob
 
 BUDGET = 8_000_000  # numbers in the largest temporary of one chunk (64 MB in float64)
-CLOSED_FORM_DRAWS = 256  # up to this number, the CRPS over pairs of draws is cheaper
-PANELS = (1e-8, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-4, 1 - 1e-8)
-NODES = 16
 FINE = 4  # accuracy of a quantile, in rounding errors
-REST = 1e-14  # probability beyond the counts that the CRPS is summed over, on either side
-COUNTS = 16  # counts of each row whose cdf is computed at once
 NEAR = 1e-4  # distance to p, relative to it, below which Newton's steps are those of the cdf
 ROOT_2 = math.sqrt(2)
 STEEPEST = math.exp(-0.5) / ROOT_2PI  # slope of the standard normal density
@@ -320,144 +313,3 @@ def _quantile_by_sum(distribution: Distribution, p: Tensor) -> Tensor:
         total = reached[-1]
         first = first + size
         size = min(2 * size, most)
-
-
-def crps(distribution: Distribution, y: Tensor) -> Tensor:
-    """Return the continuous ranked probability score of the mixture, [n], in the units of y.
-
-    Smaller is better. Gneiting & Raftery (2007), equation 21. Mixtures of normals have a form that
-    is exact to rounding: E|X - y| is closed, and E|X - X'| / 2 is that of ``normal_differences``,
-    or where scales are very different and the normals at most 256, a sum over pairs of components
-    (Grimit et al. 2006). For other continuous distributions, the integral of (F(x) - 1[x >= y])^2
-    is computed by Gauss-Legendre quadrature between quantiles of the mixture, and for counts the
-    sum over k.
-    """
-    if isinstance(distribution, RowsOnDemand):
-        return each_block(crps, distribution, y)
-    if is_discrete(distribution):
-        return _count_crps(distribution, y)
-    if not isinstance(distribution, Normal):
-        return _crps(distribution, y, False)
-    if torch.is_grad_enabled() and _has_gradient(distribution):
-        return _crps(distribution, y, distribution.batch_shape[0] <= CLOSED_FORM_DRAWS)
-    return each_block(_normal_crps, distribution, y)
-
-
-def _has_gradient(distribution: Distribution) -> bool:
-    return any(v.requires_grad for v in univariate.parameters(distribution).values())
-
-
-def _crps(distribution: Distribution, y: Tensor, pairs: bool) -> Tensor:
-    """Return the CRPS by the closed form over pairs of normals, or by quadrature."""
-    draws, n = distribution.batch_shape
-    if pairs:
-        rows, score = max(1, BUDGET // draws**2), _normal_pairs
-    else:
-        rows, score = max(1, BUDGET // (draws * NODES * (len(PANELS) + 2))), integral
-    parts = []
-    for i in range(0, n, rows):
-        block = slice(i, i + rows)
-        parts.append(score(take(distribution, block), y[block]))
-    return torch.cat(parts)
-
-
-def _normal_crps(distribution: Any, y: Tensor) -> Tensor:
-    """Return the CRPS of mixtures of normals: E|X - y| less half of E|X - X'|."""
-    draws = distribution.batch_shape[0]
-    points = normal_differences.points(distribution)
-    # operations of either form for each row, in units of one of a density
-    few = points * (2 * draws + points) < 30.0 * draws**2
-    few &= points <= normal_differences.POINTS
-    apart = torch.nonzero(few).flatten()
-    score = torch.empty_like(distribution.loc[0])
-    if len(apart) < len(y):
-        others = torch.nonzero(~few).flatten()
-        pairs = draws <= CLOSED_FORM_DRAWS
-        score[others] = _crps(take(distribution, others), y[others], pairs)
-    if len(apart):
-        some: Any = distribution
-        if len(apart) < len(y):
-            some, y, points = take(distribution, apart), y[apart], points[apart]
-        variance = distinct_rows(some.scale).square()
-        distance = _absolute_moment(y - some.loc, variance).mean(0)
-        half = normal_differences.half_mean_difference(some, points)
-        score[apart] = (distance - half).to(score)
-    return score
-
-
-def _absolute_moment(mean: Tensor, variance: Tensor) -> Tensor:
-    """Return E|Z| for Z ~ N(mean, variance)."""
-    sd = variance.sqrt().clamp_min(torch.finfo(mean.dtype).tiny)
-    z = mean / sd
-    return 2 * sd * pdf(z) + mean * torch.erf(z / ROOT_2)
-
-
-def _normal_pairs(distribution: Any, y: Tensor) -> Tensor:
-    """Return the CRPS of mixtures of normals by its closed form over pairs of components."""
-    m, v = distribution.loc, distribution.scale.square()
-    accuracy = _absolute_moment(y - m, v).mean(0)
-    spread = _absolute_moment(m[:, None] - m[None, :], v[:, None] + v[None, :]).mean((0, 1))
-    return accuracy - 0.5 * spread
-
-
-@lru_cache(maxsize=1)
-def _legendre() -> tuple[np.ndarray, np.ndarray]:
-    return np.polynomial.legendre.leggauss(NODES)
-
-
-def integral(distribution: Distribution, y: Tensor) -> Tensor:
-    """Return the CRPS as an integral, for any distribution with a cdf.
-
-    y is the end of a panel, so that no panel contains the jump of the integrand.
-    """
-    x, weights, above = _panels(distribution, y)
-    F = cdf(distribution, x.reshape(-1, x.shape[-1])).reshape(x.shape)
-    return ((F - above).square() * weights).sum((0, 1))
-
-
-def crps_nodes(distribution: Distribution, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the nodes of ``integral``, their weights, and 1[node >= y], [node, n] each."""
-    x, weights, above = _panels(distribution, y)
-    n = x.shape[-1]
-    return x.reshape(-1, n), weights.reshape(-1, n), above.expand(x.shape).reshape(-1, n)
-
-
-def _panels(distribution: Distribution, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return nodes and weights [NODES, panel, n], and whether each panel is above y."""
-    edges = torch.stack([quantile(distribution, p) for p in PANELS] + [y]).sort(0).values
-    nodes, weights = (torch.as_tensor(a).to(y) for a in _legendre())
-    half = 0.5 * (edges[1:] - edges[:-1])
-    centre = 0.5 * (edges[1:] + edges[:-1])
-    x = centre + half * nodes[:, None, None]
-    return x, weights[:, None, None] * half, (centre >= y).to(y)
-
-
-def _count_crps(distribution: Distribution, y: Tensor) -> Tensor:
-    """Return the CRPS of a distribution of counts as a sum over k.
-
-    Each row is summed between two of its quantiles. Beyond them the integrand is 1 up to y, and 0
-    on the other side.
-    """
-    low, high = quantile(distribution, REST), quantile(distribution, 1 - REST)
-    only_mass = univariate.has_only_mass(distribution)
-    if only_mass:  # the cdf is then a sum from 0
-        low = torch.zeros_like(high)
-    total = (low - y).clamp_min(0.0) + (y - high - 1).clamp_min(0.0)
-    rows = torch.arange(len(total), device=y.device)
-    part, before = distribution, torch.zeros_like(total)
-    droppable = bool(univariate.parameters(distribution))
-    first = 0
-    while True:
-        left = torch.nonzero(low[rows] + first <= high[rows]).flatten()
-        if not len(left):
-            return total
-        if droppable and len(left) <= WORTH_IT * len(rows):
-            part, rows, before = take(part, left), rows[left], before[left]
-        k = torch.arange(first, first + COUNTS, dtype=total.dtype, device=y.device)
-        k = low[rows] + k[:, None]
-        F = before + density(part, k).cumsum(0) if only_mass else cdf(part, k)
-        before = F[-1]
-        below = (y[rows] - k).clamp(0.0, 1.0)  # the length of the part of [k, k + 1) below y
-        terms = below * F.square() + (1 - below) * (1 - F).square()
-        total[rows] += torch.where(k <= high[rows], terms, 0.0).sum(0)
-        first += COUNTS

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from . import mixture, univariate
+from .rows_on_demand import RowsOnDemand
 
 #: offsets from the mode of a component, in its scales; further apart where the component has little
 #: mass
@@ -43,7 +44,7 @@ def landmarks(distribution: Distribution) -> tuple[Tensor, Tensor]:
     Raises:
         NotApplicable: If the distribution has neither a location and a scale nor a cdf.
     """
-    if isinstance(distribution, univariate.RowsOnDemand):
+    if isinstance(distribution, RowsOnDemand):
         raise distribution.refusal
     modes_and_scales = _components(distribution)
     if modes_and_scales is None:

@@ -15,67 +15,16 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
-from ..errors import NotApplicable, NotEnoughMemory
+from ..errors import NotApplicable
 from . import standard_normal
 from .cholesky import LOG_2PI
 from .counts import FORMS, closed_cdf
+from .rows_on_demand import RowsOnDemand
 from .tails import has_tails, log_tails
 
 #: arguments of families that are no tensors of parameters
 CONSTANTS = ("total_count", "coords", "likelihood")
 MOST_COUNTS = 1_000_000  # the largest count up to which a mass function is summed
-
-
-class RowsOnDemand(dist.TorchDistribution):
-    """Distributions of many rows, batch [draw, n], whose parameters do not fit in memory.
-
-    ``take`` computes those of some rows. All else that needs the parameters is refused.
-
-    Args:
-        some: Maps an index of rows to their distribution, batch [draw, m].
-        first: The distribution of the first row, batch [draw, 1]: the family.
-        n: The number of rows.
-        refusal: The error for what needs the parameters of all rows.
-    """
-
-    arg_constraints: Any = {}
-
-    def __init__(
-        self,
-        some: Callable[[Any], Distribution],
-        first: Distribution,
-        n: int,
-        refusal: NotEnoughMemory,
-    ) -> None:
-        self.some, self.first, self.refusal = some, first, refusal
-        batch = torch.Size([first.batch_shape[0], n])
-        super().__init__(batch, torch.Size(), validate_args=False)
-
-    @property
-    def support(self) -> Any:
-        return self.first.support
-
-    @property
-    def mean(self) -> Tensor:
-        raise self.refusal
-
-    @property
-    def variance(self) -> Tensor:
-        raise self.refusal
-
-    def log_prob(self, *_: Any, **__: Any) -> Tensor:
-        raise self.refusal
-
-    def cdf(self, *_: Any, **__: Any) -> Tensor:
-        raise self.refusal
-
-    def sample(self, *_: Any, **__: Any) -> Tensor:
-        raise self.refusal
-
-    def __getattr__(self, name: str) -> Any:
-        if "refusal" in vars(self) and name in self.first.arg_constraints:
-            raise self.refusal
-        raise AttributeError(name)
 
 
 def is_classes(d: Distribution) -> bool:

@@ -13,10 +13,11 @@ from torch.distributions import Distribution
 
 from ..data.arrays import as_tensor
 from ..errors import DataError, NotApplicable, Renamed, SettingError, renamed_arguments
-from ..numerics import mixture, univariate
+from ..numerics import mixture, mixture_crps, univariate
 from ..numerics.blocks import each_block, sampled
 from ..numerics.finite import all_finite
 from ..numerics.known_in_part import KnownInPart
+from ..numerics.rows_on_demand import RowsOnDemand
 from ..numerics.seeding import stream
 from ..numerics.threads import ELEMENT, limited_by
 from .given_predictions import GivenPredictions
@@ -151,7 +152,7 @@ class Prediction(GivenPredictions):
         return replace(self, distribution=distribution, in_training=in_training)
 
     def __repr__(self) -> str:
-        rows = self._rows.first if isinstance(self._rows, univariate.RowsOnDemand) else self._rows
+        rows = self._rows.first if isinstance(self._rows, RowsOnDemand) else self._rows
         family = type(rows).__name__
         joint = "joint " * self.joint
         parts = f"{joint}mixture of {self.draws} {family}"
@@ -355,7 +356,7 @@ class Prediction(GivenPredictions):
     @limited_by(_work)
     def crps(self, y: Any) -> Tensor:
         """Return the continuous ranked probability score [n], in the units of y."""
-        return self.scale * mixture.crps(self._numbers("CRPS"), self._inside(y))
+        return self.scale * mixture_crps.crps(self._numbers("CRPS"), self._inside(y))
 
     def pit(self, y: Any, seed: int = 0) -> Tensor:
         """Return the probability integral transform [n], which is uniform if the model is right.

@@ -11,7 +11,7 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Normal
 
-from ppgp.numerics import mixture
+from ppgp.numerics.mixture_crps import crps
 from ppgp.numerics.normal_differences import POINTS, _weights, half_mean_difference, points
 
 F64 = torch.float64
@@ -70,7 +70,7 @@ def test_crps_of_normals_is_that_of_all_pairs(name: str) -> None:
     for i in range(ROWS):
         loc, scale = d.loc[:, i].numpy(), d.scale[:, i].numpy()
         expected = mean_absolute(y[i].item() - loc, scale).mean() - by_pairs(loc, scale)
-        assert float(mixture.crps(d, y)[i]) == pytest.approx(expected, rel=1e-10)
+        assert float(crps(d, y)[i]) == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,12 @@ def test_far_from_zero_the_crps_keeps_its_digits(place: float, scale: float, dra
     d = Normal(loc, torch.full_like(loc, scale))
     y = loc[0] + 2.0 * scale
     moved = Normal(loc - place, d.scale)  # exact, as the locations are near
-    torch.testing.assert_close(
-        mixture.crps(d, y), mixture.crps(moved, y - place), rtol=1e-11, atol=0
-    )
+    torch.testing.assert_close(crps(d, y), crps(moved, y - place), rtol=1e-11, atol=0)
 
 
 def test_scales_below_the_rounding_of_the_locations() -> None:
     loc = torch.full((5, 2), 1e17, dtype=F64)
-    found = mixture.crps(Normal(loc, torch.full_like(loc, 0.1)), loc[0])
+    found = crps(Normal(loc, torch.full_like(loc, 0.1)), loc[0])
     exact = 0.1 * (math.sqrt(2 / math.pi) - 1 / math.sqrt(math.pi))
     np.testing.assert_allclose(found.numpy(), exact, rtol=1e-12)
 
@@ -112,31 +110,31 @@ def test_rows_of_many_points_take_another_form() -> None:
     for i in range(2):
         mean, scale = loc[:, i].numpy(), d.scale[:, i].numpy()
         expected = mean_absolute(-mean, scale).mean() - by_pairs(mean, scale)
-        assert float(mixture.crps(d, y)[i]) == pytest.approx(expected, rel=1e-4)
+        assert float(crps(d, y)[i]) == pytest.approx(expected, rel=1e-4)
 
 
 def test_rows_are_independent_of_the_other_rows_in_their_block() -> None:
     loc, scale = CASES["uneven rows"]
     y = torch.zeros(ROWS, dtype=F64)
-    together = mixture.crps(Normal(loc, scale), y)
+    together = crps(Normal(loc, scale), y)
     for i in range(ROWS):
-        alone = mixture.crps(Normal(loc[:, i : i + 1], scale[:, i : i + 1]), y[i : i + 1])
+        alone = crps(Normal(loc[:, i : i + 1], scale[:, i : i + 1]), y[i : i + 1])
         torch.testing.assert_close(together[i : i + 1], alone, rtol=1e-11, atol=0)
 
 
 def test_float32_stays_float32() -> None:
     loc, scale = (v.float() for v in CASES["overlapping"])
     y = torch.ones(ROWS)
-    found = mixture.crps(Normal(loc, scale), y)
+    found = crps(Normal(loc, scale), y)
     assert found.dtype == torch.float32
-    exact = mixture.crps(Normal(loc.double(), scale.double()), y.double())
+    exact = crps(Normal(loc.double(), scale.double()), y.double())
     torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=0)
 
 
 def test_nan_and_infinity_stay_in_their_rows() -> None:
     loc, scale = (v.clone() for v in CASES["overlapping"])
     loc[3, 1] = torch.nan
-    found = mixture.crps(Normal(loc, scale, validate_args=False), torch.zeros(ROWS, dtype=F64))
+    found = crps(Normal(loc, scale, validate_args=False), torch.zeros(ROWS, dtype=F64))
     assert torch.isnan(found).tolist() == [False, True, False, False]
 
 
@@ -144,9 +142,9 @@ def test_the_gradient_of_the_crps_is_that_of_differences() -> None:
     loc, scale = CASES["overlapping"]
     leaf = loc.clone().requires_grad_()
     y = torch.full((ROWS,), 0.3, dtype=F64)
-    mixture.crps(Normal(leaf, scale), y).sum().backward()
+    crps(Normal(leaf, scale), y).sum().backward()
     step = torch.zeros_like(loc)
     step[5, 2] = 1e-5
-    up, down = (mixture.crps(Normal(loc + s * step, scale), y).sum() for s in (1, -1))
+    up, down = (crps(Normal(loc + s * step, scale), y).sum() for s in (1, -1))
     assert leaf.grad is not None
     assert float(leaf.grad[5, 2]) == pytest.approx(float(up - down) / 2e-5, rel=1e-5)

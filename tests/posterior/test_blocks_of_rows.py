@@ -21,7 +21,7 @@ from ppgp import Dataset, Prediction, models
 from ppgp.conformal import PIT, Density, Normalized, Quantile, calibrate
 from ppgp.errors import NotEnoughMemory
 from ppgp.numerics import blocks, memory
-from ppgp.numerics.univariate import RowsOnDemand
+from ppgp.numerics.rows_on_demand import RowsOnDemand
 
 DRAWS, ROWS = 7, 23
 g = torch.Generator().manual_seed(0)
