@@ -110,7 +110,7 @@ OWN_HOWS = {
     ),
     "mc-dropout": ("MCDropout()", ""),
     "ngb": ("NaturalGradientBoosting()", ""),
-    "nuts": ("NUTS(draws=500, warmup=500)", ""),
+    "nuts": ("NUTS(draws=500)", ""),
 }
 #: models whose own method is not that of their class -> the name of the method
 HOW_OF_MODEL = {"mc-dropout": "mc-dropout"}

@@ -12,6 +12,7 @@ from torch.distributions import Distribution, Normal
 
 from . import normal_differences, univariate
 from .blocks import each_block
+from .count_sums import sum_over_counts
 from .mixture import BUDGET, ROOT_2, cdf, density, quantile
 from .roots import WORTH_IT
 from .rows_on_demand import RowsOnDemand
@@ -142,25 +143,59 @@ def _count_crps(distribution: Distribution, y: Tensor) -> Tensor:
     on the other side.
     """
     low, high = quantile(distribution, REST), quantile(distribution, 1 - REST)
-    only_mass = univariate.has_only_mass(distribution)
-    if only_mass:  # the cdf is then a sum from 0
-        low = torch.zeros_like(high)
+    if univariate.has_only_mass(distribution):  # the cdf is then a sum from 0
+        return _crps_by_mass(distribution, y, high)
     total = (low - y).clamp_min(0.0) + (y - high - 1).clamp_min(0.0)
+    if not univariate.parameters(distribution):  # its rows cannot be taken
+        return total + _crps_by_cdf(distribution, y, low, high)
+
+    def F(k: Tensor, rows: Tensor) -> Tensor:
+        return cdf(take(distribution, rows), k)
+
+    at = y.floor()  # a part of [at, at + 1) is below y, and the rest of it above
+    total = total + sum_over_counts(
+        lambda k, rows: F(k, rows).square(), low, torch.minimum(high, at - 1)
+    )
+    total = total + sum_over_counts(
+        lambda k, rows: (1 - F(k, rows)).square(), torch.maximum(low, at + 1), high
+    )
+    inside = (low <= at) & (at <= high)
+    return total + torch.where(inside, _terms(y, at, cdf(distribution, at)), 0.0)
+
+
+def _terms(y: Tensor, k: Tensor, F: Tensor) -> Tensor:
+    """Return the integral of (F(x) - 1[x >= y])^2 from k to k + 1, given F(k)."""
+    below = (y - k).clamp(0.0, 1.0)  # the length of the part below y
+    return below * F.square() + (1 - below) * (1 - F).square()
+
+
+def _crps_by_cdf(distribution: Distribution, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return the sum between two counts, term by term, from the cdf."""
+    total = torch.zeros_like(low)
+    for first in range(0, int((high - low).max()) + 1, COUNTS):
+        k = torch.arange(first, first + COUNTS, dtype=low.dtype, device=low.device)
+        k = low + k[:, None]
+        terms = _terms(y, k, cdf(distribution, k))
+        total = total + torch.where(k <= high, terms, 0.0).sum(0)
+    return total
+
+
+def _crps_by_mass(distribution: Distribution, y: Tensor, high: Tensor) -> Tensor:
+    """Return the CRPS of a distribution whose cdf is the sum of its mass."""
+    total = (y - high - 1).clamp_min(0.0)
     rows = torch.arange(len(total), device=y.device)
     part, before = distribution, torch.zeros_like(total)
     droppable = bool(univariate.parameters(distribution))
     first = 0
     while True:
-        left = torch.nonzero(low[rows] + first <= high[rows]).flatten()
+        left = torch.nonzero(first <= high[rows]).flatten()
         if not len(left):
             return total
         if droppable and len(left) <= WORTH_IT * len(rows):
             part, rows, before = take(part, left), rows[left], before[left]
         k = torch.arange(first, first + COUNTS, dtype=total.dtype, device=y.device)
-        k = low[rows] + k[:, None]
-        F = before + density(part, k).cumsum(0) if only_mass else cdf(part, k)
+        k = k[:, None].expand(-1, len(rows))
+        F = before + density(part, k).cumsum(0)
         before = F[-1]
-        below = (y[rows] - k).clamp(0.0, 1.0)  # the length of the part of [k, k + 1) below y
-        terms = below * F.square() + (1 - below) * (1 - F).square()
-        total[rows] += torch.where(k <= high[rows], terms, 0.0).sum(0)
+        total[rows] += torch.where(k <= high[rows], _terms(y[rows], k, F), 0.0).sum(0)
         first += COUNTS

@@ -19,6 +19,7 @@ from side_by_side import show
 
 import ppgp
 from ppgp import diagnostics, inference
+from ppgp.inference.mcmc import nutpie_chains, nutpie_sampler
 
 CHAINS = 2
 #: draws, and steps of warm-up; the default is 1000. Pyro has fewer, as it would take minutes
@@ -37,7 +38,7 @@ def rate(draws: dict[str, np.ndarray], seconds: float, names: set[str] | None = 
     return min(diagnostics.ess(x) for _, x in diagnostics.scalars(table)) / seconds
 
 
-def by_ppgp(model: Any, data: Any, engine: str, draws: int, warmup: int) -> float:
+def by_ppgp(model: Any, data: Any, engine: str, draws: int, warmup: int | None) -> float:
     how = inference.NUTS(draws=draws, warmup=warmup, chains=CHAINS, engine=engine)
     options = {} if isinstance(data, dict) else {"standardise": False}
     started = time.perf_counter()
@@ -101,7 +102,7 @@ def test_effective_draws_per_second(name: str, benchmark: Any, data_dir: Path) -
     by_ppgp(model, few, "nutpie", 5, 5)  # imports and compiles
     length = LENGTH.get(name, 1000)
     figures = {
-        "ppgp": benchmark.pedantic(by_ppgp, (model, data, "nutpie", length, length), rounds=1),
+        "ppgp": benchmark.pedantic(by_ppgp, (model, data, "nutpie", length, None), rounds=1),
         **by_numpyro(name, length, data_dir),
         "Pyro": by_pyro(model, data, 200, 300),
     }
@@ -132,6 +133,47 @@ def test_the_geometric_mean(benchmark: Any) -> None:
     )
     assert over_numpyro >= 1.5
     assert over_pyro >= 8
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_gradients_per_effective_draw(
+    name: str, benchmark: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defaults against a warm-up as long as the draws and acceptance 0.8; warm-ups count."""
+    model, data = POSTERIORS[name](data_dir)
+    count = 0
+    logp = nutpie_sampler.Chain.logp
+
+    def counted(chain: Any, w: np.ndarray, **rest: Any) -> Any:
+        nonlocal count
+        count += 1
+        return logp(chain, w, **rest)
+
+    monkeypatch.setattr(nutpie_sampler.Chain, "logp", counted)
+    monkeypatch.setattr(nutpie_chains, "can_fork", lambda: False)  # children count for themselves
+    options: dict[str, Any] = {} if isinstance(data, dict) else {"standardise": False}
+    seeds = (1,) if name == "gp" else (1, 2, 3)
+
+    def gradients(how: inference.NUTS) -> float:
+        nonlocal count
+        count, effective = 0, 0.0
+        for seed in seeds:
+            fitted = ppgp.fit(model, data, how, seed=seed, progress=False, **options)
+            table = {k: v.numpy() for k, v in fitted.draws.items()}
+            effective += rate(table, 1.0)
+        return count / effective
+
+    draws = LENGTH.get(name, 1000)
+    figures = {
+        "ppgp": benchmark.pedantic(gradients, (inference.NUTS(draws=draws),), rounds=1),
+        f"warm-up of {draws}, acceptance 0.8": gradients(
+            inference.NUTS(draws=draws, warmup=draws, target_accept=0.8)
+        ),
+    }
+    ratio = show(f"NUTS on {name}: gradients per effective draw", figures, "", 1.0)
+    benchmark.extra_info.update(figures, ratio=ratio)
+    assert ratio <= 1.0
 
 
 def _mean(ratios: list[float]) -> float:

@@ -61,6 +61,7 @@ def among(posterior: Posterior, names: Iterable[str]) -> Posterior:
 
 
 HOWS = {
+    "defaults": lambda _: inference.NUTS(draws=DRAWS),
     "nuts": lambda accept: inference.NUTS(draws=DRAWS, warmup=500, target_accept=accept),
     "hmc": lambda accept: inference.HMC(draws=DRAWS, warmup=500, target_accept=accept),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from .chain_starts import LOW_RANK_UP_TO, start_of_chain
 from .finished_chains import chains_in, joined, tensors_of
 from .forked_workers import WorkerPool, can_fork
 from .nutpie_sampler import Chain, NutpieSampler, Parts
+from .nuts_defaults import settled, trusted
 from .nuts_engines import NUTSOptions, SampledChains
 
 #: Seconds per gradient above which threads pay. Chains with cheaper gradients wait longer for the
@@ -62,12 +64,57 @@ def run_nutpie(
     preconditioner = None
     if low_rank:
         preconditioner = laplace_preconditioner(target, first)
-    run = NutpieSampler(options, target, centre, preconditioner, seed)
-    wanted = [chain for chain in range(options.chains) if chain not in finished]
+    plan = settled(options, target, preconditioner)
+    chains: list[Parts] = []
+    notes: list[str] = []
+    interrupted = False
+    for attempt, each in enumerate(plan):
+        run = NutpieSampler(each, target, centre, preconditioner, seed)
+        # the chains of the second attempt go on with the numbers, so that their seeds differ
+        numbers = range(attempt * options.chains, (attempt + 1) * options.chains)
+        label = f"NUTS, {options.chains} chains"
+        if attempt:
+            label += f", again with {each.warmup} steps of warm-up"
+        interrupted = _sampled(run, numbers, finished, cheap, label, progress, checkpoint)
+        if interrupted and chains:
+            # the attempt before has all its draws
+            notes.append(
+                "stopped by Ctrl-C: the chains with a short warm-up, which need a longer one, "
+                "are returned"
+            )
+            break
+        chains = [finished[number] for number in numbers if number in finished]
+        if interrupted or each is plan[-1]:
+            break
+        z, diverging = (np.stack([parts[name] for parts in chains]) for name in ("z", "diverging"))
+        if trusted(z, diverging):
+            break
+    visited = [parts.pop("visited") for parts in finished.values() if "visited" in parts]
+    target.visited += [torch.from_numpy(points) for points in visited]
+    result = joined(options, chains, interrupted and not notes)
+    return replace(result, notes=result.notes + notes, interrupted=interrupted)
+
+
+def _sampled(
+    run: NutpieSampler,
+    numbers: range,
+    finished: dict[int, Parts],
+    cheap: bool,
+    label: str,
+    progress: bool,
+    checkpoint: Checkpoint | None,
+) -> bool:
+    """Run those of the chains ``numbers`` that are not ``finished``, and add them to it.
+
+    Returns:
+        Whether Ctrl-C came.
+    """
+    options, target = run.options, run.target
+    wanted = [chain for chain in numbers if chain not in finished]
     cores = min(len(wanted), available_cores())
     length = options.draws + options.warmup
-    counted: dict[int, tuple[int, int]] = dict.fromkeys(finished, (length, 0))
-    with bar(f"NUTS, {options.chains} chains", options.chains * length, progress) as update:
+    counted = {chain: (length, 0) for chain in numbers if chain in finished}
+    with bar(label, options.chains * length, progress) as update:
 
         def heard(chain: int, counts: tuple[int, int]) -> None:
             counted[chain] = counts
@@ -83,16 +130,10 @@ def run_nutpie(
 
         single = cheap or target.eager
         if single and cores > 1 and can_fork():
-            interrupted = _forked(run, wanted, cores, heard, keep)
-        else:
-            if single:
-                cores = 1
-            interrupted = _threaded(run, wanted, cores, cheap, heard, keep)
-    chains = [finished[chain] for chain in sorted(finished)]
-    target.visited += [
-        torch.from_numpy(parts.pop("visited")) for parts in chains if "visited" in parts
-    ]
-    return joined(options, chains, interrupted)
+            return _forked(run, wanted, cores, heard, keep)
+        if single:
+            cores = 1
+        return _threaded(run, wanted, cores, cheap, heard, keep)
 
 
 def _seconds_per_call(

@@ -17,7 +17,7 @@ from ...numerics.process_locks import help_in, turns_of_this_thread
 from ...target.target import Target
 from .chain_starts import start_of_chain
 from .coordinates import Coordinates
-from .nuts_engines import NUTSOptions
+from .nuts_defaults import SettledOptions
 
 REPORT_SECONDS = 0.1  # between two reports of progress by a chain
 #: The name of each statistic here, and in nutpie.
@@ -56,7 +56,7 @@ class NutpieSampler:
 
     def __init__(
         self,
-        options: NUTSOptions,
+        options: SettledOptions,
         target: Target,
         centre: Tensor | None,
         preconditioner: tuple[Tensor, Tensor] | None,

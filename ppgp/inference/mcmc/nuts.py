@@ -35,14 +35,20 @@ class NUTS(Inference):
 
     Args:
         draws: draws per chain that are kept.
-        warmup: draws per chain that are thrown away.
+        warmup: draws per chain that are thrown away. None: with the metric "low_rank" 200 if the
+            posterior is nearly normal, and 300 if it has a Laplace approximation; otherwise 1000.
+            Nearly normal means that the log density falls by between a third and three times as
+            much as that of the approximation, two standard deviations along each of its axes and at
+            20 draws from it. If an R-hat exceeds 1.05 after such a short warm-up, or more than one
+            draw in a hundred diverges, the chains are run again with 1000.
         chains: the number of chains. nutpie runs them in parallel: in threads, or on Linux in
             forked processes if the gradient is so cheap that threads would wait for one another.
             The number of cores does not change the draws.
         engine: "nutpie" (its Rust sampler on the compiled gradient) or "pyro" (``pyro.infer.NUTS``
             on the program).
         target_accept: the mean acceptance that the step size is tuned to. Raise it against
-            divergences.
+            divergences. None: 0.7 in up to 6 dimensions if the posterior is nearly normal; else
+            0.8.
         max_depth: at most 2^max_depth gradients per draw.
         metric: the form of the mass matrix. nutpie has "low_rank" (in the coordinates of the
             Laplace approximation, if there is one: a diagonal, and those directions in which draws
@@ -55,10 +61,10 @@ class NUTS(Inference):
     """
 
     draws: Count = 1000
-    warmup: Count = 1000
+    warmup: Count | None = None
     chains: Count = 4
     engine: Annotated[str, OneOf(tuple(METRICS))] = "nutpie"
-    target_accept: Acceptance = 0.8
+    target_accept: Acceptance | None = None
     max_depth: Count = 10
     metric: str | None = None
 

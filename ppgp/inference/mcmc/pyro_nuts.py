@@ -18,6 +18,7 @@ from ...target.target import Target
 from ..base import divergences, starting_point
 from ..progress import bar
 from .chain_starts import start_of_chain
+from .nuts_defaults import settled
 from .nuts_engines import NUTSOptions, SampledChains
 
 
@@ -39,6 +40,7 @@ def run_pyro(
     chains: list[dict[str, Tensor]] = []
     interrupted = False
     diverging = torch.zeros(options.chains, options.draws, dtype=torch.bool)
+    options = settled(options, target, None)[0]
     length = options.draws + options.warmup
     centre = None if init is None else starting_point(target, init, seed)
     # Pyro would begin the params anew

@@ -1,0 +1,134 @@
+"""The length of the warm-up and the acceptance of NUTS where the caller gives none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...posterior.convergence import FEWEST, rhat
+from ...target.target import Target
+from .nuts_engines import NUTSOptions
+
+#: Draws of the warm-up, by how much of the posterior the Laplace approximation already shows: all
+#: of it, its scales and correlations near the mode, nothing.
+NEARLY_NORMAL, APPROXIMATED, UNKNOWN = 200, 300, 1000
+ACCEPT = 0.8
+#: In few dimensions, a trajectory along a nearly normal posterior has half as many steps at this
+#: acceptance, and its draws are no more correlated. Along a curved one it would diverge.
+ACCEPT_NEARLY_NORMAL, FEW_DIMENSIONS = 0.7, 6
+#: So many standard deviations along each axis of the approximation, and at so many draws from it,
+#: the log density has to fall by what that of a normal distribution does, up to this factor. Along
+#: the axes alone, a funnel looks normal at its mode.
+REACH, DRAWS, FACTOR = 2.0, 20, 3.0
+#: R-hat of a coordinate and share of divergences above which a short warm-up was not enough.
+RHAT, DIVERGING = 1.05, 0.01
+
+
+@dataclass(frozen=True)
+class SettledOptions:
+    """The options of one run, none of which is left open; documented at ``NUTS``."""
+
+    draws: int
+    warmup: int
+    chains: int
+    target_accept: float
+    max_depth: int
+    metric: str | None
+
+
+def settled(
+    options: NUTSOptions, target: Target, preconditioner: tuple[Tensor, Tensor] | None
+) -> list[SettledOptions]:
+    """Return the options with a warm-up and an acceptance, for one run or for two.
+
+    The second run follows if ``trusted`` does not hold for the draws of the first, whose warm-up is
+    short.
+
+    Args:
+        options: those of the caller.
+        target: the density.
+        preconditioner: origin [p] and root [p, p] of the Laplace approximation, an identity if
+            there is no approximation; None: it is not used.
+    """
+    warmup, accept = options.warmup, options.target_accept
+    normal = False
+    if preconditioner is not None and (warmup is None or accept is None):
+        normal = nearly_normal(target, *preconditioner)
+    if warmup is None:
+        warmup = _length(normal, preconditioner)
+    if accept is None:
+        easy = normal and target.dim <= FEW_DIMENSIONS
+        accept = ACCEPT_NEARLY_NORMAL if easy else ACCEPT
+    first = SettledOptions(
+        options.draws, warmup, options.chains, accept, options.max_depth, options.metric
+    )
+    if options.warmup is not None or warmup == UNKNOWN:
+        return [first]
+    return [first, replace(first, warmup=UNKNOWN, target_accept=options.target_accept or ACCEPT)]
+
+
+def _length(normal: bool, preconditioner: tuple[Tensor, Tensor] | None) -> int:
+    """Return the draws of the warm-up of a posterior that is nearly normal or not."""
+    if normal:
+        return NEARLY_NORMAL
+    if preconditioner is None:
+        return UNKNOWN
+    root = preconditioner[1]
+    if torch.equal(root, torch.eye(len(root)).to(root)):
+        return UNKNOWN
+    return APPROXIMATED
+
+
+def trusted(z: np.ndarray, diverging: np.ndarray) -> bool:
+    """Return whether a short warm-up was enough, by what the chains drew after it.
+
+    The approximation from which its length follows sees one mode. Chains in another mode, or whose
+    step size is still too large, disagree or diverge.
+
+    Args:
+        z: the draws [chain, draw, p].
+        diverging: [chain, draw].
+    """
+    if diverging.mean() > DIVERGING:
+        return False
+    if len(z) == 1:  # its halves stand for two chains
+        half = z.shape[1] // 2
+        z = np.concatenate([z[:, :half], z[:, half : 2 * half]])
+    if z.shape[1] < FEWEST:
+        return True
+    # chains that do not move have no R-hat, and are not trusted
+    with np.errstate(all="ignore"):
+        return all(rhat(z[..., j]) <= RHAT for j in range(z.shape[2]))
+
+
+def nearly_normal(target: Target, origin: Tensor, root: Tensor) -> bool:
+    """Return whether the density falls like a normal one around the mode of its approximation.
+
+    Args:
+        target: the density.
+        origin: the mode, [p].
+        root: a square root [p, p] of the covariance, whose columns are the axes.
+    """
+    callback = target.callback()
+
+    def density(z: Tensor) -> float:
+        try:
+            return callback(z.double().cpu().numpy())[0]
+        except torch.linalg.LinAlgError:
+            # a Cholesky factor in a user's program: the density does not exist there
+            return math.nan
+
+    p = len(origin)
+    generator = torch.Generator().manual_seed(0)
+    e = torch.randn(DRAWS, p, generator=generator, dtype=torch.float64)
+    axes = REACH * torch.eye(p, dtype=torch.float64)
+    away = torch.cat([axes, -axes, e]).to(root)
+    most = density(origin)
+    drops = np.array([most - density(origin + root @ step) for step in away])
+    wanted = 0.5 * away.square().sum(1).double().cpu().numpy()
+    # a density that is not finite does not fall like a normal one
+    return bool(((drops >= wanted / FACTOR) & (drops <= wanted * FACTOR)).all())
