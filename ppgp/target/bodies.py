@@ -73,7 +73,7 @@ class OfBody(Recorder):
             if collected:
                 gc.collect()
             others = {id(x) for x in self.others}
-            if all(id(x) in others for x in self.nodes.keys()):
+            if all(id(x) in others for x in self.nodes):
                 return
         raise RuntimeError("a step of ppgp.scan keeps a tensor that it computes, besides returning")
 

@@ -152,9 +152,11 @@ def _has_dtypes_of_table(node: fx.Node) -> bool:
         return {*kinds, result} == {bool}
     if node.target in COMPARISONS:
         return set(kinds) == {float} and result is bool
-    i = CONDITIONS.get(node.target)
+    i = CONDITIONS.get(cast(Any, node.target))
     if i is not None and kinds.pop(i) is not bool:
         return False
+    if node.target is aten.mul.Tensor and float in kinds:  # a mask times a number
+        return {*kinds, result} <= {float, bool} and result is float
     return set(kinds) == {float} and result is float
 
 
@@ -263,11 +265,12 @@ class Lines:
         if node.target is aten.sum.default or not others[0]:
             groups = [places.flatten().tolist()]
         else:
-            dims = [d % max(places.ndim, 1) for d in cast(Any, others[0])] if places.ndim else []
+            places = places.reshape(_shape(source) or [1])
+            dims = [d % places.ndim for d in cast(Any, others[0])]
             kept = [d for d in range(places.ndim) if d not in dims]
             count = math.prod(places.shape[d] for d in kept)
             size = math.prod(places.shape[d] for d in dims)
-            groups = places.permute(*kept, *dims).reshape(count, size).tolist()
+            groups = places.permute([*kept, *dims]).reshape(count, size).tolist()
         names = self.of(source)
         return [self._total([names[i] for i in group]) for group in groups]
 

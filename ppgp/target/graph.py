@@ -22,6 +22,9 @@ HEAVY = 2**20  # numbers computed for one point, from which TorchScript is not w
 LONG = 5_000  # operations of a graph, from which the time of TorchScript to start grows as n^2
 aten = torch.ops.aten
 ARITHMETIC = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor}
+#: what TorchScript has no form for: the flags that the gradient of a convolution takes, a result
+#: that is the same at every point, and a graph without results
+NOT_OF_TORCHSCRIPT = ("unsupported argument type", "observable data dependence", "infer type of []")
 ValueAndGradient = Callable[..., tuple[Tensor, Tensor]]
 
 
@@ -94,9 +97,8 @@ def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGrad
                 graph, example, lambda _: "", True, False, None, names
             )
         except RuntimeError as error:
-            if "unsupported argument type" not in str(error):
+            if not any(said in str(error) for said in NOT_OF_TORCHSCRIPT):
                 raise
-            # the gradient of a convolution takes flags that TorchScript has no type for
             return graph
         return torch._C._create_function_from_graph("density", recorded)
 

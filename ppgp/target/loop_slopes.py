@@ -101,7 +101,9 @@ class _Back:
         self.needed = [
             x.is_floating_point() and (i < n or needed[i]) for i, x in enumerate(body.example)
         ]
-        self.of_x: dict[int, list[tuple[int, Tensor]]] = {}  # slopes from a step on, later ones first
+        self.of_x: dict[
+            int, list[tuple[int, Tensor]]
+        ] = {}  # slopes from a step on, later ones first
         self.of_others: dict[int, Tensor] = {}
 
     def run(self, slopes: tuple[Tensor | None, ...]) -> list[Tensor | None]:

@@ -33,8 +33,7 @@ class Loop:
         keeps: whether the carries before each step are returned.
         backwards: whether the last step is done first. The results [steps, ...] stay in the order
             of xs.
-        k: the number of loops abreast. Then the tensors of a step are [k, ...] and xs are
-            [steps, k, ...].
+        k: the number of loops abreast: the first axis of all tensors, before the steps.
         floats: one loop of those abreast on floats; None where they run on tensors.
     """
 
@@ -73,20 +72,13 @@ class Loop:
         example = tuple(x.expand(k, *x.shape).contiguous() for x in self.example)
         with _disable_current_modes():
             graph = recorded(torch.vmap(self.graph), example)
-            return Loop(
-                graph, example, self.counts, self.keeps, self.backwards, k, self.floats
-            )
-
-    def stacked(self) -> list[bool]:
-        """Return which results have the steps as first axis."""
-        n, _, n_y = self.counts
-        n_sums = len(cast(Any, self.graph.graph.output_node().args[0])) - n - n_y
-        return [*[False] * n, *[True] * n_y, *[False] * n_sums, *[True] * (n * self.keeps)]
+            return Loop(graph, example, self.counts, self.keeps, self.backwards, k, self.floats)
 
     def _on_tensors(self, *given: Tensor) -> Tensors:
         n, n_x, n_y = self.counts
         carry, others = given[:n], given[n + n_x :]
-        rows = zip(*(x.unbind(0) for x in given[n : n + n_x]), strict=True)
+        axis = int(self.k is not None)
+        rows = zip(*(x.unbind(axis) for x in given[n : n + n_x]), strict=True)
         kept, ys, sums = [], [], None
         for x in reversed(list(rows)) if self.backwards else rows:
             kept.append(carry)
@@ -97,12 +89,13 @@ class Loop:
         lists = [*zip(*ys, strict=True), *(zip(*kept, strict=True) if self.keeps else ())]
         if self.backwards:
             lists = [each[::-1] for each in lists]
-        stacks = [torch.stack(each) for each in lists]
+        stacks = [torch.stack(each, axis) for each in lists]
         # new tensors: a step may return a tensor that it was given
         return (*(_new(x) for x in carry), *stacks[:n_y], *map(_new, sums or ()), *stacks[n_y:])
 
 
 def _new(x: Tensor) -> Tensor:
+    """Return a copy, which is no view: the program may write into it."""
     return x.clone(memory_format=torch.contiguous_format)
 
 
@@ -118,21 +111,20 @@ class _Abreast(torch.autograd.Function):
         """Keep nothing: the gradient of a loop is another loop."""
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, loop: Loop, *given: Tensor) -> tuple[Tensors, Any]:
-        n, n_x, _ = loop.counts
+    def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Tensors, Any]:
+        loop, *given = args
         k = info.batch_size
-        wide = []
-        for i, (x, dim) in enumerate(zip(given, in_dims[1:], strict=True)):
-            axis = int(n <= i < n + n_x)
-            if dim is None:
-                wide.append(x.unsqueeze(axis).expand(*x.shape[:axis], k, *x.shape[axis:]))
-            else:
-                wide.append(x.movedim(dim, axis))
+        wide = [
+            x.expand(k, *x.shape) if dim is None else x.movedim(dim, 0)
+            for x, dim in zip(given, in_dims[1:], strict=True)
+        ]
         abreast = loop.abreast(k)
         recorder = _get_current_dispatch_mode()
-        whole = peek_interpreter_stack() is None and isinstance(recorder, Recorder)
-        found = recorder.call(abreast, *wide) if whole else abreast(*wide)
-        return found, tuple(int(stacked) for stacked in loop.stacked())
+        if isinstance(recorder, Recorder) and peek_interpreter_stack() is None:
+            found = recorder.call(abreast, *wide)
+        else:
+            found = abreast(*wide)
+        return found, (0,) * len(found)
 
 
 class Floats:
@@ -169,9 +161,7 @@ class Floats:
         run = function_of(lines, "loop", "carry, steps, others")
         return cls(run, counts, layouts[-len(results) :])
 
-    def __call__(
-        self, given: Tensors, k: int | None, backwards: bool, keeps: bool
-    ) -> Tensors:
+    def __call__(self, given: Tensors, k: int | None, backwards: bool, keeps: bool) -> Tensors:
         """Return the results, of one loop or of k abreast; see ``Loop``.
 
         Raises:
@@ -179,7 +169,7 @@ class Floats:
             ValueError: outside the domain of a function of floats.
         """
         n, n_x, n_y = self.counts
-        count = len(given[n])
+        count = given[n].shape[int(k is not None)]
         carry, others = ([_by_point(x, k) for x in part] for part in (given[:n], given[n + n_x :]))
         columns = [_columns_by_point(x, k) for x in given[n : n + n_x]]
         found: list[list[Any]] = []
@@ -216,20 +206,21 @@ def _by_point(x: Tensor, k: int | None) -> list[list[Any]]:
 
 def _columns_by_point(x: Tensor, k: int | None) -> list[list[list[Any]]]:
     """Return, for each point, a list of the steps for each number of a step."""
-    if k is not None and x.stride(1) == 0:  # the same for all
-        return _columns_by_point(x[:, 0], None) * k
-    count, width = len(x), k or 1
-    return x.reshape(count, width, x.numel() // count // width).permute(1, 2, 0).tolist()
+    if k is None:
+        return _columns_by_point(x[None], 1)
+    if k > 1 and x.stride(0) == 0:  # the same for all
+        return _columns_by_point(x[:1], 1) * k
+    count = x.shape[1]
+    return x.reshape(k, count, x.numel() // count // k).mT.tolist()
 
 
 def _in_tensor(numbers: list[Any], layout: Layout, k: int | None, count: int | None) -> Tensor:
     """Return the tensor of the numbers of each point, or of a list of the steps for each."""
-    wide = [] if k is None else [k]
     x = torch.tensor(numbers, dtype=layout.dtype)
-    if count is None:
-        return x.reshape([*wide, *layout.shape])
-    x = x.reshape(k or 1, layout.shape.numel(), count).permute(2, 0, 1)
-    return x.reshape([count, *wide, *layout.shape]).clone(memory_format=torch.contiguous_format)
+    shape = [*([] if k is None else [k]), *([] if count is None else [count]), *layout.shape]
+    if count is not None:
+        x = x.reshape(k or 1, layout.shape.numel(), count).mT
+    return _new(x.reshape(shape))
 
 
 def _layout(node: fx.Node, constants: dict[fx.Node, Tensor]) -> Any:

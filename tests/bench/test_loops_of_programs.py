@@ -102,5 +102,4 @@ def test_loops_of_programs(benchmark: Any) -> None:
     title = "ARMA of 200 steps, value and gradient"
     benchmark.extra_info["ratio"] = show(title, times, "us", 1e6, ours="ppgp, scan")
     benchmark(work["ppgp, scan"])
-    for name in ("ppgp, scan", "ppgp, Python loop"):
-        assert times[name] <= SHARE_OF_AUTOGRAD * times["Pyro, eager"]
+    assert times["ppgp, scan"] <= SHARE_OF_AUTOGRAD * times["Pyro, eager"]
