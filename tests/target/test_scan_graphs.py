@@ -326,6 +326,27 @@ def test_a_step_that_keeps_its_tensors_is_refused() -> None:
     torch.testing.assert_close(found[1], wanted[1] - z)
 
 
+def test_a_step_that_counts_its_calls_runs_eagerly() -> None:
+    def function(z: Tensor) -> Tensor:
+        calls = 0
+
+        def step(level: Tensor, x: Tensor) -> tuple[Tensor, None]:
+            nonlocal calls
+            calls += 1
+            return level * z[0] + calls * x, None
+
+        return ppgp.scan(step, z[1], DATA)[0]
+
+    def program() -> None:
+        z = pyro.sample("z", dist.Normal(torch.zeros(3, dtype=F64), 1.0).to_event(1))
+        pyro.factor("loop", function(z))
+
+    target = Target(Program(program), {})
+    with pytest.warns(NumericalWarning, match="could not be compiled"):
+        found = target.value_and_grad(POINTS[1])
+    torch.testing.assert_close(found[1], both(function)(POINTS[1])[1] - POINTS[1])
+
+
 def test_second_derivatives_in_a_graph_are_refused() -> None:
     def function(z: Tensor) -> Tensor:
         last, _ = ppgp.scan(lambda c, x: (c.sin() * x, None), z[0], DATA)
