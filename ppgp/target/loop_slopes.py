@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
@@ -33,8 +33,9 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, body: Body, recorder: Recorder, *inputs: Tensor) -> Tensors:
-        keeps = any(ctx.needs_input_grad)
         n_y = len(body.results) - body.n_carry
+        same = _carry_in_ys(body)
+        keeps = any(ctx.needs_input_grad) and same is None
         with _disable_current_modes():
             graph = copy.deepcopy(body.graph)
             counts = (body.n_carry, body.n_x, n_y)
@@ -42,6 +43,9 @@ class _Recorded(torch.autograd.Function):
         found = recorder.call(loop, *inputs)
         ctx.body, ctx.recorder = body, recorder
         ctx.past = found[len(body.results) :]
+        if same is not None:
+            pairs = zip(inputs, same, strict=False)
+            ctx.past = tuple(torch.cat([first[None], found[j][:-1]]) for first, j in pairs)
         ctx.save_for_backward(*inputs)
         # a slope of 0 in place of none would give NaN where the derivative of a step is infinite
         ctx.set_materialize_grads(False)
@@ -56,6 +60,15 @@ class _Recorded(torch.autograd.Function):
         needed = ctx.needs_input_grad[2:]
         found = _Back(ctx.body, ctx.recorder, needed, ctx.saved_tensors, ctx.past).run(slopes)
         return None, None, *(x if one else None for x, one in zip(found, needed, strict=True))
+
+
+def _carry_in_ys(body: Body) -> list[int] | None:
+    """Return, for each part of the carry, the place of a y that equals it; None if one has none."""
+    results = list(cast(Any, body.graph.graph.output_node().args[0]))
+    places = {node: i for i, node in enumerate(results) if i >= body.n_carry}
+    if not all(node in places for node in results[: body.n_carry]):
+        return None
+    return [places[node] for node in results[: body.n_carry]]
 
 
 @dataclass(frozen=True)

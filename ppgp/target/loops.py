@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any, cast
 
 import torch
@@ -51,7 +53,7 @@ class Loop:
         self.example, self.counts = example, counts
         self.keeps, self.backwards, self.k = keeps, backwards, k
         self.graph = by_value(simplified(graph))
-        self.floats = Floats.of(self.graph, counts) if k is None else floats
+        self.floats = Floats.of(self.graph, counts, keeps) if k is None else floats
         self.step: Callable[..., Any] = self.graph
         if self.floats is None:
             self.step = scripted(self.graph, example)
@@ -62,7 +64,7 @@ class Loop:
         with torch.no_grad():
             if self.floats is not None:
                 try:
-                    return self.floats(given, self.k, self.backwards, self.keeps)
+                    return self.floats(given, self.k, self.backwards)
                 except (ArithmeticError, ValueError):  # an infinite number, or NaN
                     pass
             return self._on_tensors(*given)
@@ -134,16 +136,21 @@ class Floats:
         run: (carry, steps, others) -> last carry, ys, sums, carries before each step, as lists of
             numbers or of a list for each number.
         counts: how many tensors carry, x and y have.
-        results: the layouts of the results of a step.
+        results: the layouts of the results, without the axis of the steps.
+        n_own: how many of them a step computes; the others are the carries before each step.
     """
 
     def __init__(
-        self, run: Callable[..., Any], counts: tuple[int, int, int], results: list[Layout]
+        self,
+        run: Callable[..., Any],
+        counts: tuple[int, int, int],
+        results: list[Layout],
+        n_own: int,
     ) -> None:
-        self.run, self.counts, self.results = run, counts, results
+        self.run, self.counts, self.results, self.n_own = run, counts, results, n_own
 
     @classmethod
-    def of(cls, graph: fx.GraphModule, counts: tuple[int, int, int]) -> Floats | None:
+    def of(cls, graph: fx.GraphModule, counts: tuple[int, int, int], keeps: bool) -> Floats | None:
         """Return the loop of a step; None if an operation has no such form."""
         nodes = list(graph.graph.nodes)
         constants = {n: getattr(graph, str(n.target)) for n in nodes if n.op == "get_attr"}
@@ -155,13 +162,15 @@ class Floats:
         layouts = [_layout(n, constants) for n in (*arguments, *constants, *results)]
         if not all(suits(x) and x.shape.numel() <= SMALL for x in layouts):
             return None
-        lines = _lines(arguments, operations, results, constants, counts)
+        lines = _lines(arguments, operations, results, constants, counts, keeps)
         if len(lines) > MOST_LINES:
             return None
         run = function_of(lines, "loop", "carry, steps, others")
-        return cls(run, counts, layouts[-len(results) :])
+        found = layouts[-len(results) :] if results else []
+        before = found[: counts[0]] if keeps else []
+        return cls(run, counts, [*found, *before], len(found))
 
-    def __call__(self, given: Tensors, k: int | None, backwards: bool, keeps: bool) -> Tensors:
+    def __call__(self, given: Tensors, k: int | None, backwards: bool) -> Tensors:
         """Return the results, of one loop or of k abreast; see ``Loop``.
 
         Raises:
@@ -174,21 +183,22 @@ class Floats:
         columns = [_columns_by_point(x, k) for x in given[n : n + n_x]]
         found: list[list[Any]] = []
         for point in range(k or 1):
-            steps = list(zip(*_joined(columns, point), strict=True)) or [()] * count
+            own: list[Any] = _joined(columns, point)
             if backwards:
-                steps.reverse()
+                own = [reversed(column) for column in own]
+            # no list of tuples: Python would look for garbage again and again
+            steps = zip(*own, strict=True) if own else repeat((), count)
             parts = self.run(_joined(carry, point), steps, _joined(others, point))
             if backwards:
                 for column in (*parts[1], *parts[3]):
                     column.reverse()
             found.append([number for part in parts for number in part])
-        layouts = [*self.results, *(self.results[:n] if keeps else [])]
-        stacked = {*range(n, n + n_y), *range(len(self.results), len(layouts))}
         results, start = [], 0
-        for i, layout in enumerate(layouts):
+        for i, layout in enumerate(self.results):
             end = start + layout.shape.numel()
             numbers = [point[start:end] for point in found]
-            results.append(_in_tensor(numbers, layout, k, count if i in stacked else None))
+            stacked = n <= i < n + n_y or i >= self.n_own
+            results.append(_in_tensor(numbers, layout, k, count if stacked else None))
             start = end
         return tuple(results)
 
@@ -216,11 +226,17 @@ def _columns_by_point(x: Tensor, k: int | None) -> list[list[list[Any]]]:
 
 def _in_tensor(numbers: list[Any], layout: Layout, k: int | None, count: int | None) -> Tensor:
     """Return the tensor of the numbers of each point, or of a list of the steps for each."""
-    x = torch.tensor(numbers, dtype=layout.dtype)
     shape = [*([] if k is None else [k]), *([] if count is None else [count]), *layout.shape]
+    flat = array("d")  # several times faster than torch.tensor
+    for point in numbers:
+        for part in [point] if count is None else point:
+            flat.fromlist(part)
+    if not flat:
+        return torch.zeros(shape, dtype=layout.dtype)
+    x = torch.frombuffer(flat, dtype=torch.float64)
     if count is not None:
         x = x.reshape(k or 1, layout.shape.numel(), count).mT
-    return _new(x.reshape(shape))
+    return _new(x.reshape(shape).to(layout.dtype))
 
 
 def _layout(node: fx.Node, constants: dict[fx.Node, Tensor]) -> Any:
@@ -233,6 +249,7 @@ def _lines(
     results: list[fx.Node],
     constants: dict[fx.Node, Tensor],
     counts: tuple[int, int, int],
+    keeps: bool,
 ) -> list[str]:
     """Return the lines of ``Floats.run``."""
     n, n_x, n_y = counts
@@ -250,7 +267,7 @@ def _lines(
             lines.write(node)
     of_results = (results[:n], results[n : n + n_y], results[n + n_y :])
     after, each, terms = ([name for node in part for name in lines.of(node)] for part in of_results)
-    ys, past = [f"y{i}" for i in range(len(each))], [f"p{i}" for i in range(len(carry))]
+    ys, past = [f"y{i}" for i in range(len(each))], [f"p{i}" for i in range(len(carry) * keeps)]
     sums = [f"s{i}" for i in range(len(terms))]
     inside = inlined(lines.lines, [*carry, *after, *each, *terms])
     return [
@@ -260,7 +277,7 @@ def _lines(
         *(f"{name} = []" for name in (*ys, *past)),
         *(f"{name} = 0.0" for name in sums),
         f"for [{_listed(given)}] in steps:",
-        *(f" {name}.append({value})" for name, value in zip(past, carry, strict=True)),
+        *(f" {name}.append({value})" for name, value in zip(past, carry, strict=False)),
         *(f" {line}" for line in inside),
         *(f" {name}.append({value})" for name, value in zip(ys, each, strict=True)),
         *(f" {name} = {name} + {value}" for name, value in zip(sums, terms, strict=True)),
