@@ -25,15 +25,17 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> t
     """Return the last carry of a loop, and what its steps return, stacked.
 
     It is ``for x in xs: carry, y = step(carry, x)`` in the convention of ``jax.lax.scan``. In a
-    density that is compiled, ``step`` is recorded and compiled once, whatever the number of steps.
-    It runs as that Python loop everywhere else, with derivatives of every order. An observation
+    density that is compiled, ``step`` is recorded and compiled once, whatever the number of steps;
+    each step is recorded where ``step`` writes in place, draws random numbers, holds back gradients
+    or asks for values that are not data, and in a scan inside a step. It runs as that Python loop
+    everywhere else, with derivatives of every order. An observation
     ``y[t] = 0.5 y[t-1] + e[t]`` has the errors ``scan(lambda last, y: (y, y - 0.5 * last), first,
     y)[1]``.
 
     Args:
-        step: (carry, x) -> (carry, y). It has no effects besides, and no ``pyro.sample``. Any of
-            carry, x and y is a tensor, or a tuple, list or dictionary of tensors; y may be None. It
-            may use other tensors too.
+        step: (carry, x) -> (carry, y). It has no effects besides, and no ``pyro.sample``; a density
+            is not compiled where it keeps tensors. Any of carry, x and y is a tensor, or a tuple,
+            list or dictionary of tensors; y may be None. It may use other tensors too.
         init: the first carry; every step returns tensors of the same shapes and dtypes.
         xs: tensors [steps, ...]; x is one slice of each.
 

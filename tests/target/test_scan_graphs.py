@@ -161,6 +161,10 @@ def results_written_into(z: Tensor) -> Tensor:
     return (ys * last).sum()
 
 
+def no_carry(z: Tensor) -> Tensor:
+    return ppgp.scan(lambda c, x: (c, (x * z[0]).sin()), (), DATA)[1].sum() * z[1]
+
+
 def flags(z: Tensor) -> Tensor:
     def step(level: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         several = (level > 0.1) + (x > 1.2) * (level < 3)
@@ -188,6 +192,7 @@ def multiples(z: Tensor) -> Tensor:
         empty,
         only_empty,
         results_written_into,
+        no_carry,
         flags,
         multiples,
     ],
