@@ -45,6 +45,7 @@ _NAMES = {
     "load_posterior": "posterior.loading",
     "predictive_system": "conformal.predictive_systems",
     "psis_loo": "diagnostics.leave_one_out",
+    "scan": "target.scanning",
     "sbc": "diagnostics.simulation_based_calibration",
     "stacking_weights": "diagnostics.stacking",
 }
@@ -114,6 +115,7 @@ if TYPE_CHECKING:
     from .posterior.posterior import Posterior
     from .posterior.prediction import Prediction
     from .posterior.region import Region
+    from .target.scanning import scan
     from .target.target import Target
 
 

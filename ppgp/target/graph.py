@@ -6,12 +6,14 @@ import linecache
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
 from torch.fx import graph_module
 
 from ..numerics.process_locks import silenced
+from .pieces import InPieces, calls_loop
 from .recorder import recorded
 from .simplify import simplified
 
@@ -20,6 +22,9 @@ HEAVY = 2**20  # numbers computed for one point, from which TorchScript is not w
 LONG = 5_000  # operations of a graph, from which the time of TorchScript to start grows as n^2
 aten = torch.ops.aten
 ARITHMETIC = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor}
+#: what TorchScript has no form for: the flags that the gradient of a convolution takes, a result
+#: that is the same at every point, and a graph without results
+NOT_OF_TORCHSCRIPT = ("unsupported argument type", "observable data dependence", "infer type of []")
 ValueAndGradient = Callable[..., tuple[Tensor, Tensor]]
 
 
@@ -62,14 +67,21 @@ def traced(
     computed = [n.meta.get("layout") for n in graph.graph.nodes if n.op == "call_function"]
     sizes = [layout.shape.numel() for layout in computed if layout is not None]
     if k is None or max(sizes, default=0) > ABREAST_UP_TO:
-        one = graph if sum(sizes) > HEAVY else _scripted(graph, example)
+        one = graph if sum(sizes) > HEAVY else _compiled(graph, example)
         return one if k is None else Looped(one, own_tables)
     wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
-    return _scripted(simplified(recorded(wide, example)), example)
+    return _compiled(simplified(recorded(wide, example)), example)
 
 
-def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
+def _compiled(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
+    """Return a graph by TorchScript, or what lies between its loops."""
+    if any(calls_loop(node) for node in graph.graph.nodes):
+        return cast(Any, InPieces(graph, example, scripted))
+    return scripted(graph, example)
+
+
+def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
     """Return the graph as a TorchScript function that is freed when nothing refers to it.
 
     A graph of more than ``LONG`` operations is returned itself. What ``torch.jit.trace`` returns is
@@ -85,9 +97,8 @@ def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGra
                 graph, example, lambda _: "", True, False, None, names
             )
         except RuntimeError as error:
-            if "unsupported argument type" not in str(error):
+            if not any(said in str(error) for said in NOT_OF_TORCHSCRIPT):
                 raise
-            # the gradient of a convolution takes flags that TorchScript has no type for
             return graph
         return torch._C._create_function_from_graph("density", recorded)
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..numerics.dispatch_mode import DispatchMode
@@ -110,6 +111,20 @@ class Recorder(DispatchMode):
         node = self.graph.create_node("call_function", func, node_args, node_kwargs)
         self._keep(result, node, varies)
         return result
+
+    def call(self, function: Callable[..., Any], *tensors: Tensor) -> Any:
+        """Return what a function of tensors returns, and record it as one operation."""
+        inputs: list[fx.Node] = []
+        node_args = self._in_graph(tensors, inputs)
+        with _disable_current_modes():
+            result = function(*tensors)
+        node = self.graph.call_function(function, node_args)
+        self._keep(result, node, any(part in self.vary for part in inputs))
+        return result
+
+    def varies(self, x: Tensor) -> bool:
+        """Return whether the values of a tensor depend on the arguments or are random."""
+        return self.nodes.get(x) in self.vary or memory_of(x) in self.written
 
     def _keep(self, result: Any, node: fx.Node, varies: bool) -> None:
         """Remember which node computes a tensor, or each of several."""

@@ -1,0 +1,158 @@
+"""A loop whose steps are alike: recorded and compiled once for its body, not once per step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from ..errors import DataError
+from .bodies import Body, OfBody, body_of
+from .loop_slopes import looped
+from .recorder import Recorder
+
+__all__ = ["scan"]
+
+Carry = TypeVar("Carry")
+
+
+def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> tuple[Carry, Any]:
+    """Return the last carry of a loop, and what its steps return, stacked.
+
+    It is ``for x in xs: carry, y = step(carry, x)`` in the convention of ``jax.lax.scan``. In a
+    density that is compiled, ``step`` is recorded and compiled once, whatever the number of steps;
+    each step is recorded where ``step`` writes in place, draws random numbers, holds back gradients
+    or asks for values that are not data, and in a scan inside a step. It runs as that Python loop
+    everywhere else, with derivatives of every order. An observation
+    ``y[t] = 0.5 y[t-1] + e[t]`` has the errors ``scan(lambda last, y: (y, y - 0.5 * last), first,
+    y)[1]``.
+
+    Args:
+        step: (carry, x) -> (carry, y). It has no effects besides, and no ``pyro.sample``; a density
+            is not compiled where it keeps tensors. Any of carry, x and y is a tensor, or a tuple,
+            list or dictionary of tensors; y may be None. It may use other tensors too.
+        init: the first carry; every step returns tensors of the same shapes and dtypes.
+        xs: tensors [steps, ...]; x is one slice of each.
+
+    Returns:
+        The last carry, and tensors [steps, ...] in the structure of y.
+
+    Raises:
+        DataError: if there are no steps, the lengths of xs differ, or a step changes the structure,
+            shape or dtype of the carry or of y.
+
+    Source: Bradbury et al. (2018), JAX: composable transformations of Python+NumPy programs.
+    """
+    leaves, form = pytree.tree_flatten(xs)
+    steps = _steps(leaves)
+    firsts, carry_form = pytree.tree_flatten(init)
+    for i, first in enumerate(firsts):
+        if not isinstance(first, Tensor):
+            got = f"{type(first).__name__} as part {i + 1}"
+            raise DataError("a carry made of tensors", got, "write torch.tensor(...)")
+    forms: list[Any] = []  # the structure of y, which of its leaves are None, and their kinds
+
+    def flat(*tensors: Tensor) -> list[Tensor]:
+        carry = pytree.tree_unflatten(tensors[: len(firsts)], carry_form)
+        x = pytree.tree_unflatten(tensors[len(firsts) :], form)
+        found = step(carry, x)
+        if not isinstance(found, tuple) or len(found) != 2:
+            got = f"{type(found).__name__} from the step"
+            raise DataError("a pair (carry, y)", got, "return two values from the step")
+        after, after_form = pytree.tree_flatten(found[0])
+        _check_carry(firsts, after, carry_form, after_form)
+        each, each_form = pytree.tree_flatten(found[1])
+        ys = [torch.as_tensor(y) for y in each if y is not None]
+        now = [each_form, [y is None for y in each], [_kind(y) for y in ys]]
+        if forms and now != forms:
+            got = f"{_told(each_form)} of {', '.join(now[2])} after another"
+            raise DataError(
+                "y of one structure, shape and dtype from each step", got, "return them alike"
+            )
+        forms[:] = now
+        return [*after, *ys]
+
+    recorder = _get_current_dispatch_mode()
+    body: Body | None = None
+    outermost = isinstance(recorder, Recorder) and not isinstance(recorder, OfBody)
+    if outermost and peek_interpreter_stack() is None:
+        body = body_of(flat, cast(Recorder, recorder), firsts, [x[0] for x in leaves])
+    if body is None:
+        found = _in_python(flat, firsts, leaves, steps)
+    else:
+        found = looped(body, cast(Recorder, recorder), firsts, leaves)
+    last, ys = found[: len(firsts)], iter(found[len(firsts) :])
+    each_form, is_none, _ = forms
+    each = [None if none else next(ys) for none in is_none]
+    return pytree.tree_unflatten(last, carry_form), pytree.tree_unflatten(each, each_form)
+
+
+def _in_python(
+    flat: Callable[..., list[Tensor]], firsts: list[Tensor], xs: list[Tensor], steps: int
+) -> list[Tensor]:
+    """Return the last carry and the stacked results of a loop in Python."""
+    n = len(firsts)
+    carry, rows = firsts, []
+    columns = [x.unbind(0) for x in xs]
+    for t in range(steps):
+        found = flat(*carry, *(column[t] for column in columns))
+        carry = found[:n]
+        rows.append(found[n:])
+    return [*carry, *(torch.stack(column) for column in zip(*rows, strict=True))]
+
+
+def _steps(xs: list[Any]) -> int:
+    """Return the common length of the tensors of xs."""
+    if not xs or not all(isinstance(x, Tensor) and x.ndim for x in xs):
+        got = ", ".join(type(x).__name__ for x in xs if not isinstance(x, Tensor)) or "a number"
+        raise DataError(
+            "xs of tensors [steps, ...]",
+            got if xs else "none",
+            "pass torch.arange(steps) where a step needs no data",
+        )
+    lengths = sorted({len(x) for x in xs})
+    if len(lengths) > 1:
+        got = f"lengths {', '.join(map(str, lengths))}"
+        raise DataError("xs of one length", got, "cut them to the shortest")
+    if not lengths[0]:
+        raise DataError("at least one step", "xs of length 0", "leave the loop out")
+    return lengths[0]
+
+
+def _check_carry(
+    before: list[Tensor], after: list[Any], form: pytree.TreeSpec, after_form: pytree.TreeSpec
+) -> None:
+    """Raise DataError unless a step returns a carry like the one that it was given."""
+    if form != after_form:
+        raise DataError(
+            f"a carry of structure {_told(form)} from each step",
+            _told(after_form),
+            "return the carry in the structure of init",
+        )
+    for i, (old, new) in enumerate(zip(before, after, strict=True)):
+        if not isinstance(new, Tensor) or (old.shape, old.dtype) != (new.shape, new.dtype):
+            found = type(new).__name__ if not isinstance(new, Tensor) else _kind(new)
+            raise DataError(
+                f"a carry of {_kind(old)} from each step",
+                found if len(before) == 1 else f"{found} as part {i + 1}",
+                "give init the shape and dtype that a step returns",
+            )
+
+
+def _kind(x: Tensor) -> str:
+    return f"shape {tuple(x.shape)} and dtype {str(x.dtype).removeprefix('torch.')}"
+
+
+def _told(form: pytree.TreeSpec) -> str:
+    """Return a structure with an asterisk for each tensor."""
+    return repr(pytree.tree_unflatten([_Star()] * form.num_leaves, form))
+
+
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
