@@ -131,10 +131,13 @@ def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tenso
 
     def slopes(W: Tensor, spare: bool = False) -> Slopes:
         found = {name: _inner(W, each) for name, each in profile.others.items() if name in theta}
-        if "variance" in theta:
+        own = profile.decline is profile.value  # one pass serves both slopes
+        if "variance" in theta and not (own and free):
             found["variance"] = _inner(W, profile.value) / h["variance"]
         if free:
             P = W.mul_(profile.decline) if spare else W * profile.decline
+            if "variance" in theta and own:
+                found["variance"] = P.sum() / h["variance"]
             if length.ndim == 0:
                 slope = _inner(P, squared) / (kernel.times * length)
             else:

@@ -72,7 +72,7 @@ class RowDistances:
             times: a number that multiplies the result, which costs no pass over the matrix.
         """
         if self.few:
-            weight = lengthscale.square().reciprocal().expand(self.d)
+            weight = lengthscale.pow(-2).expand(self.d)
             return torch.mv((times * self.squares).mT, weight).view(self.n, self.n)
         if lengthscale.ndim and fixed:
             own = RowDistances(self.X / lengthscale)
@@ -86,7 +86,7 @@ class RowDistances:
         if lengthscale.ndim == 0:
             # last, so that a compiled graph computes the part without hyperparameters only once
             return self._by_product(torch.ones_like(self.X[0]), times) / lengthscale.square()
-        return self._by_product(lengthscale.square().reciprocal(), times)
+        return self._by_product(lengthscale.pow(-2), times)
 
     def _column(self, k: int) -> Tensor:
         """Return the squared differences in one column, [n, n]."""
@@ -137,7 +137,7 @@ class RowDistances:
             P.index_put_(self.near, P.new_zeros(()))
         # a product with few rows on the left takes half the time of one with few columns on the
         # right
-        product = self._columns_and_ones @ P
+        sums, rows = (self._columns_and_ones @ P).split([self.d, 1])
         columns = self._columns_and_ones[:-1]
-        moments = torch.addcmul(product[:-1], columns, product[-1], value=-1)
+        moments = torch.addcmul(sums, columns, rows, value=-1)
         return ((-2.0 * columns) * moments).sum(-1) + of_near
