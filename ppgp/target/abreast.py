@@ -3,21 +3,21 @@
 A program has sites, each with a part of z, and does the same to most of them: exp, the log density
 of a normal, and the derivatives of both. An operation on few numbers takes as long as one on a
 hundred, so ``exp(z[0]), exp(z[1:9])`` is one exp of z and two views of it. The numbers are the
-same. Beside them, sums of parts become the sum of a vector, and a gradient that is laid end to end
-is put together before its last operations, not after.
+same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
+from .gathered import gather
 from .recorder import Layout
+from .vectors import BINARY, RESHAPES, Part, Vectors, is_vector, of_vector
 
 aten = torch.ops.aten
 #: of one tensor; further arguments are numbers
@@ -37,25 +37,6 @@ UNARY = {
     aten.pow.Tensor_Scalar,
     aten.rsub.Scalar,
 }
-#: of two tensors, or a tensor and a constant, with the second operand that changes nothing
-BINARY: dict[Any, float] = {
-    aten.add.Tensor: -0.0,  # 0.0 would turn -0.0 into 0.0
-    aten.sub.Tensor: 0.0,
-    aten.mul.Tensor: 1.0,
-    aten.div.Tensor: 1.0,
-}
-COMMUTES = {aten.add.Tensor, aten.mul.Tensor}
-SUMS = {aten.sum.default, aten.sum.dim_IntList}
-RESHAPES = {aten.view.default, aten.squeeze.dim, aten.unsqueeze.default}
-LONGEST = 4096  # numbers in a vector, beyond which an operation costs more than its overhead
-
-
-class Part(NamedTuple):
-    """The numbers from ``start`` to ``stop`` of a vector, in any shape."""
-
-    vector: fx.Node
-    start: int
-    stop: int
 
 
 @dataclass
@@ -78,37 +59,34 @@ def abreast(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
         module: the graph, whose constants are its buffers.
         mutated: nodes that an operation in place changes, which are left alone.
     """
-    _Abreast(module, mutated).run()
+    known = _Abreast(module, mutated)
+    known.run()
+    gather(known)
     module.graph.eliminate_dead_code()
 
 
-class _Abreast:
+class _Abreast(Vectors):
     def __init__(self, module: fx.GraphModule, mutated: set[fx.Node]) -> None:
-        self.module, self.graph, self.mutated = module, module.graph, mutated
-        self.parts: dict[fx.Node, Part] = {}
-        # vectors that are equal to the vector of a part in its range
-        self.equal: dict[Part, list[fx.Node]] = {}
+        super().__init__(module, mutated)
         self.groups: dict[Any, Group] = {}
 
     def run(self) -> None:
         found: list[fx.Node] = []
         for node in self.graph.nodes:
             layout = node.meta.get("layout")
-            if node.op == "placeholder" and _is_vector(layout) and node not in self.mutated:
+            if node.op == "placeholder" and is_vector(layout) and node not in self.mutated:
                 self.parts[node] = Part(node, 0, layout.shape[0])
                 found.append(node)
         while found:
-            waiting = {user: None for node in found for user in node.users}
-            found = [part for node in waiting for part in self._cut(node)]
+            waiting: dict[fx.Node, None] = {}
+            while found:  # views first: what is merged takes in no further part
+                users = {user: None for node in found for user in node.users}
+                waiting |= users
+                found = [part for node in users for part in self._cut(node)]
             for node in waiting:
-                self._sorted_in(node)
+                found += self._sorted_in(node)
             for group in sorted(self.groups.values(), key=lambda g: -len(g.members)):
                 found += self._merged(group)
-        for node in list(self.graph.nodes):
-            if node.target is aten.add.Tensor:
-                self._summed(node)
-            elif node.target is aten.cat.default:
-                self._put_together(node)
 
     # -- parts -------------------------------------------------------------------------------------
 
@@ -133,15 +111,11 @@ class _Abreast:
         self.parts[node] = part
         return [node]
 
-    def _constant(self, value: Any) -> Tensor | None:
-        """Return the number of an operand that is one, or the tensor of a constant."""
-        if isinstance(value, fx.Node):
-            known = value.op == "get_attr" and value not in self.mutated
-            return getattr(self.module, str(value.target)) if known else None
-        return torch.tensor(float(value), dtype=torch.float64)
+    def _sorted_in(self, node: fx.Node) -> list[fx.Node]:
+        """Put an operation on parts into its groups: several where its vectors have equals.
 
-    def _sorted_in(self, node: fx.Node) -> None:
-        """Put an operation on parts into its groups: several where its vectors have equals."""
+        Return it, in a list, if it is an operation on whole vectors, and so a vector.
+        """
         layout = node.meta.get("layout")
         operands = list(node.args)
         if node.target in UNARY:
@@ -149,29 +123,48 @@ class _Abreast:
         elif node.target in BINARY and len(operands) == 2:
             others = []
         else:
-            return
+            return []
         if node.kwargs or node in self.mutated or not isinstance(layout, Layout):
-            return
+            return []
+        found = self._choices(operands, layout)
+        if found is None:
+            return []
+        choices, (start, stop) = found
+        if layout.shape == (stop,) and start == 0 and node not in self.parts:
+            vectors = [v for several in choices for v in several if v is not None]
+            if all(v.meta["layout"].shape == layout.shape for v in vectors):
+                self.parts[node] = Part(node, 0, stop)
+                return [node]
+        for vectors in product(*choices):
+            sizes = {v.meta["layout"].shape for v in vectors if v is not None}
+            if len(sizes) == 1:
+                key = (node.target, vectors, repr(others))
+                self.groups.setdefault(key, Group(vectors)).add(node, start, stop)
+        return []
+
+    def _choices(
+        self, operands: list[Any], layout: Layout
+    ) -> tuple[list[list[fx.Node | None]], tuple[int, int]] | None:
+        """Return the vectors that each operand may be part of, and the range of all of them.
+
+        A constant has None. The result is None for other operands than constants and parts.
+        """
         ranges: set[tuple[int, int]] = set()
         choices: list[list[fx.Node | None]] = []
         for x in operands:
-            part = self.parts.get(cast(fx.Node, x))
+            part = self.parts.get(x)
             if part is not None:
-                own = cast(fx.Node, x).meta["layout"]
+                own = x.meta["layout"]
                 if own.shape != layout.shape or own.dtype != layout.dtype:
-                    return
+                    return None
                 ranges.add(part[1:])
                 choices.append([part.vector, *self.equal.get(part, [])])
                 continue
-            constant = self._constant(x)
+            constant = self.constant(x)
             if constant is None or (constant.ndim and constant.shape != layout.shape):
-                return
+                return None
             choices.append([None])
-        if len(ranges) != 1:
-            return
-        for vectors in product(*choices):
-            key = (node.target, vectors, repr(others))
-            self.groups.setdefault(key, Group(vectors)).add(node, *next(iter(ranges)))
+        return (choices, ranges.pop()) if len(ranges) == 1 else None
 
     # -- operations on whole vectors ---------------------------------------------------------------
 
@@ -190,7 +183,7 @@ class _Abreast:
                 operands.append(vector or self._joined_constant(i, members, layout))
             others = first.args[len(operands) :]
             whole = self.graph.call_function(cast(Any, first.target), (*operands, *others))
-        whole.meta["layout"] = _of_vector(layout, size)
+        whole.meta["layout"] = of_vector(layout, size)
         self.parts[whole] = Part(whole, 0, size)
         found = [whole]
         for node, (start, stop) in members.items():
@@ -229,20 +222,7 @@ class _Abreast:
         if every and len(numbers) == 1 and not isinstance(first.args[i], fx.Node):
             return first.args[i]
         neutral = BINARY[first.target] if i else 1.0
-        whole = torch.full(layout.shape, neutral, dtype=layout.dtype, device=layout.device)
-        for node, (start, stop) in members.items():
-            constant = cast(Tensor, self._constant(node.args[i]))
-            whole[start:stop] = constant.to(whole).expand(node.meta["layout"].shape).reshape(-1)
-        return self._stored(whole)
-
-    def _stored(self, value: Tensor) -> fx.Node:
-        number = len(self.module._buffers)
-        while f"_joined_{number}" in self.module._buffers:
-            number += 1
-        self.module.register_buffer(f"_joined_{number}", value)
-        node = self.graph.get_attr(f"_joined_{number}")
-        node.meta["layout"] = Layout.of(value)
-        return node
+        return self.joined(members, [i] * len(members), layout, neutral)
 
     def _part(self, whole: fx.Node, start: int, stop: int, layout: Layout) -> fx.Node:
         """Return the node of a part of a vector, in the shape of a layout."""
@@ -254,193 +234,10 @@ class _Abreast:
             node = whole
             if (start, stop) != (0, size):
                 node = self.graph.call_function(aten.slice.Tensor, (whole, 0, start, stop))
-                node.meta["layout"] = _of_vector(layout, stop - start)
+                node.meta["layout"] = of_vector(layout, stop - start)
                 self.parts[node] = Part(whole, start, stop)
             if len(shape) > 1:
                 node = self.graph.call_function(aten.view.default, (node, list(shape)))
         node.meta.setdefault("layout", Layout.of(layout.empty().contiguous()))
         self.parts[node] = Part(whole, start, stop)
         return node
-
-    # -- sums and gradients ------------------------------------------------------------------------
-
-    def _summed(self, root: fx.Node) -> None:
-        """Replace a sum of parts that make up whole vectors by a sum of these."""
-        layout = root.meta.get("layout")
-        if not isinstance(layout, Layout) or layout.shape or not _is_a_root(root):
-            return
-        terms = _terms(root, self.mutated)
-        by_vector: dict[fx.Node, dict[fx.Node, tuple[int, int]]] = {}
-        for term in terms:
-            part = self._of_term(term)
-            if part is not None and part.vector.meta["layout"].dtype == layout.dtype:
-                by_vector.setdefault(part.vector, {})[term] = part[1:]
-        whole: list[fx.Node] = []
-        for vector, own in by_vector.items():
-            pieces = sorted(own.values())
-            ends = [0, *(stop for _, stop in pieces)]
-            starts = [start for start, _ in pieces] + [vector.meta["layout"].shape[0]]
-            once = sum(term in own for term in terms) == len(own)
-            if len(own) > 1 and once and starts == ends:
-                whole.append(vector)
-                terms = [term for term in terms if term not in own]
-        with self.graph.inserting_before(root):
-            for size in {vector.meta["layout"].shape[0]: None for vector in whole}:
-                equal = [v for v in whole if v.meta["layout"].shape[0] == size]
-                together = self._added(equal, equal[0].meta["layout"])
-                total = self.graph.call_function(aten.sum.default, (together,))
-                total.meta["layout"] = layout
-                terms.append(total)
-            if whole:
-                root.replace_all_uses_with(self._added(terms, layout))
-
-    def _of_term(self, term: Any) -> Part | None:
-        """Return the part whose sum a term is; None if it is no such sum."""
-        if not isinstance(term, fx.Node):
-            return None
-        if term.target not in SUMS or term.kwargs or term in self.mutated:
-            return self.parts.get(term)
-        inner = cast(fx.Node, term.args[0])
-        if term.target is aten.sum.dim_IntList and len(inner.meta["layout"].shape) != 1:
-            return None
-        return self.parts.get(inner)
-
-    def _added(self, terms: list[Any], layout: Layout) -> fx.Node:
-        total = terms[0]
-        for term in terms[1:]:
-            total = self.graph.call_function(aten.add.Tensor, (total, term))
-            total.meta["layout"] = layout
-        return total
-
-    def _put_together(self, node: fx.Node) -> None:
-        """Move equal last operations on the pieces of a vector behind the concatenation.
-
-        It takes one operand of each piece to be part of one vector, or a constant.
-        """
-        layout = node.meta.get("layout")
-        if len(node.args) > 1 or node.kwargs or not _is_vector(layout):
-            return
-        pieces = [_without_reshapes(p, self.mutated) for p in cast(list[fx.Node], node.args[0])]
-        sizes = [piece.meta["layout"].shape.numel() for piece in pieces]
-        ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
-        members = dict(zip(pieces, zip(ends, ends[1:], strict=False), strict=False))
-        first = pieces[0]
-        if len(members) < max(2, len(pieces)) or first.target not in BINARY:
-            return
-        if any(
-            piece.target is not first.target or piece.kwargs or piece in self.mutated
-            for piece in pieces
-        ):
-            return
-        for vector in [*self._vectors_of(first), None]:
-            sides = [self._side(p, vector, r, layout.shape[0]) for p, r in members.items()]
-            if None in sides or (len(set(sides)) > 1 and first.target not in COMMUTES):
-                continue
-            given = cast(list[int], sides)
-            others = [cast(fx.Node, p.args[1 - i]) for p, i in zip(pieces, given, strict=True)]
-            with self.graph.inserting_before(node):
-                rest = [self._flat(other) for other in others]
-                inner = self.graph.call_function(aten.cat.default, (rest,))
-                operand: Any = vector
-                if vector is None:
-                    operand = self._constants_together(members, given, layout)
-                pair = (operand, inner) if given[0] == 0 else (inner, operand)
-                whole = self.graph.call_function(cast(Any, first.target), pair)
-            inner.meta["layout"] = whole.meta["layout"] = layout
-            node.replace_all_uses_with(whole)
-            self._put_together(inner)
-            return
-
-    def _vectors_of(self, node: fx.Node) -> list[fx.Node]:
-        parts = [self.parts.get(x) for x in node.args if isinstance(x, fx.Node)]
-        return [part.vector for part in parts if part is not None]
-
-    def _side(
-        self, node: fx.Node, vector: fx.Node | None, own: tuple[int, int], size: int
-    ) -> int | None:
-        """Return which operand is the part of a vector in a range, or a constant; None if neither.
-
-        The other operand must have the shape of the result.
-        """
-        layout = node.meta["layout"]
-        for i in (0, 1):
-            x, other = node.args[i], node.args[1 - i]
-            if not isinstance(other, fx.Node) or other.op == "get_attr":
-                continue
-            if other.meta["layout"].shape != layout.shape or other.meta["layout"].dtype != (
-                layout.dtype
-            ):
-                continue
-            if vector is None:
-                constant = self._constant(x)
-                if constant is not None and (not constant.ndim or constant.shape == layout.shape):
-                    return i
-                continue
-            part = self.parts.get(cast(fx.Node, x))
-            if part is not None and size == vector.meta["layout"].shape[0] and part[1:] == own:
-                if vector is part.vector or vector in self.equal.get(part, []):
-                    return i
-        return None
-
-    def _constants_together(
-        self, members: dict[fx.Node, tuple[int, int]], sides: Iterable[int], layout: Layout
-    ) -> Any:
-        whole = torch.empty(layout.shape, dtype=layout.dtype, device=layout.device)
-        for (node, (start, stop)), i in zip(members.items(), sides, strict=True):
-            constant = cast(Tensor, self._constant(node.args[i]))
-            whole[start:stop] = constant.to(whole).expand(node.meta["layout"].shape).reshape(-1)
-        return self._stored(whole)
-
-    def _flat(self, node: fx.Node) -> fx.Node:
-        """Return a node with the same numbers as a vector."""
-        node = _without_reshapes(node, self.mutated)
-        shape = node.meta["layout"].shape
-        if len(shape) == 1:
-            return node
-        flat = self.graph.call_function(aten.view.default, (node, [shape.numel()]))
-        if not shape:
-            flat.target, flat.args = aten.unsqueeze.default, (node, 0)
-        flat.meta["layout"] = _of_vector(node.meta["layout"], shape.numel())
-        return flat
-
-
-def _is_vector(layout: Any) -> bool:
-    """Return whether this is the layout of a vector of at least two floating-point numbers."""
-    if not isinstance(layout, Layout) or len(layout.shape) != 1:
-        return False
-    return layout.dtype.is_floating_point and 2 <= layout.shape[0] <= LONGEST
-
-
-def _of_vector(layout: Layout, size: int) -> Layout:
-    return Layout(torch.Size([size]), (1,), layout.dtype, layout.device)
-
-
-def _without_reshapes(node: fx.Node, mutated: set[fx.Node]) -> fx.Node:
-    """Return the node whose numbers a node has in another shape."""
-    while node.target in RESHAPES and node not in mutated:
-        node = cast(fx.Node, node.args[0])
-    return node
-
-
-def _is_a_root(node: fx.Node) -> bool:
-    """Return whether a sum of two is no term of another sum alone."""
-    return not node.kwargs and (
-        len(node.users) != 1
-        or any(user.target is not aten.add.Tensor or user.kwargs for user in node.users)
-    )
-
-
-def _terms(root: fx.Node, mutated: set[fx.Node]) -> list[Any]:
-    """Return the terms of a sum of numbers without axes, which nothing else reads in part."""
-    terms: list[Any] = []
-    waiting: list[Any] = [root]
-    while waiting:
-        node = waiting.pop()
-        layout = node.meta.get("layout") if isinstance(node, fx.Node) else None
-        inner = isinstance(node, fx.Node) and node.target is aten.add.Tensor and not node.kwargs
-        if inner and node not in mutated and layout is not None and not layout.shape:
-            if node is root or len(node.users) == 1:
-                waiting += reversed(node.args)
-                continue
-        terms.append(node)
-    return terms

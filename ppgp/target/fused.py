@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from .recorder import Layout
+from .vectors import stored
 
 aten = torch.ops.aten
 
@@ -61,8 +62,8 @@ def _multiple_added(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
                 continue
         else:
             value = of_other * float(cast(float, other))
-            other = _stored(module, torch.tensor(value, dtype=layout.dtype, device=layout.device))
-        alpha = {"alpha": of_product * c}
+            other = stored(module, torch.tensor(value, dtype=layout.dtype, device=layout.device))
+        alpha: dict[str, Any] = {"alpha": of_product * c}
         return module.graph.call_function(aten.add.Tensor, (other, y), alpha)
     return None
 
@@ -79,7 +80,7 @@ def _square_added(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     x, y = node.args[0], cast(fx.Node, square.args[0])
     if not _alike(y, node) or x.meta["layout"].dtype != y.meta["layout"].dtype:
         return None
-    value = {"value": node.kwargs.get("alpha", 1)}
+    value: dict[str, Any] = {"value": node.kwargs.get("alpha", 1)}
     return module.graph.call_function(aten.addcmul.default, (x, y, y), value)
 
 
@@ -92,21 +93,29 @@ def _quotient_times(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     if node.target is not aten.mul.Tensor:
         return None
     for whole, e in (node.args, node.args[::-1]):
-        if not isinstance(whole, fx.Node) or not isinstance(e, fx.Node):
+        if not isinstance(e, fx.Node) or e.target is not aten.exp.default:
             continue
-        if e.target is not aten.exp.default or whole.target is not aten.add.Tensor:
+        parts = _quotient_added(whole, e)
+        if parts is not None and all(_alike(x, node) for x in (*parts, e)):
+            a, b = parts
+            return module.graph.call_function(aten.addcmul.default, (b, a, e))
+    return None
+
+
+def _quotient_added(whole: Any, e: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+    """Return (a, b) of a node that is a + b / e, and that one node reads, as it does b / e."""
+    if not isinstance(whole, fx.Node) or whole.target is not aten.add.Tensor:
+        return None
+    if whole.kwargs or len(whole.users) > 1:
+        return None
+    for a, quotient in (whole.args, whole.args[::-1]):
+        if not isinstance(a, fx.Node) or not isinstance(quotient, fx.Node):
             continue
-        if whole.kwargs or len(whole.users) > 1:
+        if quotient.target is not aten.div.Tensor or len(quotient.users) > 1:
             continue
-        for a, quotient in (whole.args, whole.args[::-1]):
-            if not isinstance(a, fx.Node) or not isinstance(quotient, fx.Node):
-                continue
-            if quotient.target is not aten.div.Tensor or len(quotient.users) > 1:
-                continue
-            b = quotient.args[0]
-            same = quotient.args[1] is e and isinstance(b, fx.Node)
-            if same and all(_alike(x, node) for x in (a, b, e)):
-                return module.graph.call_function(aten.addcmul.default, (b, a, e))
+        b = quotient.args[0]
+        if quotient.args[1] is e and isinstance(b, fx.Node):
+            return a, b
     return None
 
 
@@ -159,13 +168,3 @@ def _alike(x: fx.Node, y: fx.Node) -> bool:
     if not isinstance(a, Layout) or not isinstance(b, Layout):
         return False
     return a.shape == b.shape and a.dtype == b.dtype
-
-
-def _stored(module: fx.GraphModule, value: Tensor) -> fx.Node:
-    number = len(module._buffers)
-    while f"_number_{number}" in module._buffers:
-        number += 1
-    module.register_buffer(f"_number_{number}", value)
-    node = module.graph.get_attr(f"_number_{number}")
-    node.meta["layout"] = Layout.of(value)
-    return node
