@@ -40,8 +40,8 @@ class Exponential(Radial, Markov):
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         return h["variance"] * (-distance(X1, X2, h["lengthscale"])).exp()
 
-    def profile(self, h: Theta, squared: Tensor) -> Profile:
-        return exponential_profile(h["variance"], squared)
+    def profile(self, h: Theta, squared: Tensor, spare: bool = False) -> Profile:
+        return exponential_profile(h["variance"], squared, spare)
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)

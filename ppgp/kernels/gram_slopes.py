@@ -34,12 +34,13 @@ class Gram:
 
     Attributes:
         K: k(X, X), [n, n]. It may share memory with what ``slopes`` reads.
-        slopes: W -> {hyperparameter: sum_ij W_ij dK_ij / dhyperparameter}, for a symmetric W
-            [n, n] with the memory of a row-major matrix, which is left as it is.
+        slopes: (W, spare) -> {hyperparameter: sum_ij W_ij dK_ij / dhyperparameter}, for a symmetric
+            W [n, n] with the memory of a row-major matrix. ``spare`` says whether W may be
+            overwritten; it is left as it is otherwise.
     """
 
     K: Tensor
-    slopes: Callable[[Tensor], Slopes]
+    slopes: Callable[[Tensor, bool], Slopes]
 
 
 def has_formulas(kernel: Kernel) -> bool:
@@ -105,12 +106,12 @@ def _leaf(kernel: Kernel, theta: Theta, rows: RowDistances, lengthscale: Tensor 
         case Constant():
             level = value_of(theta, "variance", kernel.variance, rows.given)
             K = level.expand(rows.n, rows.n)
-            return Gram(K, lambda W: {"variance": W.sum()} if "variance" in theta else {})
+            return Gram(K, lambda W, _: {"variance": W.sum()} if "variance" in theta else {})
         case White():
             level = value_of(theta, "variance", kernel.variance, rows.given)
             K = torch.diag_embed(level.expand(rows.n))
             trace = "variance" in theta
-            return Gram(K, lambda W: {"variance": W.diagonal().sum()} if trace else {})
+            return Gram(K, lambda W, _: {"variance": W.diagonal().sum()} if trace else {})
         case Radial():
             return _radial(kernel, theta, rows, lengthscale)
         case _:
@@ -122,17 +123,23 @@ def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tenso
     kernel.check_columns(rows.d)
     h = {name: value_of(theta, name, getattr(kernel, name), rows.given) for name in kernel.hyper}
     length = h["lengthscale"] if lengthscale is None else lengthscale
-    squared = rows.squared(length, fixed="lengthscale" not in theta)
-    profile = kernel.profile(h, squared)
+    free = "lengthscale" in theta
+    squared = rows.squared(length, fixed=not free, times=kernel.times)
+    # the slope in a single lengthscale reads it again, and one under fixed lengthscales is a
+    # constant that a graph stores
+    profile = kernel.profile(h, squared, spare=free and length.ndim > 0)
 
-    def slopes(W: Tensor) -> Slopes:
+    def slopes(W: Tensor, spare: bool = False) -> Slopes:
         found = {name: _inner(W, each) for name, each in profile.others.items() if name in theta}
-        if "variance" in theta:
+        own = profile.decline is profile.value  # one pass serves both slopes
+        if "variance" in theta and not (own and free):
             found["variance"] = _inner(W, profile.value) / h["variance"]
-        if "lengthscale" in theta:
-            P = W * profile.decline
+        if free:
+            P = W.mul_(profile.decline) if spare else W * profile.decline
+            if "variance" in theta and own:
+                found["variance"] = P.sum() / h["variance"]
             if length.ndim == 0:
-                slope = _inner(P, squared) / length
+                slope = _inner(P, squared) / (kernel.times * length)
             else:
                 slope = rows.weighted_squares(P) / length**3
             found["lengthscale"] = profile.factor * slope
@@ -149,27 +156,28 @@ def _inner(A: Tensor, B: Tensor) -> Tensor:
 def _multiplied(inner: Gram, factor: Tensor | float, free: bool = False) -> Gram:
     """Return a multiple of a covariance; ``free``: by a hyperparameter, the outputscale."""
 
-    def slopes(W: Tensor) -> Slopes:
-        found = {name: factor * slope for name, slope in inner.slopes(W).items()}
-        return found | {"outputscale": (W * inner.K).sum()} if free else found
+    def slopes(W: Tensor, spare: bool = False) -> Slopes:
+        own = {"outputscale": (W * inner.K).sum()} if free else {}
+        return {name: factor * slope for name, slope in inner.slopes(W, spare).items()} | own
 
     return Gram(factor * inner.K, slopes)
 
 
 def _summed(parts: list[Gram]) -> Gram:
-    def slopes(W: Tensor) -> Slopes:
-        each = enumerate(part.slopes(W) for part in parts)
+    def slopes(W: Tensor, spare: bool = False) -> Slopes:
+        last = len(parts) - 1
+        each = enumerate(part.slopes(W, spare and i == last) for i, part in enumerate(parts))
         return {f"{i}.{name}": slope for i, own in each for name, slope in own.items()}
 
     return Gram(reduce(add, [part.K for part in parts]), slopes)
 
 
 def _multiplied_together(parts: list[Gram]) -> Gram:
-    def slopes(W: Tensor) -> Slopes:
+    def slopes(W: Tensor, spare: bool = False) -> Slopes:
         found: Slopes = {}
         for i, part in enumerate(parts):
             others = [other.K for other in parts if other is not part]
-            own = part.slopes(reduce(mul, others, W))
+            own = part.slopes(reduce(mul, others, W), spare or bool(others))
             found |= {f"{i}.{name}": slope for name, slope in own.items()}
         return found
 
@@ -185,7 +193,7 @@ def _by_autograd(kernel: Kernel, theta: Theta, X: Tensor) -> Gram:
     with torch.enable_grad():
         K = kernel(inputs, X)
 
-    def slopes(W: Tensor) -> Slopes:
+    def slopes(W: Tensor, spare: bool = False) -> Slopes:
         found = {name: torch.zeros_like(value) for name, value in theta.items()}
         if K.requires_grad:
             each = torch.autograd.grad(K, list(free.values()), W, materialize_grads=True)

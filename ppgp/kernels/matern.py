@@ -15,7 +15,7 @@ from .distance import distance
 from .fourier_features import Draw, student_frequencies
 from .hyperparameters import constant_variance
 from .matern_states import matern_states
-from .radial import Profile, Radial, exponential_profile
+from .radial import Profile, Radial, at_least_zero, exponential_profile
 from .state_space import Markov, StateSpace
 
 
@@ -56,10 +56,10 @@ class Matern(Radial, Markov):
         polynomial = {0.5: 1.0, 1.5: 1.0 + s, 2.5: 1.0 + s + s.square() / 3.0}[self.nu]
         return h["variance"] * polynomial * (-s).exp()
 
-    def profile(self, h: Theta, squared: Tensor) -> Profile:
+    def profile(self, h: Theta, squared: Tensor, spare: bool = False) -> Profile:
         if self.nu == 0.5:
-            return exponential_profile(h["variance"], squared)
-        s = squared.clamp_min(0.0).mul_(2 * self.nu).sqrt_()
+            return exponential_profile(h["variance"], squared, spare)
+        s = at_least_zero(squared, spare).mul_(2 * self.nu).sqrt_()
         tail = torch.sub(h["variance"].log(), s).exp_()
         K = torch.addcmul(tail, tail, s)  # variance (1 + s) exp(-s)
         if self.nu == 1.5:

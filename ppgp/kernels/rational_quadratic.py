@@ -44,7 +44,7 @@ class RationalQuadratic(Radial):
         r2 = squared_distance(X1, X2, h["lengthscale"])
         return h["variance"] * torch.exp(-h["alpha"] * torch.log1p(0.5 * r2 / h["alpha"]))
 
-    def profile(self, h: Theta, squared: Tensor) -> Profile:
+    def profile(self, h: Theta, squared: Tensor, spare: bool = False) -> Profile:
         alpha = h["alpha"]
         u = squared * (0.5 / alpha)
         log_base = torch.log1p(u)

@@ -33,6 +33,7 @@ class RBF(Radial):
     hyper = ("variance", "lengthscale")
     rescales = True
     about_origin = False
+    times = -0.5
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         if X2 is None or X1.shape[-1] <= FEW_COLUMNS:
@@ -54,8 +55,10 @@ class RBF(Radial):
             exponent = torch.minimum(exponent.to(X1.dtype), log_variance)
         return torch.exp(exponent)
 
-    def profile(self, h: Theta, squared: Tensor) -> Profile:
-        K = torch.add(h["variance"].log(), squared, alpha=-0.5).exp_()
+    def profile(self, h: Theta, squared: Tensor, spare: bool = False) -> Profile:
+        log_variance = h["variance"].log()
+        exponent = squared.add_(log_variance) if spare else squared + log_variance
+        K = exponent.exp_()
         return Profile(K, K)
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from scipy.spatial import KDTree
 from torch import Tensor
 
-from .distance import FEW_COLUMNS, by_product
+from .distance import FEW_COLUMNS
 
 #: pairs of rows closer than this part of the distance of one of them from the centre are computed
 #: by differences, where the product of matrices would leave few digits
@@ -62,46 +62,61 @@ class RowDistances:
         i, j = np.divmod(np.unique(np.concatenate([i * self.n + j, j * self.n + i])), self.n)
         return torch.from_numpy(i).to(self.X.device), torch.from_numpy(j).to(self.X.device)
 
-    def squared(self, lengthscale: Tensor, fixed: bool = False) -> Tensor:
+    def squared(self, lengthscale: Tensor, fixed: bool = False, times: float = 1.0) -> Tensor:
         """Return |x - x'|^2 under the lengthscale, [n, n] in row-major memory; 0 on the diagonal.
 
         Args:
             lengthscale: one number [], or one per column [d].
             fixed: whether it is the same at every call. The rows are then taken in its units, so
                 that rows count as nearly equal where they are so under it.
+            times: a number that multiplies the result, which costs no pass over the matrix.
         """
         if self.few:
-            weight = lengthscale.square().reciprocal().expand(self.d)
-            return torch.mv(self.squares.mT, weight).view(self.n, self.n)
+            weight = lengthscale.pow(-2).expand(self.d)
+            return torch.mv((times * self.squares).mT, weight).view(self.n, self.n)
         if lengthscale.ndim and fixed:
-            return RowDistances(self.X / lengthscale).squared(lengthscale.new_ones(()))
+            own = RowDistances(self.X / lengthscale)
+            return own.squared(lengthscale.new_ones(()), times=times)
         if self.near is None:
             each = lengthscale.expand(self.d)
-            total = self._column(0) / each[0].square()
+            total = self._column(0) * (times / each[0].square())
             for k in range(1, self.d):
-                total.addcdiv_(self._column(k), each[k].square())
+                total.addcdiv_(self._column(k), each[k].square(), value=times)
             return total
         if lengthscale.ndim == 0:
-            squared = self._by_product(self.X, self._near_differences)
-            return squared / lengthscale.square()
-        return self._by_product(self.X / lengthscale, self._near_differences / lengthscale)
+            # last, so that a compiled graph computes the part without hyperparameters only once
+            return self._by_product(torch.ones_like(self.X[0]), times) / lengthscale.square()
+        return self._by_product(lengthscale.pow(-2), times)
 
     def _column(self, k: int) -> Tensor:
         """Return the squared differences in one column, [n, n]."""
         return (self.X[:, k, None] - self.X[None, :, k]).square_()
 
-    def _by_product(self, A: Tensor, differences: Tensor) -> Tensor:
-        squared = by_product(A, A)
+    def _by_product(self, weights: Tensor, times: float) -> Tensor:
+        """Return times sum_k weights_k (x_ik - x_jk)^2 by one matrix product.
+
+        The products with ``times`` hold constants alone, so a compiled graph stores them.
+        """
+        norms = torch.mv(times * self.X.square(), weights)
+        ones = torch.ones_like(self.X[:, :1])
+        left = torch.cat([(-2.0 * times * self.X) * weights, ones, norms.unsqueeze(-1)], -1)
+        right = torch.cat([self._columns_and_ones[:-1], norms.unsqueeze(0), ones.mT], 0)
+        squared = left @ right
         squared.diagonal().zero_()
-        if len(differences):
-            squared.index_put_(self.near, differences.square().sum(-1))
+        if len(self._near_squares):
+            squared.index_put_(self.near, torch.mv(times * self._near_squares, weights))
         return squared
 
     @cached_property
-    def _near_differences(self) -> Tensor:
-        """The differences between the rows of each near pair, [pairs, d]."""
+    def _columns_and_ones(self) -> Tensor:
+        """The columns of X as rows, and a row of ones, [d + 1, n]."""
+        return torch.cat([self.X.mT, torch.ones_like(self.X[:, :1]).mT], 0)
+
+    @cached_property
+    def _near_squares(self) -> Tensor:
+        """The squared differences between the rows of each near pair, [pairs, d]."""
         assert self.near is not None
-        return self.X[self.near[0]] - self.X[self.near[1]]
+        return (self.X[self.near[0]] - self.X[self.near[1]]).square()
 
     def weighted_squares(self, P: Tensor) -> Tensor:
         """Return sum_ij P_ij (x_ik - x_jk)^2 for each column k, [d].
@@ -117,9 +132,12 @@ class RowDistances:
             return torch.stack([torch.dot(self._column(k).view(-1), flat) for k in range(self.d)])
         P.diagonal().zero_()
         of_near: Tensor | float = 0.0
-        if len(self._near_differences):
-            of_near = self._near_differences.square().mT @ P[self.near]
+        if len(self._near_squares):
+            of_near = self._near_squares.mT @ P[self.near]
             P.index_put_(self.near, P.new_zeros(()))
-        product = P @ torch.cat([self.X, torch.ones_like(self.X[:, :1])], -1)
-        sums, rows = product[:, :-1], product[:, -1]
-        return 2.0 * (rows @ self.X.square() - (self.X * sums).sum(0)) + of_near
+        # a product with few rows on the left takes half the time of one with few columns on the
+        # right
+        sums, rows = (self._columns_and_ones @ P).split([self.d, 1])
+        columns = self._columns_and_ones[:-1]
+        moments = torch.addcmul(sums, columns, rows, value=-1)
+        return ((-2.0 * columns) * moments).sum(-1) + of_near

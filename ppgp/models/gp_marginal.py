@@ -77,8 +77,9 @@ class Covariance:
         # all points of a vmap where it has no hyperparameters
         in_place = len(r) > 1 and bool(self.names)
         value, W, a = value_and_slopes(found.K, noise, r, in_place)
-        of_noise = W.diagonal() if len(noise) > 1 else W.diagonal().sum().reshape(1)
-        slopes = found.slopes(W)
+        each = W.diagonal()
+        of_noise = each.clone() if len(noise) > 1 else each.sum().reshape(1)
+        slopes = found.slopes(W, True)  # last, as it overwrites W
         return value, (-a, of_noise, *(slopes[name] for name in self.names))
 
 

@@ -91,12 +91,14 @@ def value_and_slopes(
     else:
         C = torch.diagonal_scatter(K, K.diagonal() + noise)
         L, info = torch.linalg.cholesky_ex(C.mT)
-    L.diagonal().mul_(torch.where(info == 0, 1.0, math.nan).to(L))
+    pivots = L.diagonal()
+    pivots.mul_(torch.where(info == 0, r.new_ones(()), math.nan))
     w = torch.linalg.solve_triangular(L, r.unsqueeze(-1), upper=False)
     a = torch.linalg.solve_triangular(L.mT, w, upper=True).squeeze(-1)
-    half_log_det = L.diagonal().log().sum()
-    value = -0.5 * w.square().sum() - half_log_det - 0.5 * len(r) * LOG_2PI
-    slope = torch.addr(torch.cholesky_inverse(L).mT, a, a, beta=-0.5, alpha=0.5)
+    w = w.squeeze(-1)
+    value = -0.5 * len(r) * LOG_2PI - torch.addcmul(pivots.log(), w, w, value=0.5).sum()
+    # new memory would cost more than the pass itself
+    slope = torch.cholesky_inverse(L).mT.addr_(a, a, beta=-0.5, alpha=0.5)
     return value, slope, a
 
 

@@ -100,7 +100,20 @@ def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGrad
             if not any(said in str(error) for said in NOT_OF_TORCHSCRIPT):
                 raise
             return graph
-        return torch._C._create_function_from_graph("density", recorded)
+        return Script(torch._C._create_function_from_graph("density", recorded))
+
+
+@dataclass(frozen=True)
+class Script:
+    """A function of TorchScript, run without what autograd does at each operation."""
+
+    function: ValueAndGradient
+
+    def __call__(self, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.inference_mode():
+            value, gradient = self.function(z, *tables)
+        # autograd takes no tensor from inside; a copy is any other tensor
+        return value.clone(), gradient.clone()
 
 
 def _with_one_dtype(module: fx.GraphModule) -> None:

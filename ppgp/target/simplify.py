@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
+from .abreast import abreast
+from .fused import fused
 from .recorder import OF_SHAPES_ALONE, Layout, memory_of, written_arguments
 
 aten = torch.ops.aten
@@ -93,6 +95,8 @@ def simplified(module: fx.GraphModule) -> fx.GraphModule:
             graph.erase_node(node)
     _joined(graph, mutated)
     graph.eliminate_dead_code()
+    abreast(module, mutated)
+    fused(module, mutated)
     _without_unused(module)
     module.recompile()
     return module

@@ -82,7 +82,7 @@ def test_covariance_and_slopes_are_those_of_automatic_differentiation(
     # the matrix product of the other rounds distances of nearly equal rows
     few = 1e-12 if d <= 3 else 1e-7
     torch.testing.assert_close(found.K, expected.detach(), rtol=few, atol=few)
-    slopes = found.slopes(W)
+    slopes = found.slopes(W, False)
     assert torch.equal(W, before)
     assert set(slopes) == set(theta)
     by_torch = torch.autograd.grad(expected, list(free.values()), W)
@@ -161,7 +161,7 @@ def slopes_of(kernel: Kernel, X: Tensor, rows_of: RowDistances) -> tuple[Tensor,
     theta = hyperparameters(kernel, X.shape[-1])
     found = gram(kernel, theta, rows_of)
     W = torch.randn(len(X), len(X), generator=torch.Generator().manual_seed(2), dtype=F64)
-    return found.K, found.slopes(W + W.mT)
+    return found.K, found.slopes(W + W.mT, False)
 
 
 def test_clusters_of_nearly_equal_rows() -> None:

@@ -1,0 +1,170 @@
+"""Replace two operations that follow each other by one that does both.
+
+Each holds for all numbers up to rounding, with one exception that is said where it is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx
+
+from .recorder import Layout
+from .vectors import stored
+
+aten = torch.ops.aten
+
+
+def fused(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
+    """Change the graph of a module, whose constants are its buffers.
+
+    Args:
+        module: the graph.
+        mutated: nodes that an operation in place changes, which are left alone.
+    """
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or not mutated.isdisjoint([node, *node.all_input_nodes]):
+            continue
+        for rule in (_multiple_added, _square_added, _quotient_times, _one_of_a_vector):
+            with module.graph.inserting_before(node):
+                found = rule(module, node)
+            if found is not None:
+                found.meta["layout"] = node.meta["layout"]
+                node.replace_all_uses_with(found)
+                inputs = node.all_input_nodes
+                module.graph.erase_node(node)
+                for unread in inputs:  # its operands would count as read otherwise
+                    if not unread.users and unread.op == "call_function":
+                        module.graph.erase_node(unread)
+                node = found
+    module.graph.eliminate_dead_code()
+
+
+def _multiple_added(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
+    """Return x + c y in one operation, for a number c."""
+    layout = node.meta.get("layout")
+    if node.target not in (aten.add.Tensor, aten.sub.Tensor) or node.kwargs:
+        return None
+    if not isinstance(layout, Layout) or not layout.dtype.is_floating_point:
+        return None
+    sign = 1.0 if node.target is aten.add.Tensor else -1.0
+    # the multiple on either side; the sign is that of the second operand
+    pairs = [(node.args[0], node.args[1], sign, 1.0), (node.args[1], node.args[0], 1.0, sign)]
+    for product, other, of_other, of_product in pairs:
+        found = _multiple(module, product)
+        if found is None or not _alike(found[0], node):
+            continue
+        y, c = found
+        if isinstance(other, fx.Node):
+            if of_other != 1.0 or other.meta["layout"].dtype != layout.dtype:
+                continue
+        else:
+            value = of_other * float(cast(float, other))
+            other = stored(module, torch.tensor(value, dtype=layout.dtype, device=layout.device))
+        alpha: dict[str, Any] = {"alpha": of_product * c}
+        return module.graph.call_function(aten.add.Tensor, (other, y), alpha)
+    return None
+
+
+def _square_added(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
+    """Return x + c y^2 in one operation, for a number c."""
+    if node.target is not aten.add.Tensor or not isinstance(node.args[0], fx.Node):
+        return None
+    square = node.args[1]
+    if not isinstance(square, fx.Node) or len(square.users) > 1 or not _alike(square, node):
+        return None
+    if square.target is not aten.pow.Tensor_Scalar or square.args[1] != 2:
+        return None
+    x, y = node.args[0], cast(fx.Node, square.args[0])
+    if not _alike(y, node) or x.meta["layout"].dtype != y.meta["layout"].dtype:
+        return None
+    value: dict[str, Any] = {"value": node.kwargs.get("alpha", 1)}
+    return module.graph.call_function(aten.addcmul.default, (x, y, y), value)
+
+
+def _quotient_times(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
+    """Return (a + b / e) e as b + a e, for e = exp(z).
+
+    Where e is 0 or infinite, or b / e overflows, the first is not finite. The second is then the
+    derivative itself, or not finite either.
+    """
+    if node.target is not aten.mul.Tensor:
+        return None
+    for whole, e in (node.args, node.args[::-1]):
+        if not isinstance(e, fx.Node) or e.target is not aten.exp.default:
+            continue
+        parts = _quotient_added(whole, e)
+        if parts is not None and all(_alike(x, node) for x in (*parts, e)):
+            a, b = parts
+            return module.graph.call_function(aten.addcmul.default, (b, a, e))
+    return None
+
+
+def _quotient_added(whole: Any, e: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+    """Return (a, b) of a node that is a + b / e, and that one node reads, as it does b / e."""
+    if not isinstance(whole, fx.Node) or whole.target is not aten.add.Tensor:
+        return None
+    if whole.kwargs or len(whole.users) > 1:
+        return None
+    for a, quotient in (whole.args, whole.args[::-1]):
+        if not isinstance(a, fx.Node) or not isinstance(quotient, fx.Node):
+            continue
+        if quotient.target is not aten.div.Tensor or len(quotient.users) > 1:
+            continue
+        b = quotient.args[0]
+        if quotient.args[1] is e and isinstance(b, fx.Node):
+            return a, b
+    return None
+
+
+def _one_of_a_vector(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
+    """Return one number of a vector as a vector, without the number itself."""
+    one = node.args[0]
+    if node.target is not aten.unsqueeze.default or not isinstance(one, fx.Node):
+        return None
+    if one.target is not aten.select.int or node.meta["layout"].shape != (1,):
+        return None
+    vector, _, at = cast(Any, one.args)
+    size = vector.meta["layout"].shape[0]
+    return module.graph.call_function(aten.slice.Tensor, (vector, 0, at % size, at % size + 1))
+
+
+def _multiple(module: fx.GraphModule, node: Any) -> tuple[fx.Node, float] | None:
+    """Return (y, c) of a node that is c y for a finite number c, and that one node reads."""
+    if not isinstance(node, fx.Node) or node.kwargs or len(node.users) > 1:
+        return None
+    if node.target is aten.neg.default:
+        return cast(fx.Node, node.args[0]), -1.0
+    if node.target is aten.rsub.Scalar and node.args[1] == 0 and len(node.args) == 2:
+        return cast(fx.Node, node.args[0]), -1.0
+    if node.target is not aten.mul.Tensor:
+        return None
+    for y, c in (node.args, node.args[::-1]):
+        number = _number(module, c)
+        if isinstance(y, fx.Node) and number is not None and _alike(y, node):
+            return y, number
+    return None
+
+
+def _number(module: fx.GraphModule, value: Any) -> float | None:
+    """Return the finite number that all entries of a constant are; None if there is none."""
+    if isinstance(value, int | float):
+        return float(value) if math.isfinite(value) else None
+    if not isinstance(value, fx.Node) or value.op != "get_attr":
+        return None
+    tensor: Tensor = getattr(module, str(value.target))
+    if not tensor.is_floating_point() or not 0 < tensor.numel() <= 4096:
+        return None
+    first = tensor.reshape(-1)[0]
+    same = bool((tensor == first).all()) and math.isfinite(float(first))
+    return float(first) if same else None
+
+
+def _alike(x: fx.Node, y: fx.Node) -> bool:
+    """Return whether two nodes have the same shape and kind of numbers."""
+    a, b = x.meta.get("layout"), y.meta.get("layout")
+    if not isinstance(a, Layout) or not isinstance(b, Layout):
+        return False
+    return a.shape == b.shape and a.dtype == b.dtype
