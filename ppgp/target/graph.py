@@ -78,7 +78,8 @@ def _compiled(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGra
     """Return a graph by TorchScript, or what lies between its loops."""
     if any(calls_loop(node) for node in graph.graph.nodes):
         return cast(Any, InPieces(graph, example, scripted))
-    return scripted(graph, example)
+    function = scripted(graph, example)
+    return function if function is graph else WithoutAutograd(function)
 
 
 def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
@@ -100,12 +101,12 @@ def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGrad
             if not any(said in str(error) for said in NOT_OF_TORCHSCRIPT):
                 raise
             return graph
-        return Script(torch._C._create_function_from_graph("density", recorded))
+        return torch._C._create_function_from_graph("density", recorded)
 
 
 @dataclass(frozen=True)
-class Script:
-    """A function of TorchScript, run without what autograd does at each operation."""
+class WithoutAutograd:
+    """A compiled density, run without what autograd does at each operation."""
 
     function: ValueAndGradient
 

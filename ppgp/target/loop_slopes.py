@@ -229,7 +229,7 @@ def _step_back(body: Body, needed: list[bool], given: tuple[int, ...]) -> _StepB
         of[:] = [i for i, x in zip(sources, found, strict=True) if x is not None]
         return [x for x in found if x is not None]
 
-    graph = by_value(simplified(recorded(pull, example)))
+    graph = by_value(simplified(recorded(pull, example), together=False))
     return _StepBack(graph, example, of)
 
 

@@ -52,7 +52,7 @@ class Loop:
         self.__name__, self.__module__ = "loop", __name__
         self.example, self.counts = example, counts
         self.keeps, self.backwards, self.k = keeps, backwards, k
-        self.graph = by_value(simplified(graph))
+        self.graph = by_value(simplified(graph, together=False))
         self.floats = Floats.of(self.graph, counts, keeps) if k is None else floats
         self.step: Callable[..., Any] = self.graph
         if self.floats is None:

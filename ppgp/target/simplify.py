@@ -56,8 +56,14 @@ VIEWS = {aten.expand.default, aten.view.default}  # of memory that is stored alr
 Constants = dict[fx.Node, Tensor]
 
 
-def simplified(module: fx.GraphModule) -> fx.GraphModule:
-    """Return ``module`` itself, changed to compute the same with fewer operations."""
+def simplified(module: fx.GraphModule, together: bool = True) -> fx.GraphModule:
+    """Return ``module`` itself, changed to compute the same with fewer operations.
+
+    Args:
+        module: a recorded graph.
+        together: whether operations on parts of a vector, and some that follow each other, are done
+            in one. A step that runs on floats has no form for these.
+    """
     graph = module.graph
     mutated = _mutated(module)
     constants: Constants = {}
@@ -95,8 +101,9 @@ def simplified(module: fx.GraphModule) -> fx.GraphModule:
             graph.erase_node(node)
     _joined(graph, mutated)
     graph.eliminate_dead_code()
-    abreast(module, mutated)
-    fused(module, mutated)
+    if together:
+        abreast(module, mutated)
+        fused(module, mutated)
     _without_unused(module)
     module.recompile()
     return module
