@@ -23,7 +23,7 @@ bench: .venv/bench
 	OMP_WAIT_POLICY=ACTIVE $(BIN)/python -m pytest tests/bench --benchmark-only -q -s -p no:xdist
 
 bench-history: .venv/bench
-	mkdir -p .benchmarks
+	mkdir -p .benchmarks && rm -f .benchmarks/run.json
 	-OMP_WAIT_POLICY=ACTIVE $(BIN)/python -m pytest tests/bench --benchmark-only -q -s -p no:xdist --benchmark-json=.benchmarks/run.json
 	$(BIN)/python tests/tools/bench_history.py .benchmarks/run.json
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
@@ -24,20 +25,22 @@ Carry = TypeVar("Carry")
 def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> tuple[Carry, Any]:
     """Return the last carry of a loop, and what its steps return, stacked.
 
-    It is ``for x in xs: carry, y = step(carry, x)`` in the convention of ``jax.lax.scan``. In a
-    density that is compiled, ``step`` is recorded and compiled once, whatever the number of steps;
-    each step is recorded where ``step`` writes in place, draws random numbers, holds back gradients
-    or asks for values that are not data, and in a scan inside a step. It runs as that Python loop
-    everywhere else, with derivatives of every order. An observation
-    ``y[t] = 0.5 y[t-1] + e[t]`` has the errors ``scan(lambda last, y: (y, y - 0.5 * last), first,
-    y)[1]``.
+    It is ``for x in xs: carry, y = step(carry, x)`` in the convention of ``jax.lax.scan``, and runs
+    as that Python loop, with derivatives of every order, except in a density that is compiled:
+    there ``step`` is recorded and compiled once, whatever the number of steps. The steps are
+    recorded one by one, which takes longer to compile, if ``step`` writes in place, draws random
+    numbers, uses ``torch.no_grad`` or branches on a value, and in a scan inside a step.
+
+    The errors of y[t] = 0.5 y[t-1] + e[t] are
+    ``scan(lambda last, y: (y, y - 0.5 * last), first, y)[1]``.
 
     Args:
-        step: (carry, x) -> (carry, y). It has no effects besides, and no ``pyro.sample``; a density
-            is not compiled where it keeps tensors. Any of carry, x and y is a tensor, or a tuple,
-            list or dictionary of tensors; y may be None. It may use other tensors too.
+        step: (carry, x) -> (carry, y). It may use other tensors, but has no effects besides its
+            results: no ``pyro.sample``, no counter, no list to which it appends. Any of carry, x
+            and y is a tensor, or a tuple, list or dictionary of tensors; y may also be a number, or
+            None.
         init: the first carry; every step returns tensors of the same shapes and dtypes.
-        xs: tensors [steps, ...]; x is one slice of each.
+        xs: tensors [steps, ...], of which x is one slice each. Their length is the number of steps.
 
     Returns:
         The last carry, and tensors [steps, ...] in the structure of y.
@@ -62,12 +65,15 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> t
         x = pytree.tree_unflatten(tensors[len(firsts) :], form)
         found = step(carry, x)
         if not isinstance(found, tuple) or len(found) != 2:
-            got = f"{type(found).__name__} from the step"
-            raise DataError("a pair (carry, y)", got, "return two values from the step")
+            got = type(found).__name__
+            if isinstance(found, tuple):
+                got += f" of {len(found)}"
+            do = "return carry, y; either may be a tuple, and y may be None"
+            raise DataError("a tuple (carry, y) from the step", got, do)
         after, after_form = pytree.tree_flatten(found[0])
         _check_carry(firsts, after, carry_form, after_form)
         each, each_form = pytree.tree_flatten(found[1])
-        ys = [torch.as_tensor(y) for y in each if y is not None]
+        ys = [_as_y(y) for y in each if y is not None]
         now = [each_form, [y is None for y in each], [_kind(y) for y in ys]]
         if forms and now != forms:
             got = f"{_told(each_form)} of {', '.join(now[2])} after another"
@@ -109,12 +115,11 @@ def _in_python(
 def _steps(xs: list[Any]) -> int:
     """Return the common length of the tensors of xs."""
     if not xs or not all(isinstance(x, Tensor) and x.ndim for x in xs):
-        got = ", ".join(type(x).__name__ for x in xs if not isinstance(x, Tensor)) or "a number"
-        raise DataError(
-            "xs of tensors [steps, ...]",
-            got if xs else "none",
-            "pass torch.arange(steps) where a step needs no data",
-        )
+        got = ", ".join(type(x).__name__ for x in xs if not isinstance(x, Tensor))
+        do = "pass torch.arange(steps) if a step needs no data"
+        if any(isinstance(x, np.ndarray) for x in xs):
+            do = "write torch.as_tensor(xs)"
+        raise DataError("xs of tensors [steps, ...]", (got or "a number") if xs else "none", do)
     lengths = sorted({len(x) for x in xs})
     if len(lengths) > 1:
         got = f"lengths {', '.join(map(str, lengths))}"
@@ -137,11 +142,22 @@ def _check_carry(
     for i, (old, new) in enumerate(zip(before, after, strict=True)):
         if not isinstance(new, Tensor) or (old.shape, old.dtype) != (new.shape, new.dtype):
             found = type(new).__name__ if not isinstance(new, Tensor) else _kind(new)
+            do = "give init the shape and dtype that a step returns"
+            if isinstance(new, Tensor) and old.shape != new.shape:
+                do += "; what grows from step to step is returned as y"
             raise DataError(
                 f"a carry of {_kind(old)} from each step",
                 found if len(before) == 1 else f"{found} as part {i + 1}",
-                "give init the shape and dtype that a step returns",
+                do,
             )
+
+
+def _as_y(y: Any) -> Tensor:
+    """Return a result of a step as a tensor."""
+    if not isinstance(y, Tensor | int | float):
+        got = f"{type(y).__name__} from the step"
+        raise DataError("y of tensors, numbers or None", got, "return a tensor as y")
+    return torch.as_tensor(y)
 
 
 def _kind(x: Tensor) -> str:

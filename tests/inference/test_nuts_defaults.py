@@ -17,7 +17,7 @@ import ppgp
 from ppgp import diagnostics, inference
 from ppgp.errors import ConvergenceWarning
 from ppgp.inference.mcmc import nutpie_chains, nuts_defaults
-from ppgp.inference.mcmc.nuts_defaults import SettledOptions, nearly_normal, settled, trusted
+from ppgp.inference.mcmc.nuts_defaults import SettledOptions, nearly_normal, run_plan, trusted
 from ppgp.inference.optimise.expansion import laplace_preconditioner
 from ppgp.models import Program
 from ppgp.target import Target
@@ -58,7 +58,7 @@ SCHOOLS = {
 
 def chosen(program, sd: Tensor, how: inference.NUTS) -> tuple[int, float]:
     target = Target(Program(program), {"sd": sd})
-    options = settled(how, target, laplace_preconditioner(target, target.start(0)))[0]
+    options = run_plan(how, target, laplace_preconditioner(target, target.start(0)))[0]
     return options.warmup, options.target_accept
 
 
@@ -73,14 +73,14 @@ def test_what_is_left_open_follows_the_posterior() -> None:
 def test_without_an_approximation_the_warm_up_is_long() -> None:
     target = Target(Program(gumbel), {"sd": SD})
     for preconditioner in (None, (torch.zeros(3, dtype=F64), torch.eye(3, dtype=F64))):
-        options = settled(inference.NUTS(), target, preconditioner)[0]
+        options = run_plan(inference.NUTS(), target, preconditioner)[0]
         assert (options.warmup, options.target_accept) == (1000, 0.8)
 
 
 def test_what_is_given_is_kept() -> None:
     how = inference.NUTS(draws=7, warmup=5, chains=3, target_accept=0.9, max_depth=4)
     assert chosen(normal, SD, how) == (5, 0.9)
-    options = settled(how, Target(Program(normal), {"sd": SD}), None)[0]
+    options = run_plan(how, Target(Program(normal), {"sd": SD}), None)[0]
     assert (options.draws, options.chains, options.max_depth) == (7, 3, 4)
 
 
@@ -148,6 +148,7 @@ def test_chains_that_disagree_after_a_short_warm_up_run_again(
     posterior = fitted(HOW)
     assert [(each.warmup, each.target_accept) for each in runs] == [(31, 0.7), (40, 0.8)]
     assert posterior.draws["x"].shape == (8, 60)
+    assert (posterior.stats["warmup"], posterior.stats["target_accept"]) == (40, 0.8)
     assert diagnostics.rhat(posterior.draws["x"].numpy()) > 1.2
     runs.clear()
     other = fitted(replace(HOW, warmup=31, target_accept=0.7))
@@ -183,6 +184,7 @@ def test_after_ctrl_c_in_the_second_run_the_first_is_returned(
     with pytest.warns(ConvergenceWarning):
         posterior = fitted(HOW)
     assert posterior.draws["x"].shape == (8, 60)
+    assert posterior.stats["warmup"] == 31
     assert any("which need a longer one" in each for each in posterior.warnings)
 
 

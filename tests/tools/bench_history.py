@@ -83,7 +83,11 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="the file of --benchmark-json")
     parser.add_argument("--history", type=Path, default=HISTORY)
     options = parser.parse_args()
+    if not options.run.exists():
+        parser.error(f"there is no {options.run}: the benchmarks stopped before their end")
     line = record(json.loads(options.run.read_text()))
+    if not line["ratios"] or not line["commit"]:
+        parser.error(f"{options.run} holds no ratio, or no commit")
     with options.history.open("a", encoding="utf-8") as history:
         history.write(json.dumps(line) + "\n")
     print(f"{len(line['ratios'])} ratios of {line['commit']} added to {options.history}")

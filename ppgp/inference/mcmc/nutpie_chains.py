@@ -23,7 +23,7 @@ from .chain_starts import LOW_RANK_UP_TO, start_of_chain
 from .finished_chains import chains_in, joined, tensors_of
 from .forked_workers import WorkerPool, can_fork
 from .nutpie_sampler import Chain, NutpieSampler, Parts
-from .nuts_defaults import settled, trusted
+from .nuts_defaults import run_plan, trusted
 from .nuts_engines import NUTSOptions, SampledChains
 
 #: Seconds per gradient above which threads pay. Chains with cheaper gradients wait longer for the
@@ -64,17 +64,17 @@ def run_nutpie(
     preconditioner = None
     if low_rank:
         preconditioner = laplace_preconditioner(target, first)
-    plan = settled(options, target, preconditioner)
+    plan = run_plan(options, target, preconditioner)
     chains: list[Parts] = []
     notes: list[str] = []
     interrupted = False
+    used = plan[0]
     for attempt, each in enumerate(plan):
         run = NutpieSampler(each, target, centre, preconditioner, seed)
         # the chains of the second attempt go on with the numbers, so that their seeds differ
         numbers = range(attempt * options.chains, (attempt + 1) * options.chains)
-        label = f"NUTS, {options.chains} chains"
-        if attempt:
-            label += f", again with {each.warmup} steps of warm-up"
+        again = "again with " if attempt else ""
+        label = f"NUTS, {options.chains} chains, {again}{each.warmup} steps of warm-up"
         interrupted = _sampled(run, numbers, finished, cheap, label, progress, checkpoint)
         if interrupted and chains:
             # the attempt before has all its draws
@@ -84,6 +84,7 @@ def run_nutpie(
             )
             break
         chains = [finished[number] for number in numbers if number in finished]
+        used = each
         if interrupted or each is plan[-1]:
             break
         z, diverging = (np.stack([parts[name] for parts in chains]) for name in ("z", "diverging"))
@@ -92,7 +93,12 @@ def run_nutpie(
     visited = [parts.pop("visited") for parts in finished.values() if "visited" in parts]
     target.visited += [torch.from_numpy(points) for points in visited]
     result = joined(options, chains, interrupted and not notes)
-    return replace(result, notes=result.notes + notes, interrupted=interrupted)
+    return replace(
+        result,
+        stats={**result.stats, **used.stats()},
+        notes=result.notes + notes,
+        interrupted=interrupted,
+    )
 
 
 def _sampled(

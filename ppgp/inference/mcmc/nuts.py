@@ -31,16 +31,18 @@ class NUTS(Inference):
     """The No-U-Turn sampler, with warm-up of step size and mass matrix. Hoffman & Gelman (2014).
 
     Stats, [chain, draw]: ``diverging``, ``n_steps``, ``acceptance_rate``, ``lp``, ``energy``,
-    ``tree_depth``, ``step_size`` (nutpie); ``diverging`` (pyro).
+    ``tree_depth``, ``step_size`` (nutpie); ``diverging`` (pyro). Both record the ``warmup`` and the
+    ``target_accept`` that were used.
 
     Args:
         draws: draws per chain that are kept.
-        warmup: draws per chain that are thrown away. None: with the metric "low_rank" 200 if the
-            posterior is nearly normal, and 300 if it has a Laplace approximation; otherwise 1000.
-            Nearly normal means that the log density falls by between a third and three times as
-            much as that of the approximation, two standard deviations along each of its axes and at
-            20 draws from it. If an R-hat exceeds 1.05 after such a short warm-up, or more than one
-            draw in a hundred diverges, the chains are run again with 1000.
+        warmup: draws per chain that are thrown away. None chooses: 200 if the posterior is nearly
+            normal, 300 if it is not but has a Laplace approximation, and 1000 without one, with the
+            metric "diagonal" and with the engine "pyro". Nearly normal: at two standard deviations
+            along each axis of the approximation, and at 20 draws from it, the log density has
+            fallen by 1/3 to 3 times what that of the approximation has. If an R-hat exceeds 1.05
+            after 200 or 300, or more than one draw in a hundred diverges, the chains are run again
+            with 1000, and at an acceptance of 0.8 if it was chosen too.
         chains: the number of chains. nutpie runs them in parallel: in threads, or on Linux in
             forked processes if the gradient is so cheap that threads would wait for one another.
             The number of cores does not change the draws.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +21,9 @@ ACCEPT = 0.8
 #: In few dimensions, a trajectory along a nearly normal posterior has half as many steps at this
 #: acceptance, and its draws are no more correlated. Along a curved one it would diverge.
 ACCEPT_NEARLY_NORMAL, FEW_DIMENSIONS = 0.7, 6
-#: So many standard deviations along each axis of the approximation, and at so many draws from it,
-#: the log density has to fall by what that of a normal distribution does, up to this factor. Along
-#: the axes alone, a funnel looks normal at its mode.
+#: A posterior is nearly normal if, at REACH standard deviations along each axis of the
+#: approximation and at DRAWS draws from it, the log density has fallen by what that of the
+#: approximation has, up to this FACTOR. Along the axes alone, a funnel looks normal at its mode.
 REACH, DRAWS, FACTOR = 2.0, 20, 3.0
 #: R-hat of a coordinate and share of divergences above which a short warm-up was not enough.
 RHAT, DIVERGING = 1.05, 0.01
@@ -39,8 +40,12 @@ class SettledOptions:
     max_depth: int
     metric: str | None
 
+    def stats(self) -> dict[str, Any]:
+        """Return what a posterior records of them."""
+        return {"warmup": self.warmup, "target_accept": self.target_accept}
 
-def settled(
+
+def run_plan(
     options: NUTSOptions, target: Target, preconditioner: tuple[Tensor, Tensor] | None
 ) -> list[SettledOptions]:
     """Return the options with a warm-up and an acceptance, for one run or for two.

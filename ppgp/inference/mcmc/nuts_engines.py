@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -28,9 +28,9 @@ class NUTSOptions(Protocol):
 
 @dataclass(frozen=True)
 class SampledChains:
-    """The draws z [chain, draw, p] of a run, its stats [chain, draw] and its warnings."""
+    """The draws z [chain, draw, p] of a run, its stats ([chain, draw] or numbers) and warnings."""
 
     z: Tensor
-    stats: dict[str, Tensor]
+    stats: dict[str, Any]
     notes: list[str]
     interrupted: bool

@@ -18,7 +18,7 @@ from ...target.target import Target
 from ..base import divergences, starting_point
 from ..progress import bar
 from .chain_starts import start_of_chain
-from .nuts_defaults import settled
+from .nuts_defaults import run_plan
 from .nuts_engines import NUTSOptions, SampledChains
 
 
@@ -40,7 +40,7 @@ def run_pyro(
     chains: list[dict[str, Tensor]] = []
     interrupted = False
     diverging = torch.zeros(options.chains, options.draws, dtype=torch.bool)
-    options = settled(options, target, None)[0]
+    options = run_plan(options, target, None)[0]
     length = options.draws + options.warmup
     centre = None if init is None else starting_point(target, init, seed)
     # Pyro would begin the params anew
@@ -93,4 +93,4 @@ def run_pyro(
         notes.append(f"stopped by Ctrl-C: {len(chains)} of {options.chains} chains")
     draws = {name: torch.stack([c[name] for c in chains]) for name in target.slices}
     z = target.unconstrain(draws)
-    return SampledChains(z, {"diverging": diverging}, notes, interrupted)
+    return SampledChains(z, {"diverging": diverging, **options.stats()}, notes, interrupted)
