@@ -37,36 +37,65 @@ def _sources_forgotten() -> Iterator[None]:
 
 
 @_sources_forgotten()
+def one_point(function: ValueAndGradient, example: tuple[Tensor, ...]) -> fx.GraphModule:
+    """Return the operations of a function, with those left out that compute nothing.
+
+    Pyro's handlers and autograd run once, while the operations are recorded.
+
+    Args:
+        function: (z [p], *tables) -> value, gradient [p].
+        example: arguments at which it is recorded.
+    """
+    return simplified(recorded(function, example))
+
+
+def abreast(graph: fx.GraphModule) -> bool:
+    """Whether a graph of one point is worth widening to several.
+
+    One operation then serves all points, and they share its overhead. Where operations are large
+    the overhead does not matter, and points are better evaluated in turn, each in the cache.
+    """
+    return max(_sizes(graph), default=0) <= ABREAST_UP_TO
+
+
+def _sizes(graph: fx.GraphModule) -> list[int]:
+    """Return how many numbers each operation of a graph computes."""
+    computed = [n.meta.get("layout") for n in graph.graph.nodes if n.op == "call_function"]
+    return [layout.shape.numel() for layout in computed if layout is not None]
+
+
+@_sources_forgotten()
 def traced(
     function: ValueAndGradient,
     example: tuple[Tensor, ...],
     k: int | None = None,
     own_tables: bool = False,
+    few: bool = False,
 ) -> ValueAndGradient:
     """Record the operations of a function, and compile them by TorchScript.
 
-    Pyro's handlers and autograd run once, while the operations are recorded. With k points, one
-    operation serves all points and its overhead is shared; where operations are large the overhead
-    does not matter, and the points are evaluated one after another, each in the cache. A graph of
-    one point that computes more than ``HEAVY`` numbers is returned as it is, an ``fx.GraphModule``:
-    TorchScript would run it twice at the start, and leave memory in pieces that are too small for
-    what comes later. So is a graph of more than ``LONG`` operations.
+    A graph of one point that computes more than ``HEAVY`` numbers is returned as it is, an
+    ``fx.GraphModule``: TorchScript would run it twice at the start, and leave memory in pieces that
+    are too small for what comes later. So is a graph of more than ``LONG`` operations, and one of
+    several points that runs a ``few`` times.
 
     Args:
-        function: (z [p], *tables) -> value, gradient [p].
+        function: (z [p], *tables) -> value, gradient [p], or what ``one_point`` made of it.
         example: arguments at which it is recorded.
-        k: the graph takes z [k, p]; None for one point.
+        k: the graph takes z [k, p]; None for one point. Without ``abreast`` it takes them in turn.
         own_tables: whether each of k points has tables of its own, [k, ...].
+        few: whether a graph of several points runs too few times to repay TorchScript.
     """
-    graph = simplified(recorded(function, example))
-    computed = [n.meta.get("layout") for n in graph.graph.nodes if n.op == "call_function"]
-    sizes = [layout.shape.numel() for layout in computed if layout is not None]
-    if k is None or max(sizes, default=0) > ABREAST_UP_TO:
-        one = graph if sum(sizes) > HEAVY else _scripted(graph, example)
+    graph = function
+    if not isinstance(graph, fx.GraphModule):
+        graph = simplified(recorded(function, example))
+    if k is None or not abreast(graph):
+        one = graph if sum(_sizes(graph)) > HEAVY else _scripted(graph, example)
         return one if k is None else Looped(one, own_tables)
     wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
-    return _scripted(simplified(recorded(wide, example)), example)
+    widened = simplified(recorded(wide, example))
+    return widened if few else _scripted(widened, example)
 
 
 def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
@@ -166,23 +195,46 @@ def agrees_up_to_rounding(
     one: ValueAndGradient,
     z: Tensor,
     tables: tuple[Tensor, ...],
+    own: tuple[Tensor, Tensor] | None = None,
 ) -> bool:
-    """Return whether the values of a graph at z are those of the program itself."""
-    own = one(z, *tables)
+    """Return whether the values of a graph at z are those of the program itself.
+
+    ``own`` are the latter, where they are known.
+    """
+    own = one(z, *tables) if own is None else own
     if agree(found, own):
         return True
     return agree(found, own, one(z + 8 * torch.finfo(z.dtype).eps * (1 + z.abs()), *tables))
 
 
-def jacobian_of(gradient: Tensor, z: Tensor) -> Tensor:
-    """Return the derivatives [p, p] of a gradient [p] by z [p]; 0 where it does not depend on z."""
+def jacobian_of(gradient: Tensor, z: Tensor, at_once: bool = False) -> Tensor:
+    """Return the derivatives [p, p] of a gradient [p] by z [p]; 0 where it does not depend on z.
+
+    ``at_once`` differentiates all rows together, for cheap functions, of which overhead is most of
+    the time. A function that cannot be batched takes the rows one by one.
+    """
     if not gradient.requires_grad:
         return z.new_zeros(len(z), len(z))
-    rows = [
-        torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0] for g in gradient
-    ]
-    H = torch.stack(rows).detach()
+    H = _rows_at_once(gradient, z) if at_once else None
+    if H is None:
+        rows = [
+            torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0]
+            for g in gradient
+        ]
+        H = torch.stack(rows).detach()
     return 0.5 * (H + H.mT)
+
+
+def _rows_at_once(gradient: Tensor, z: Tensor) -> Tensor | None:
+    """Return the derivatives [p, p] of a gradient from one batched pass; None if there is none."""
+    eye = torch.eye(len(z)).to(gradient)
+    try:
+        (H,) = torch.autograd.grad(
+            gradient, z, eye, retain_graph=True, is_grads_batched=True, materialize_grads=True
+        )
+    except (RuntimeError, NotImplementedError):
+        return None
+    return H.detach()
 
 
 def first_of(
@@ -199,3 +251,18 @@ def first_of(
         return graph.graph(z, *tables)
     values, gradients = graph(*repeated(k, (z, *tables), own_tables))
     return values[0], gradients[0]
+
+
+def several_of(
+    graph: ValueAndGradient, points: list[Tensor], tables: tuple[Tensor, ...], k: int | None
+) -> list[tuple[Tensor, Tensor]]:
+    """Return value and gradient at several points, from as few calls of a graph as will do."""
+    if k is None or isinstance(graph, Looped):
+        return [first_of(graph, z, tables, k) for z in points]
+    found: list[tuple[Tensor, Tensor]] = []
+    for start in range(0, len(points), k):
+        part = points[start : start + k]
+        rows = torch.stack([part[i % len(part)] for i in range(k)])
+        values, gradients = graph(rows, *tables)
+        found += zip(values[: len(part)], gradients[: len(part)], strict=True)
+    return found

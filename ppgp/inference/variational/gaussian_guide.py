@@ -118,11 +118,13 @@ class GaussianGuide:
     ) -> tuple[Tensor, Tensor]:
         """Return the ELBOs [k] of draws e [k, p], and the gradients [k, p] of the log density.
 
-        ``at_a_time`` limits how many draws are evaluated together; ``batch`` holds the rows of a
-        mini-batch.
+        ``at_a_time`` limits how many draws are evaluated together, in a fit of a few dozen
+        evaluations; ``batch`` holds the rows of a mini-batch.
         """
-        z = self.draw(e)
-        parts = [target.value_and_grad_batch(part, batch) for part in z.split(at_a_time or len(z))]
+        z, few = self.draw(e), at_a_time is not None
+        parts = [
+            target.value_and_grad_batch(part, batch, few) for part in z.split(at_a_time or len(z))
+        ]
         value, slope = (torch.cat(part) for part in zip(*parts, strict=True))
         return value - self.log_prob(e), slope
 
