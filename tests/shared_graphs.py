@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx import GraphModule
 
 from ppgp.target import compiled
 from ppgp.target.compiled import Graphs
@@ -21,24 +22,33 @@ def graphs_kept() -> Iterator[None]:
 
     ``Graphs`` compares a graph with the program at two or three points, new or kept.
     """
-    kept: dict[str, ValueAndGradient] = {}
-    trace, of_key = compiled.traced, Graphs._compiled
+    kept: dict[str, Any] = {}
+    trace, record, of_key = compiled.traced, compiled.one_point, Graphs._compiled
 
-    def once(self: Graphs, batch: int | None, jacobian: bool, k: int | None) -> Any:
+    def once(
+        self: Graphs, batch: int | None, jacobian: bool, k: int | None, few: bool = False
+    ) -> Any:
         density: Any = self.density
         if not density.data.is_table:
-            return of_key(self, batch, jacobian, k)
-        recipe = density.model, density.collapsed_elbo, density.dim, batch, jacobian, k
+            return of_key(self, batch, jacobian, k, few)
+        recipe = density.model, density.collapsed_elbo, density.dim, batch, jacobian
         key = f"{recipe} {digest(density.data.passed())}"
 
-        def traced(*arguments: Any) -> ValueAndGradient:
+        def recorded(*arguments: Any) -> GraphModule:
             if key not in kept:
-                kept[key] = trace(*arguments)
+                kept[key] = record(*arguments)
             return kept[key]
 
+        def traced(*arguments: Any) -> ValueAndGradient:
+            own = f"{key} {k} {few}"
+            if own not in kept:
+                kept[own] = trace(*arguments)
+            return kept[own]
+
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiled, "one_point", recorded)
             patch.setattr(compiled, "traced", traced)
-            return of_key(self, batch, jacobian, k)
+            return of_key(self, batch, jacobian, k, few)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Graphs, "_compiled", once)

@@ -15,8 +15,8 @@ NODES = 25
 #: Ranges have a power of 2 of numbers; one of up to EXACT is summed term by term.
 SHORTEST, EXACT, LONGEST = 16, 64, 2**18
 #: The sum of a range is that of the polynomial through all nodes. It is used if that through every
-#: second node differs by less, in units of the sum so far. The error of twice the nodes is about
-#: the square of this.
+#: second node differs by less, in units of the sum so far. The error of all nodes is about the
+#: square of that of every second.
 AGREE = 1e-9
 
 
@@ -79,6 +79,7 @@ def sum_over_counts(f: Callable[[Tensor, Tensor], Tensor], low: Tensor, high: Te
     """
     total = torch.zeros_like(low)
     start = low.clone()
+    agree = max(AGREE, 4 * torch.finfo(low.dtype).eps)
     length = torch.full_like(low, SHORTEST, dtype=torch.long)
     while True:
         rows = torch.nonzero(start <= high).flatten()
@@ -98,7 +99,7 @@ def sum_over_counts(f: Callable[[Tensor, Tensor], Tensor], low: Tensor, high: Te
             else:
                 sums = weights @ values
                 error = (sums - coarse @ values).detach().abs()
-                done = error <= AGREE * (total[some] + sums).detach()
+                done = error <= agree * (total[some] + sums).detach()
             total = total.index_add(0, some[done], sums[done])
             start[some[done]] += size
             # a range that ends beyond the last number is not tried

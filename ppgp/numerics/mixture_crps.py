@@ -24,6 +24,7 @@ PANELS = (1e-8, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-4, 1 - 1e-8)
 NODES = 16
 REST = 1e-14  # probability beyond the counts that the CRPS is summed over, on either side
 COUNTS = 16  # counts of each row whose cdf is computed at once
+LONG = 128  # counts of a row, from which the sum over all of them takes longer than one by ranges
 
 
 def crps(distribution: Distribution, y: Tensor) -> Tensor:
@@ -146,8 +147,14 @@ def _count_crps(distribution: Distribution, y: Tensor) -> Tensor:
     if univariate.has_only_mass(distribution):  # the cdf is then a sum from 0
         return _crps_by_mass(distribution, y, high)
     total = (low - y).clamp_min(0.0) + (y - high - 1).clamp_min(0.0)
-    if not univariate.parameters(distribution):  # its rows cannot be taken
+    long = high - low >= LONG
+    # without parameters, its rows cannot be taken
+    if not bool(long.any()) or not univariate.parameters(distribution):
         return total + _crps_by_cdf(distribution, y, low, high)
+    if not bool(long.all()):
+        for rows in (torch.nonzero(long).flatten(), torch.nonzero(~long).flatten()):
+            total = total.index_put((rows,), _count_crps(take(distribution, rows), y[rows]))
+        return total
 
     def F(k: Tensor, rows: Tensor) -> Tensor:
         return cdf(take(distribution, rows), k)

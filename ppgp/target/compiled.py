@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -13,11 +16,34 @@ from ..errors import NotApplicable, NumericalWarning
 from ..numerics.process_locks import one_at_a_time
 from .branches import Key, Watched, difference
 from .density import Density
-from .graph import Looped, ValueAndGradient, agrees_up_to_rounding, first_of, traced
+from .graph import (
+    Looped,
+    ValueAndGradient,
+    abreast,
+    agrees_up_to_rounding,
+    one_point,
+    several_of,
+    traced,
+)
 
 VALUES = "its graph depends on the values (an if, or random numbers in it)"
 SHAPE = "the shape of a tensor depends on the values, as with a boolean mask or nonzero"
 PYTHON_NUMBER = "it turns a value into a Python number, as an if, float() or .item() does"
+
+
+@dataclass(frozen=True, eq=False)
+class _Recorded:
+    """The operations of a density at one point, behind its graphs of one point and of several.
+
+    Attributes:
+        graph: the operations.
+        points: where graphs are compared with the program, [p] each.
+        own: functions that return value and gradient of the program there, computed once.
+    """
+
+    graph: GraphModule
+    points: list[Tensor]
+    own: list[Callable[[], tuple[Tensor, Tensor]]]
 
 
 class Graphs:
@@ -40,6 +66,7 @@ class Graphs:
         self.visited: list[Tensor] = []
         self.failed = False
         self._graphs: dict[Key, ValueAndGradient] = {}
+        self._recorded: dict[tuple[int | None, bool], _Recorded] = {}
         self._of_tables: dict[tuple[Any, ...], ValueAndGradient] = {}
 
     @property
@@ -48,7 +75,12 @@ class Graphs:
         return self.failed or not self.compile
 
     def get(
-        self, batch: int | None, jacobian: bool, k: int | None = None, compile: bool = True
+        self,
+        batch: int | None,
+        jacobian: bool,
+        k: int | None = None,
+        compile: bool = True,
+        few: bool = False,
     ) -> ValueAndGradient:
         """Return (z, *tables) -> value, gradient; see ``Target.compiled``."""
         key = (batch, jacobian, k)
@@ -57,7 +89,7 @@ class Graphs:
             if not compile and k is None:
                 return self.density.eager_gradient(jacobian)
             with one_at_a_time():
-                graph, reason = self._compiled(batch, jacobian, k)
+                graph, reason = self._compiled(batch, jacobian, k, few)
             if reason is not None:
                 self._warn_eager(reason)
             watched = self.watch and not self.eager
@@ -88,31 +120,39 @@ class Graphs:
             points = self._three_points()
             with one_at_a_time():
                 found = traced(one, (points[0].clone(), *tables), k, True)
+                # other rows at each point, or the same in another order
+                rows = [tuple(x.roll(i, 0) for x in tables) for i in range(len(points))]
                 agree = (
-                    agrees_up_to_rounding(first_of(found, z, tables, k, True), one, z, tables)
-                    for z in points
+                    agrees_up_to_rounding(there, one, z, own)
+                    for there, z, own in zip(
+                        several_of(found, points, rows, k, True), points, rows, strict=True
+                    )
                 )
                 graph = found if all(agree) else graph
         self._of_tables[key] = graph
         return graph
 
     def _compiled(
-        self, batch: int | None, jacobian: bool, k: int | None
+        self, batch: int | None, jacobian: bool, k: int | None, few: bool = False
     ) -> tuple[ValueAndGradient, str | None]:
         """Return the graph, and why it is the program itself instead, if it has to be."""
         one = self.density.eager_gradient(jacobian)
         if not self.compile:
             return one if k is None else Looped(one), None
         tables = () if batch is None else self.density.tables(torch.arange(batch))
-        points = self._three_points()
         try:
-            graph = traced(one, (points[0].clone(), *tables), k)
-            if isinstance(
-                graph, GraphModule
-            ):  # it agrees where it was traced; a point costs a step
-                points = points[1:]
+            recorded = self._of_one_point(batch, jacobian, one, tables)
+            if k is not None and not abreast(recorded.graph):
+                return Looped(self.get(batch, jacobian)), None
+            points, own = recorded.points, recorded.own
+            graph = traced(recorded.graph, (points[0].clone(), *tables), k, False, few)
+            if isinstance(graph, GraphModule) and k is None:
+                # it agrees where it was traced; a point costs a step
+                points, own = points[1:], own[1:]
+            found = several_of(graph, points, [tables] * len(points), k)
             agree = (
-                agrees_up_to_rounding(first_of(graph, z, tables, k), one, z, tables) for z in points
+                agrees_up_to_rounding(there, one, z, tables, known())
+                for there, z, known in zip(found, points, own, strict=True)
             )
             reason = None if all(agree) else VALUES
         except (KeyboardInterrupt, NotApplicable):
@@ -124,6 +164,19 @@ class Graphs:
         if k is not None:  # a graph of one point may serve where that of several does not
             return Looped(self.get(batch, jacobian)), None
         return one, reason
+
+    def _of_one_point(
+        self, batch: int | None, jacobian: bool, one: ValueAndGradient, tables: tuple[Tensor, ...]
+    ) -> _Recorded:
+        """Return the operations of the density at one point, which are recorded once."""
+        key = (batch, jacobian)
+        if key not in self._recorded:
+            points = self._three_points()
+            graph = one_point(one, (points[0].clone(), *tables))
+            self._recorded[key] = _Recorded(
+                graph, points, [cache(partial(one, z, *tables)) for z in points]
+            )
+        return self._recorded[key]
 
     def _three_points(self) -> list[Tensor]:
         generator = torch.Generator().manual_seed(0)
@@ -154,6 +207,7 @@ class Graphs:
             return False
         self.compile = False
         self._graphs.clear()
+        self._recorded.clear()
         self.visited.clear()
         self.notes.append(sentence)
         warnings.warn(sentence, NumericalWarning, stacklevel=4)

@@ -208,7 +208,8 @@ class Density:
         # flat priors do not depend on z
         prior = self.joint(z, first, jacobian, likelihood=False) + 0.0 * z.sum()
         (slope,) = torch.autograd.grad(prior, z, create_graph=True, materialize_grads=True)
-        return value + prior.detach(), gradient + slope.detach(), H + jacobian_of(slope, z)
+        of_prior = jacobian_of(slope, z, at_once=True)
+        return value + prior.detach(), gradient + slope.detach(), H + of_prior
 
     def _by_unconstrained(
         self, z: Tensor, gradient: Tensor, H: Tensor, expected: bool

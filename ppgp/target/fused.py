@@ -30,6 +30,9 @@ def fused(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
         for rule in (_multiple_added, _square_added, _quotient_times, _one_of_a_vector):
             with module.graph.inserting_before(node):
                 found = rule(module, node)
+            if found is not None and not _takes_the_place(found, node, mutated):
+                module.graph.erase_node(found)
+                found = None
             if found is not None:
                 found.meta["layout"] = node.meta["layout"]
                 node.replace_all_uses_with(found)
@@ -40,6 +43,37 @@ def fused(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
                         module.graph.erase_node(unread)
                 node = found
     module.graph.eliminate_dead_code()
+
+
+def _takes_the_place(found: fx.Node, node: fx.Node, mutated: set[fx.Node]) -> bool:
+    """Return whether an operation on the operands of others may stand in the place of the last.
+
+    An operand that is written to in between has other numbers there. Strides depend on the order of
+    operands that lie in memory in different ways, and later views depend on strides.
+    """
+    if not mutated.isdisjoint(found.all_input_nodes):
+        return False
+    layout: Layout = node.meta["layout"]
+    if found.target is aten.slice.Tensor:
+        return True
+    first = cast(fx.Node, found.args[0])
+    if first.op == "get_attr" and len(_layout(first).shape) > 1:
+        return False  # with several points, a table lies in another way than what they compute
+    operands = [_layout(x) for x in found.all_input_nodes]
+    same = [own for own in operands if own.shape == layout.shape]
+    rest = [own for own in operands if own.shape != layout.shape]
+    return (
+        bool(same)
+        and all(own.stride == layout.stride for own in same)
+        and all(own.empty().is_contiguous() for own in rest)
+    )
+
+
+def _layout(node: fx.Node) -> Layout:
+    """Return how the tensor of a node lies in memory."""
+    if node.op != "get_attr":
+        return node.meta["layout"]
+    return Layout.of(getattr(node.graph.owning_module, str(node.target)))
 
 
 def _multiple_added(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:

@@ -98,7 +98,9 @@ class _Gathering:
         if len(members) < max(2, len(pieces)) or first.target not in BINARY:
             return
         if any(
-            piece.target is not first.target or piece.kwargs or piece in self.mutated
+            piece.target is not first.target
+            or piece.kwargs
+            or not self.mutated.isdisjoint([piece, *piece.all_input_nodes])
             for piece in pieces
         ):
             return
@@ -182,7 +184,9 @@ def _terms(root: fx.Node, mutated: set[fx.Node]) -> list[Any]:
         node = waiting.pop()
         layout = node.meta.get("layout") if isinstance(node, fx.Node) else None
         inner = isinstance(node, fx.Node) and node.target is aten.add.Tensor and not node.kwargs
-        own = node is root or (inner and len(node.users) == 1)
+        own = node is root or (
+            inner and len(node.users) == 1 and mutated.isdisjoint(node.all_input_nodes)
+        )
         if inner and own and node not in mutated and layout is not None and not layout.shape:
             waiting += reversed(node.args)
             continue

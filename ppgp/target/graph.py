@@ -14,8 +14,8 @@ from torch.fx import graph_module
 
 from ..numerics.process_locks import silenced
 from .pieces import InPieces, calls_loop
-from .recorder import recorded
-from .simplify import simplified
+from .recorder import Layout, recorded
+from .simplify import mutated, simplified
 
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
 HEAVY = 2**20  # numbers computed for one point, from which TorchScript is not worth its start
@@ -42,36 +42,97 @@ def _sources_forgotten() -> Iterator[None]:
 
 
 @_sources_forgotten()
+def one_point(function: ValueAndGradient, example: tuple[Tensor, ...]) -> fx.GraphModule:
+    """Return the operations of a function, with those left out that compute nothing.
+
+    Pyro's handlers and autograd run once, while the operations are recorded.
+
+    Args:
+        function: (z [p], *tables) -> value, gradient [p].
+        example: arguments at which it is recorded.
+    """
+    return simplified(recorded(function, example))
+
+
+def abreast(graph: fx.GraphModule) -> bool:
+    """Whether a graph of one point is worth widening to several.
+
+    One operation then serves all points, and they share its overhead. Where operations are large
+    the overhead does not matter, and points are better evaluated in turn, each in the cache.
+    """
+    return max(_sizes(graph), default=0) <= ABREAST_UP_TO
+
+
+def _sizes(graph: fx.GraphModule) -> list[int]:
+    """Return how many numbers each operation of a graph computes."""
+    computed = [n.meta.get("layout") for n in graph.graph.nodes if n.op == "call_function"]
+    return [layout.shape.numel() for layout in computed if layout is not None]
+
+
+@_sources_forgotten()
 def traced(
     function: ValueAndGradient,
     example: tuple[Tensor, ...],
     k: int | None = None,
     own_tables: bool = False,
+    few: bool = False,
 ) -> ValueAndGradient:
     """Record the operations of a function, and compile them by TorchScript.
 
-    Pyro's handlers and autograd run once, while the operations are recorded. With k points, one
-    operation serves all points and its overhead is shared; where operations are large the overhead
-    does not matter, and the points are evaluated one after another, each in the cache. A graph of
-    one point that computes more than ``HEAVY`` numbers is returned as it is, an ``fx.GraphModule``:
-    TorchScript would run it twice at the start, and leave memory in pieces that are too small for
-    what comes later. So is a graph of more than ``LONG`` operations.
+    A graph of one point that computes more than ``HEAVY`` numbers is returned as it is, an
+    ``fx.GraphModule``: TorchScript would run it twice at the start, and leave memory in pieces that
+    are too small for what comes later. So is a graph of more than ``LONG`` operations, and one of
+    several points that runs a ``few`` times.
 
     Args:
-        function: (z [p], *tables) -> value, gradient [p].
+        function: (z [p], *tables) -> value, gradient [p], or what ``one_point`` made of it.
         example: arguments at which it is recorded.
-        k: the graph takes z [k, p]; None for one point.
+        k: the graph takes z [k, p]; None for one point. Without ``abreast`` it takes them in turn.
         own_tables: whether each of k points has tables of its own, [k, ...].
+        few: whether a graph of several points runs too few times to repay TorchScript.
     """
-    graph = simplified(recorded(function, example))
-    computed = [n.meta.get("layout") for n in graph.graph.nodes if n.op == "call_function"]
-    sizes = [layout.shape.numel() for layout in computed if layout is not None]
-    if k is None or max(sizes, default=0) > ABREAST_UP_TO:
-        one = graph if sum(sizes) > HEAVY else _compiled(graph, example)
+    graph = function
+    if not isinstance(graph, fx.GraphModule):
+        graph = simplified(recorded(function, example))
+    if k is None or not abreast(graph):
+        owned(graph)
+        one = graph if sum(_sizes(graph)) > HEAVY else _compiled(graph, example)
         return one if k is None else Looped(one, own_tables)
+    _with_reshapes(graph)
     wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
-    return _compiled(simplified(recorded(wide, example)), example)
+    widened = owned(simplified(recorded(wide, example)))
+    return widened if few else _compiled(widened, example)
+
+
+def _with_reshapes(module: fx.GraphModule) -> None:
+    """Change views to reshapes, which copy where the strides of several points allow no view."""
+    shared = mutated(module)
+    for node in module.graph.nodes:
+        if node.target is aten.view.default and node not in shared:
+            node.target = aten.reshape.default
+    module.recompile()
+
+
+def owned(module: fx.GraphModule) -> fx.GraphModule:
+    """Return a graph, changed so that each call returns memory of its own.
+
+    A result may be a constant, an argument, or a view in which several numbers share memory.
+    """
+    (output,) = (node for node in module.graph.nodes if node.op == "output")
+    results = list(cast(Any, output.args[0]))
+    for i, node in enumerate(results):
+        if not isinstance(node, fx.Node) or node.target is aten.clone.default:
+            continue
+        with module.graph.inserting_before(output):
+            results[i] = module.graph.call_function(
+                aten.clone.default, (node,), {"memory_format": torch.contiguous_format}
+            )
+        if "layout" in node.meta:
+            results[i].meta["layout"] = Layout.of(node.meta["layout"].empty().contiguous())
+    output.args = (tuple(results),)
+    module.recompile()
+    return module
 
 
 def _compiled(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
@@ -104,6 +165,11 @@ def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGrad
         return torch._C._create_function_from_graph("density", recorded)
 
 
+def copied(x: Tensor) -> Tensor:
+    """Return a tensor with memory of its own for each number."""
+    return x.clone(memory_format=torch.contiguous_format)
+
+
 @dataclass(frozen=True)
 class WithoutAutograd:
     """A compiled density, run without what autograd does at each operation."""
@@ -114,7 +180,7 @@ class WithoutAutograd:
         with torch.inference_mode():
             value, gradient = self.function(z, *tables)
         # autograd takes no tensor from inside; a copy is any other tensor
-        return value.clone(), gradient.clone()
+        return copied(value), copied(gradient)
 
 
 def _with_one_dtype(module: fx.GraphModule) -> None:
@@ -191,23 +257,46 @@ def agrees_up_to_rounding(
     one: ValueAndGradient,
     z: Tensor,
     tables: tuple[Tensor, ...],
+    own: tuple[Tensor, Tensor] | None = None,
 ) -> bool:
-    """Return whether the values of a graph at z are those of the program itself."""
-    own = one(z, *tables)
+    """Return whether the values of a graph at z are those of the program itself.
+
+    ``own`` are the latter, where they are known.
+    """
+    own = one(z, *tables) if own is None else own
     if agree(found, own):
         return True
     return agree(found, own, one(z + 8 * torch.finfo(z.dtype).eps * (1 + z.abs()), *tables))
 
 
-def jacobian_of(gradient: Tensor, z: Tensor) -> Tensor:
-    """Return the derivatives [p, p] of a gradient [p] by z [p]; 0 where it does not depend on z."""
+def jacobian_of(gradient: Tensor, z: Tensor, at_once: bool = False) -> Tensor:
+    """Return the derivatives [p, p] of a gradient [p] by z [p]; 0 where it does not depend on z.
+
+    ``at_once`` differentiates all rows together, for cheap functions, of which overhead is most of
+    the time. A function that cannot be batched takes the rows one by one.
+    """
     if not gradient.requires_grad:
         return z.new_zeros(len(z), len(z))
-    rows = [
-        torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0] for g in gradient
-    ]
-    H = torch.stack(rows).detach()
+    H = _rows_at_once(gradient, z) if at_once else None
+    if H is None:
+        rows = [
+            torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0]
+            for g in gradient
+        ]
+        H = torch.stack(rows).detach()
     return 0.5 * (H + H.mT)
+
+
+def _rows_at_once(gradient: Tensor, z: Tensor) -> Tensor | None:
+    """Return the derivatives [p, p] of a gradient from one batched pass; None if there is none."""
+    eye = torch.eye(len(z)).to(gradient)
+    try:
+        (H,) = torch.autograd.grad(
+            gradient, z, eye, retain_graph=True, is_grads_batched=True, materialize_grads=True
+        )
+    except (RuntimeError, NotImplementedError):
+        return None
+    return H.detach()
 
 
 def first_of(
@@ -224,3 +313,38 @@ def first_of(
         return graph.graph(z, *tables)
     values, gradients = graph(*repeated(k, (z, *tables), own_tables))
     return values[0], gradients[0]
+
+
+def several_of(
+    graph: ValueAndGradient,
+    points: list[Tensor],
+    tables: list[tuple[Tensor, ...]],
+    k: int | None,
+    own_tables: bool = False,
+) -> list[tuple[Tensor, Tensor]]:
+    """Return value and gradient at several points, from as few calls of a graph as will do.
+
+    The points of one call differ, so that a graph that mixes them is found.
+
+    Args:
+        graph: that of k points.
+        points: [p] each.
+        tables: those of each point; without ``own_tables`` all are the same.
+        k: see ``traced``.
+        own_tables: see ``traced``.
+    """
+    if k is None:
+        return [graph(z, *own) for z, own in zip(points, tables, strict=True)]
+    if isinstance(graph, Looped):
+        return [graph.graph(z, *own) for z, own in zip(points, tables, strict=True)]
+    found: list[tuple[Tensor, Tensor]] = []
+    for start in range(0, len(points), k):
+        part = range(start, min(start + k, len(points)))
+        chosen = [part[i % len(part)] for i in range(k)]
+        given = tables[0]
+        if own_tables:
+            columns = zip(*(tables[i] for i in chosen), strict=True)
+            given = tuple(torch.stack(column) for column in columns)
+        values, gradients = graph(torch.stack([points[i] for i in chosen]), *given)
+        found += zip(values[: len(part)], gradients[: len(part)], strict=True)
+    return found

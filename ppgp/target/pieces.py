@@ -66,7 +66,9 @@ class InPieces:
         values = self.constants | dict(zip(self.arguments, arguments, strict=True))
         for part in self.parts:
             _run(part, values)
-        return tuple(values[node] for node in self.results)
+        # a result may be a constant, which the tracer of TorchScript does not copy
+        own = torch.contiguous_format
+        return tuple(values[node].clone(memory_format=own) for node in self.results)
 
     def _piece(self, group: list[fx.Node]) -> tuple[fx.GraphModule, list[fx.Node], list[fx.Node]]:
         """Return the graph of some nodes, the nodes that it reads and those that others read."""

@@ -65,7 +65,7 @@ def simplified(module: fx.GraphModule, together: bool = True) -> fx.GraphModule:
             in one. A step that runs on floats has no form for these.
     """
     graph = module.graph
-    mutated = _mutated(module)
+    changed = mutated(module)
     constants: Constants = {}
     several: dict[fx.Node, Any] = {}  # the results of operations that have more than one
     seen: dict[Any, fx.Node] = {}
@@ -80,7 +80,7 @@ def simplified(module: fx.GraphModule, together: bool = True) -> fx.GraphModule:
             not isinstance(node.target, torch._ops.OpOverload)
             or torch.Tag.nondeterministic_seeded in node.target.tags
             # what it reads may have changed since an equal operation read it
-            or not mutated.isdisjoint([node, *node.all_input_nodes])
+            or not changed.isdisjoint([node, *node.all_input_nodes])
         ):
             continue
         same = _neutral(node, constants)
@@ -94,16 +94,16 @@ def simplified(module: fx.GraphModule, together: bool = True) -> fx.GraphModule:
                 room -= sum(part.numel() for part in value)
                 several[node] = value
                 continue
-            node = _chained(module, node, constants, mutated)
+            node = _chained(module, node, constants, changed)
             same = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
         if same is not node:
             node.replace_all_uses_with(same)
             graph.erase_node(node)
-    _joined(graph, mutated)
+    _joined(graph, changed)
     graph.eliminate_dead_code()
     if together:
-        abreast(module, mutated)
-        fused(module, mutated)
+        abreast(module, changed)
+        fused(module, changed)
     _without_unused(module)
     module.recompile()
     return module
@@ -180,7 +180,7 @@ def _padded(root: fx.Node, mutated: set[fx.Node]) -> list[tuple[int, int, fx.Nod
     return pieces
 
 
-def _mutated(module: fx.GraphModule) -> set[fx.Node]:
+def mutated(module: fx.GraphModule) -> set[fx.Node]:
     """Return nodes that an operation in place changes, and all that may share memory with them.
 
     ``squeeze_`` and the like, which reshape a view that nothing else uses, are first replaced by

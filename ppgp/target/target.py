@@ -128,9 +128,14 @@ class Target(Density):
 
     side_by_side = Renamed("value_and_grad_batch")
 
-    def value_and_grad_batch(self, z: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return values [k] and gradients [k, p] at several points z [k, p], from one graph."""
-        graph = self.compiled(None if rows is None else len(rows), k=len(z))
+    def value_and_grad_batch(
+        self, z: Tensor, rows: Tensor | None = None, few: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return values [k] and gradients [k, p] at several points z [k, p], from one graph.
+
+        ``few`` says that a few dozen such calls are all there will be.
+        """
+        graph = self.compiled(None if rows is None else len(rows), k=len(z), few=few)
         with torch.no_grad():
             return graph(z.to(self.survey.like), *self.tables(rows))
 
@@ -241,6 +246,7 @@ class Target(Density):
         jacobian: bool = True,
         k: int | None = None,
         compile: bool = True,
+        few: bool = False,
     ) -> ValueAndGradient:
         """Return f(z), or f(z, X, y) for mini-batches, which gives (value, gradient).
 
@@ -249,8 +255,9 @@ class Target(Density):
             jacobian: as in ``log_density``.
             k: z is [k, p]; None for one point [p].
             compile: False returns the program itself where there is no graph yet.
+            few: a graph of k points that runs a few dozen times, and need not start as fast code.
         """
-        return self._graphs.get(batch, jacobian, k, compile)
+        return self._graphs.get(batch, jacobian, k, compile, few)
 
     @property
     def compile(self) -> bool:

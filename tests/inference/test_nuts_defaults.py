@@ -17,7 +17,7 @@ import ppgp
 from ppgp import diagnostics, inference
 from ppgp.errors import ConvergenceWarning
 from ppgp.inference.mcmc import nutpie_chains, nuts_defaults
-from ppgp.inference.mcmc.nuts_defaults import SettledOptions, nearly_normal, run_plan, trusted
+from ppgp.inference.mcmc.nuts_defaults import SettledOptions, falls, run_plan, trusted
 from ppgp.inference.optimise.expansion import laplace_preconditioner
 from ppgp.models import Program
 from ppgp.target import Target
@@ -93,9 +93,40 @@ def test_a_density_that_ends_is_not_nearly_normal() -> None:
 
     target = Target(Program(ends), {"sd": SD})
     origin = torch.zeros(3, dtype=F64)
-    assert not nearly_normal(target, origin, torch.diag(SD))
-    assert nearly_normal(Target(Program(normal), {"sd": SD}), origin, torch.diag(SD))
-    assert not nearly_normal(Target(Program(normal), {"sd": SD}), origin, torch.diag(SD) / 2)
+    axes, draws = falls(target, origin, torch.diag(SD))
+    assert np.isnan(axes).any()
+    assert np.isnan(draws).any()
+    options = run_plan(inference.NUTS(), target, (origin, torch.diag(SD)))[0]
+    assert (options.warmup, options.target_accept) == (300, 0.8)
+
+
+def test_a_normal_density_falls_like_its_approximation() -> None:
+    target = Target(Program(normal), {"sd": SD})
+    origin = torch.zeros(3, dtype=F64)
+    for scale, ratio in ((1.0, 1.0), (0.5, 0.25)):
+        for part in falls(target, origin, scale * torch.diag(SD)):
+            np.testing.assert_allclose(part, ratio, rtol=1e-9)
+
+
+def one_event(sd: Tensor) -> None:
+    """The log rate of one event, whose density falls steeply on one side."""
+    x = pyro.sample("x", dist.Normal(torch.zeros_like(sd), 1e3).to_event(1))
+    pyro.factor("likelihood", (x - x.exp()).sum())
+
+
+def test_a_skewed_density_keeps_the_higher_acceptance() -> None:
+    assert chosen(one_event, torch.ones(1, dtype=F64), inference.NUTS()) == (200, 0.8)
+
+
+@pytest.mark.parametrize(("chains", "draws", "p"), [(4, 5, 1), (4, 20, 5), (2, 50, 20), (1, 50, 9)])
+def test_few_independent_draws_are_trusted(chains: int, draws: int, p: int) -> None:
+    """Of 40 sets, each of which is refused once in a thousand."""
+    generator = np.random.default_rng(1)
+    none = np.zeros((chains, draws), dtype=bool)
+    refused = sum(
+        not trusted(generator.standard_normal((chains, draws, p)), none) for _ in range(40)
+    )
+    assert refused <= 1
 
 
 def test_draws_at_the_defaults_are_those_of_a_normal_distribution() -> None:
@@ -202,6 +233,13 @@ def test_draws_are_trusted_if_chains_agree_and_do_not_diverge() -> None:
     some = none.copy()
     some[:, :3] = True
     assert not trusted(z, some)
+    few = none.copy()
+    few[:2, :2] = True
+    assert trusted(z, few)
+    assert not trusted(z, few, accept=0.7)
+    one = none.copy()
+    one[0, 0] = True
+    assert trusted(z[:, :20], one[:, :20], accept=0.7)
     stuck = z.copy()
     stuck[..., 2] = 1.0
     assert not trusted(stuck, none)

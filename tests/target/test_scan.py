@@ -316,7 +316,7 @@ ONE = torch.tensor(0.0)
         (lambda c, x: (c.double(), x), ONE, torch.ones(3), "float32 .* float64"),
         (lambda c, x: ((c, c), x), ONE, torch.ones(3), r"structure \* .* got \(\*, \*\)"),
         (lambda c, x: (1.0, x), ONE, torch.ones(3), "got float: give init"),
-        (lambda c, x: c, ONE, torch.ones(3), r"a pair \(carry, y\)"),
+        (lambda c, x: c, ONE, torch.ones(3), r"a tuple \(carry, y\)"),
         (lambda c, x: (c + 1, c.expand(int(c))), ONE, torch.ones(3), r"got \* of shape \(1,\)"),
         (lambda c, x: (c, x), 0.0, torch.ones(3), "a carry made of tensors, got float"),
         (lambda c, x: (c, x), ONE, torch.ones(0), "at least one step"),

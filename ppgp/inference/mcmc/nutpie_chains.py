@@ -88,7 +88,12 @@ def run_nutpie(
         if interrupted or each is plan[-1]:
             break
         z, diverging = (np.stack([parts[name] for parts in chains]) for name in ("z", "diverging"))
-        if trusted(z, diverging):
+        try:
+            if trusted(z, diverging, each.target_accept):
+                break
+        except KeyboardInterrupt:
+            notes.append("stopped by Ctrl-C before the chains were compared with one another")
+            interrupted = True
             break
     visited = [parts.pop("visited") for parts in finished.values() if "visited" in parts]
     target.visited += [torch.from_numpy(points) for points in visited]

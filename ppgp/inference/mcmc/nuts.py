@@ -40,17 +40,18 @@ class NUTS(Inference):
             normal, 300 if it is not but has a Laplace approximation, and 1000 without one, with the
             metric "diagonal" and with the engine "pyro". Nearly normal: at two standard deviations
             along each axis of the approximation, and at 20 draws from it, the log density has
-            fallen by 1/3 to 3 times what that of the approximation has. If an R-hat exceeds 1.05
-            after 200 or 300, or more than one draw in a hundred diverges, the chains are run again
-            with 1000, and at an acceptance of 0.8 if it was chosen too.
+            fallen by 1/3 to 3 times what that of the approximation has. If chains disagree after
+            200 or 300 (an R-hat above 1.05, or more where few draws make it uncertain), or more
+            than one draw in a hundred diverges (at an acceptance of 0.7, two in a thousand), they
+            are run again with 1000, and at an acceptance of 0.8 if it was chosen too.
         chains: the number of chains. nutpie runs them in parallel: in threads, or on Linux in
             forked processes if the gradient is so cheap that threads would wait for one another.
             The number of cores does not change the draws.
         engine: "nutpie" (its Rust sampler on the compiled gradient) or "pyro" (``pyro.infer.NUTS``
             on the program).
         target_accept: the mean acceptance that the step size is tuned to. Raise it against
-            divergences. None: 0.7 in up to 6 dimensions if the posterior is nearly normal; else
-            0.8.
+            divergences. None: 0.7 in up to 6 dimensions, if the posterior is nearly normal
+            and falls at most 1.6 times as fast as the approximation along each axis; else 0.8.
         max_depth: at most 2^max_depth gradients per draw.
         metric: the form of the mass matrix. nutpie has "low_rank" (in the coordinates of the
             Laplace approximation, if there is one: a diagonal, and those directions in which draws

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import chi2
 from torch import Tensor
 
 from ...posterior.convergence import FEWEST, rhat
@@ -19,14 +20,18 @@ from .nuts_engines import NUTSOptions
 NEARLY_NORMAL, APPROXIMATED, UNKNOWN = 200, 300, 1000
 ACCEPT = 0.8
 #: In few dimensions, a trajectory along a nearly normal posterior has half as many steps at this
-#: acceptance, and its draws are no more correlated. Along a curved one it would diverge.
-ACCEPT_NEARLY_NORMAL, FEW_DIMENSIONS = 0.7, 6
+#: acceptance, and its draws are no more correlated. Where the density falls more than STEEP times
+#: as fast as that of the approximation, along an axis, it would diverge.
+ACCEPT_NEARLY_NORMAL, FEW_DIMENSIONS, STEEP = 0.7, 6, 1.6
 #: A posterior is nearly normal if, at REACH standard deviations along each axis of the
 #: approximation and at DRAWS draws from it, the log density has fallen by what that of the
 #: approximation has, up to this FACTOR. Along the axes alone, a funnel looks normal at its mode.
 REACH, DRAWS, FACTOR = 2.0, 20, 3.0
-#: R-hat of a coordinate and share of divergences above which a short warm-up was not enough.
-RHAT, DIVERGING = 1.05, 0.01
+#: R-hat of a coordinate above which a short warm-up was not enough, beside what independent draws
+#: would exceed in one run of a thousand.
+RHAT, BY_CHANCE = 1.05, 1e-3
+#: Share of divergences above which it was not enough; at the lower acceptance, the second.
+DIVERGING, DIVERGING_NEARLY_NORMAL = 0.01, 0.002
 
 
 @dataclass(frozen=True)
@@ -60,13 +65,16 @@ def run_plan(
             there is no approximation; None: it is not used.
     """
     warmup, accept = options.warmup, options.target_accept
-    normal = False
+    normal = steep = False
     if preconditioner is not None and (warmup is None or accept is None):
-        normal = nearly_normal(target, *preconditioner)
+        axes, draws = falls(target, *preconditioner)
+        normal = bool(((axes >= 1 / FACTOR) & (axes <= FACTOR)).all())
+        normal &= bool(((draws >= 1 / FACTOR) & (draws <= FACTOR)).all())
+        steep = bool((axes > STEEP).any())
     if warmup is None:
         warmup = _length(normal, preconditioner)
     if accept is None:
-        easy = normal and target.dim <= FEW_DIMENSIONS
+        easy = normal and not steep and target.dim <= FEW_DIMENSIONS
         accept = ACCEPT_NEARLY_NORMAL if easy else ACCEPT
     first = SettledOptions(
         options.draws, warmup, options.chains, accept, options.max_depth, options.metric
@@ -88,7 +96,7 @@ def _length(normal: bool, preconditioner: tuple[Tensor, Tensor] | None) -> int:
     return APPROXIMATED
 
 
-def trusted(z: np.ndarray, diverging: np.ndarray) -> bool:
+def trusted(z: np.ndarray, diverging: np.ndarray, accept: float = ACCEPT) -> bool:
     """Return whether a short warm-up was enough, by what the chains drew after it.
 
     The approximation from which its length follows sees one mode. Chains in another mode, or whose
@@ -97,26 +105,38 @@ def trusted(z: np.ndarray, diverging: np.ndarray) -> bool:
     Args:
         z: the draws [chain, draw, p].
         diverging: [chain, draw].
+        accept: the acceptance at which they were drawn.
     """
-    if diverging.mean() > DIVERGING:
+    share = DIVERGING if accept >= ACCEPT else DIVERGING_NEARLY_NORMAL
+    if diverging.sum() > max(1.0, share * diverging.size):
         return False
     if len(z) == 1:  # its halves stand for two chains
         half = z.shape[1] // 2
         z = np.concatenate([z[:, :half], z[:, half : 2 * half]])
-    if z.shape[1] < FEWEST:
+    chains, length, p = z.shape
+    if length < FEWEST:
         return True
+    # between the 2m halves of m chains of independent draws, the variance of their means, in units
+    # of its expectation, is chi2 / (2m - 1); R-hat^2 is about 1 + (that - 1) / (draws per half)
+    freedom = 2 * chains - 1
+    noise = chi2.isf(BY_CHANCE / (2 * p), freedom) / freedom / (length // 2)
+    limit = (RHAT**2 + noise) ** 0.5
     # chains that do not move have no R-hat, and are not trusted
     with np.errstate(all="ignore"):
-        return all(rhat(z[..., j]) <= RHAT for j in range(z.shape[2]))
+        return all(rhat(z[..., j]) <= limit for j in range(p))
 
 
-def nearly_normal(target: Target, origin: Tensor, root: Tensor) -> bool:
-    """Return whether the density falls like a normal one around the mode of its approximation.
+def falls(target: Target, origin: Tensor, root: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return by how much the log density falls, in units of the fall of its approximation.
 
     Args:
         target: the density.
         origin: the mode, [p].
         root: a square root [p, p] of the covariance, whose columns are the axes.
+
+    Returns:
+        The ratios at REACH standard deviations along each axis, either way [2p], and at draws of
+        the approximation [DRAWS]; NaN where the density is not finite.
     """
     callback = target.callback()
 
@@ -134,6 +154,5 @@ def nearly_normal(target: Target, origin: Tensor, root: Tensor) -> bool:
     away = torch.cat([axes, -axes, e]).to(root)
     most = density(origin)
     drops = np.array([most - density(origin + root @ step) for step in away])
-    wanted = 0.5 * away.square().sum(1).double().cpu().numpy()
-    # a density that is not finite does not fall like a normal one
-    return bool(((drops >= wanted / FACTOR) & (drops <= wanted * FACTOR)).all())
+    ratios = drops / (0.5 * away.square().sum(1).double().cpu().numpy())
+    return ratios[: 2 * p], ratios[2 * p :]

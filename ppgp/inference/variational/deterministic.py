@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,14 +14,13 @@ from .gaussian_guide import GaussianGuide
 
 DRAWS_PER_DIMENSION = 8
 FEWEST_DRAWS = 32
-MORE = 16  # factor on the number of draws if the guide has overfitted the fixed ones
-FRESH = 4  # factor on the number of draws that test for overfitting
-STAGES = 2
-#: Nats by which the ELBO over the fixed draws may exceed that over fresh ones. The excess is twice
-#: the distance from the best ELBO.
-OPTIMISM = 0.05
+MORE = 8  # largest factor on the number of draws if the first are too few
+#: Nats of the ELBO that fixed draws may cost, before the fit goes on over more of them; and that
+#: those may cost.
+LOSS, WANTED_LOSS = 0.005, 0.004
 TOLERANCE = 1e-3  # nats: the fit ends once an iteration raises the ELBO by less
-FIRST_RATE = 0.7  # of the first steps, which start at the Laplace approximation
+#: Of the first step from a guide that was not fitted, such as the Laplace approximation.
+FIRST_RATE = 0.7
 HALVINGS = 12
 #: Of the central differences behind the linear response, in units of the guide's parameters.
 STEP = 1e-4
@@ -36,6 +36,7 @@ class GuideFit:
         notes: reasons to doubt that the fit converged.
         interrupted: whether Ctrl-C ended the fit.
         e: the fixed draws, [k, p].
+        loss: about how many nats the guide is from the best ELBO, because the draws are so few.
     """
 
     guide: GaussianGuide
@@ -43,6 +44,7 @@ class GuideFit:
     notes: list[str]
     interrupted: bool
     e: Tensor
+    loss: float
 
 
 def draws_for(p: int) -> int:
@@ -68,46 +70,49 @@ def matched_draws(count: int, p: int, generator: torch.Generator, like: Tensor) 
 def fit_guide(
     guide: GaussianGuide, target: Target, steps: int, generator: torch.Generator, progress: bool
 ) -> GuideFit:
-    """Maximise the ELBO of a guide over fixed draws, and over more if fresh draws show overfitting.
+    """Maximise the ELBO of a guide over fixed draws, and over more if those cost too much of it.
 
-    A guide far from its target adapts to the very draws that it is fitted on.
+    A guide adapts to the very draws that it is fitted on, the more so the less its target is
+    Gaussian.
     """
-    count = draws_for(target.dim)
+    count, most = draws_for(target.dim), MORE * draws_for(target.dim)
     history: list[float] = []
-    stage = 0
+    rate = FIRST_RATE
     while True:
-        fixed = matched_draws(count * MORE**stage, target.dim, generator, guide.loc)
-        fit = maximise(guide, target, fixed, steps, progress)
-        guide = fit.guide
+        fixed = matched_draws(count, target.dim, generator, guide.loc)
+        fit = maximise(guide, target, fixed, steps, progress, rate)
+        guide, rate = fit.guide, 1.0
         history += fit.history
-        if fit.notes or fit.interrupted or stage == STAGES - 1:
-            break
-        fresh, _ = guide.evaluate(
-            target, matched_draws(FRESH * count, target.dim, generator, guide.loc), count
-        )
-        if not history[-1] - float(fresh.mean()) > OPTIMISM:
-            break
-        stage += 1
-    return replace(fit, history=history)
+        if fit.notes or fit.interrupted or count >= most or not fit.loss > LOSS:
+            return replace(fit, history=history)
+        count = min(most, count * math.ceil(fit.loss / WANTED_LOSS))
 
 
 def maximise(
-    guide: GaussianGuide, target: Target, e: Tensor, steps: int, progress: bool
+    guide: GaussianGuide,
+    target: Target,
+    e: Tensor,
+    steps: int,
+    progress: bool,
+    rate: float = FIRST_RATE,
 ) -> GuideFit:
     """Maximise the ELBO over fixed draws e [k, p] by natural-gradient steps.
 
-    Steps have size one, and are halved while the ELBO does not rise.
+    Steps have size one, and are halved while the ELBO does not rise. The last, of which the natural
+    gradient of a full covariance promises next to nothing, is taken without a look at the ELBO.
     """
     notes: list[str] = []
     interrupted = False
     history: list[float] = []
-    rate = FIRST_RATE
-    best = guide.copy()
+    best, slope = guide.copy(), torch.zeros_like(e)
     try:
         with bar("SVI (deterministic)", steps, progress) as update:
             f, slope = best.evaluate(target, e, draws_for(target.dim))
             history.append(float(f.mean()))
             for step in range(steps):
+                if best.correlated and best.rise(e, slope) < TOLERANCE:
+                    best.natural_step(e, slope, rate)
+                    break
                 raised = _raised(best, target, e, slope, rate, history[-1])
                 if raised is None:
                     break
@@ -124,7 +129,7 @@ def maximise(
         notes.append(
             f"stopped by Ctrl-C after {len(history)} of {steps} steps; this is the guide reached"
         )
-    return GuideFit(best, history, notes, interrupted, e)
+    return GuideFit(best, history, notes, interrupted, e, best.loss_of_draws(e, slope))
 
 
 def _raised(
