@@ -23,7 +23,7 @@ CLOSED_FORM_DRAWS = 256  # up to this number, the CRPS over pairs of draws is ch
 PANELS = (1e-8, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-4, 1 - 1e-8)
 NODES = 16
 REST = 1e-14  # probability beyond the counts that the CRPS is summed over, on either side
-COUNTS = 16  # counts of each row whose cdf is computed at once
+COUNTS = 16  # counts of each row whose mass is computed at once
 LONG = 128  # counts of a row, from which the sum over all of them takes longer than one by ranges
 
 
@@ -144,17 +144,19 @@ def _count_crps(distribution: Distribution, y: Tensor) -> Tensor:
     on the other side.
     """
     low, high = quantile(distribution, REST), quantile(distribution, 1 - REST)
-    if univariate.has_only_mass(distribution):  # the cdf is then a sum from 0
-        return _crps_by_mass(distribution, y, high)
-    total = (low - y).clamp_min(0.0) + (y - high - 1).clamp_min(0.0)
+    only_mass = univariate.has_only_mass(distribution)
+    if only_mass:  # the cdf is then a sum from 0
+        low = torch.zeros_like(high)
     long = high - low >= LONG
     # without parameters, its rows cannot be taken
-    if not bool(long.any()) or not univariate.parameters(distribution):
-        return total + _crps_by_cdf(distribution, y, low, high)
+    if only_mass or not bool(long.any()) or not univariate.parameters(distribution):
+        return _term_by_term(distribution, y, low, high)
     if not bool(long.all()):
+        total = torch.zeros_like(y)
         for rows in (torch.nonzero(long).flatten(), torch.nonzero(~long).flatten()):
             total = total.index_put((rows,), _count_crps(take(distribution, rows), y[rows]))
         return total
+    total = _outside(y, low, high)
 
     def F(k: Tensor, rows: Tensor) -> Tensor:
         return cdf(take(distribution, rows), k)
@@ -176,33 +178,34 @@ def _terms(y: Tensor, k: Tensor, F: Tensor) -> Tensor:
     return below * F.square() + (1 - below) * (1 - F).square()
 
 
-def _crps_by_cdf(distribution: Distribution, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return the sum between two counts, term by term, from the cdf."""
-    total = torch.zeros_like(low)
-    for first in range(0, int((high - low).max()) + 1, COUNTS):
-        k = torch.arange(first, first + COUNTS, dtype=low.dtype, device=low.device)
-        k = low + k[:, None]
-        terms = _terms(y, k, cdf(distribution, k))
-        total = total + torch.where(k <= high, terms, 0.0).sum(0)
-    return total
+def _outside(y: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return the integral below ``low``, where the cdf is 0, and above ``high``, where it is 1."""
+    return (low - y).clamp_min(0.0) + (y - high - 1).clamp_min(0.0)
 
 
-def _crps_by_mass(distribution: Distribution, y: Tensor, high: Tensor) -> Tensor:
-    """Return the CRPS of a distribution whose cdf is the sum of its mass."""
-    total = (y - high - 1).clamp_min(0.0)
+def _term_by_term(distribution: Distribution, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return the CRPS as the sum of all terms between two counts of each row.
+
+    The cdf is that before the first count and the sum of the mass from there.
+    """
+    total = _outside(y, low, high)
+    before = torch.zeros_like(total)
+    if not univariate.has_only_mass(distribution):
+        before = cdf(distribution, low - 1)
     rows = torch.arange(len(total), device=y.device)
-    part, before = distribution, torch.zeros_like(total)
+    part = distribution
     droppable = bool(univariate.parameters(distribution))
     first = 0
     while True:
-        left = torch.nonzero(first <= high[rows]).flatten()
+        left = torch.nonzero(low[rows] + first <= high[rows]).flatten()
         if not len(left):
             return total
         if droppable and len(left) <= WORTH_IT * len(rows):
             part, rows, before = take(part, left), rows[left], before[left]
         k = torch.arange(first, first + COUNTS, dtype=total.dtype, device=y.device)
-        k = k[:, None].expand(-1, len(rows))
+        k = low[rows] + k[:, None]
         F = before + density(part, k).cumsum(0)
         before = F[-1]
-        total[rows] += torch.where(k <= high[rows], _terms(y[rows], k, F), 0.0).sum(0)
+        terms = torch.where(k <= high[rows], _terms(y[rows], k, F), 0.0)
+        total = total.index_add(0, rows, terms.sum(0))
         first += COUNTS

@@ -75,7 +75,9 @@ class OfBody(Recorder):
             others = {id(x) for x in self.others}
             if all(id(x) in others for x in self.nodes):
                 return
-        raise RuntimeError("a step of ppgp.scan keeps a tensor that it computes, besides returning")
+        raise RuntimeError(
+            "a step of ppgp.scan stores a tensor outside, as append does: return it as y"
+        )
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from .density import Density
 from .graph import (
     Looped,
     ValueAndGradient,
-    abreast,
     agrees_up_to_rounding,
     one_point,
     several_of,
     traced,
+    worth_widening,
 )
 
-VALUES = "its graph depends on the values (an if, or random numbers in it)"
+VALUES = "its graph depends on the values (an if or random numbers in it), or on how often it ran"
 SHAPE = "the shape of a tensor depends on the values, as with a boolean mask or nonzero"
 PYTHON_NUMBER = "it turns a value into a Python number, as an if, float() or .item() does"
 
@@ -142,7 +142,7 @@ class Graphs:
         tables = () if batch is None else self.density.tables(torch.arange(batch))
         try:
             recorded = self._of_one_point(batch, jacobian, one, tables)
-            if k is not None and not abreast(recorded.graph):
+            if k is not None and not worth_widening(recorded.graph):
                 return Looped(self.get(batch, jacobian)), None
             points, own = recorded.points, recorded.own
             graph = traced(recorded.graph, (points[0].clone(), *tables), k, False, few)

@@ -169,7 +169,7 @@ class _Gathering:
 
 
 def _is_a_root(node: fx.Node) -> bool:
-    """Return whether a sum of two is no term of another sum alone."""
+    """Return whether a sum of two is not used solely as a term of another sum."""
     return not node.kwargs and (
         len(node.users) != 1
         or any(user.target is not aten.add.Tensor or user.kwargs for user in node.users)

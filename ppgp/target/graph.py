@@ -54,7 +54,7 @@ def one_point(function: ValueAndGradient, example: tuple[Tensor, ...]) -> fx.Gra
     return simplified(recorded(function, example))
 
 
-def abreast(graph: fx.GraphModule) -> bool:
+def worth_widening(graph: fx.GraphModule) -> bool:
     """Whether a graph of one point is worth widening to several.
 
     One operation then serves all points, and they share its overhead. Where operations are large
@@ -87,14 +87,15 @@ def traced(
     Args:
         function: (z [p], *tables) -> value, gradient [p], or what ``one_point`` made of it.
         example: arguments at which it is recorded.
-        k: the graph takes z [k, p]; None for one point. Without ``abreast`` it takes them in turn.
+        k: the graph takes z [k, p]; None for one point. A graph that is not ``worth_widening``
+            takes the points in turn.
         own_tables: whether each of k points has tables of its own, [k, ...].
         few: whether a graph of several points runs too few times to repay TorchScript.
     """
     graph = function
     if not isinstance(graph, fx.GraphModule):
         graph = simplified(recorded(function, example))
-    if k is None or not abreast(graph):
+    if k is None or not worth_widening(graph):
         owned(graph)
         one = graph if sum(_sizes(graph)) > HEAVY else _compiled(graph, example)
         return one if k is None else Looped(one, own_tables)

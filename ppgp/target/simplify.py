@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from .abreast import abreast
-from .fused import fused
+from .horizontal_fusion import fuse_parts
+from .peephole import peephole
 from .recorder import OF_SHAPES_ALONE, Layout, memory_of, written_arguments
 
 aten = torch.ops.aten
@@ -102,8 +102,8 @@ def simplified(module: fx.GraphModule, together: bool = True) -> fx.GraphModule:
     _joined(graph, changed)
     graph.eliminate_dead_code()
     if together:
-        abreast(module, changed)
-        fused(module, changed)
+        fuse_parts(module, changed)
+        peephole(module, changed)
     _without_unused(module)
     module.recompile()
     return module

@@ -39,7 +39,7 @@ class Vectors:
 
     Attributes:
         parts: the nodes that are parts of vectors.
-        equal: vectors that are equal to the vector of a part in its range.
+        equal: for a part, the other vectors that hold the same numbers in its range.
     """
 
     def __init__(self, module: fx.GraphModule, mutated: set[fx.Node]) -> None:

@@ -1,6 +1,6 @@
 """Replace two operations that follow each other by one that does both.
 
-Each holds for all numbers up to rounding, with one exception that is said where it is.
+Each rule holds for all numbers up to rounding; see ``_quotient_times`` for the exception.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .vectors import stored
 aten = torch.ops.aten
 
 
-def fused(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
+def peephole(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
     """Change the graph of a module, whose constants are its buffers.
 
     Args:

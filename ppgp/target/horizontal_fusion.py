@@ -1,4 +1,4 @@
-"""Do an operation on several parts of a vector in one go, where a graph does it part by part.
+"""Horizontal fusion: an operation on several parts of a vector is done once on the vector.
 
 A program has sites, each with a part of z, and does the same to most of them: exp, the log density
 of a normal, and the derivatives of both. An operation on few numbers takes as long as one on a
@@ -52,20 +52,20 @@ class Group:
             self.members[node] = start, stop
 
 
-def abreast(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
+def fuse_parts(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
     """Change the graph of a module to do the same on whole vectors.
 
     Args:
         module: the graph, whose constants are its buffers.
         mutated: nodes that an operation in place changes, which are left alone.
     """
-    known = _Abreast(module, mutated)
+    known = _Fusion(module, mutated)
     known.run()
     gather(known)
     module.graph.eliminate_dead_code()
 
 
-class _Abreast(Vectors):
+class _Fusion(Vectors):
     def __init__(self, module: fx.GraphModule, mutated: set[fx.Node]) -> None:
         super().__init__(module, mutated)
         self.groups: dict[Any, Group] = {}
@@ -79,7 +79,7 @@ class _Abreast(Vectors):
                 found.append(node)
         while found:
             waiting: dict[fx.Node, None] = {}
-            while found:  # views first: what is merged takes in no further part
+            while found:  # views first: a merged group cannot grow
                 users = {user: None for node in found for user in node.users}
                 waiting |= users
                 found = [part for node in users for part in self._cut(node)]
