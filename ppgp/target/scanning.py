@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
+from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.utils import _pytree as pytree
@@ -46,8 +47,8 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> t
         The last carry, and tensors [steps, ...] in the structure of y.
 
     Raises:
-        DataError: if there are no steps, the lengths of xs differ, or a step changes the structure,
-            shape or dtype of the carry or of y.
+        DataError: if there are no steps, the lengths of xs differ, a step has a site of Pyro, or it
+            changes the structure, shape or dtype of the carry or of y.
 
     Source: Bradbury et al. (2018), JAX: composable transformations of Python+NumPy programs.
     """
@@ -63,7 +64,8 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> t
     def flat(*tensors: Tensor) -> list[Tensor]:
         carry = pytree.tree_unflatten(tensors[: len(firsts)], carry_form)
         x = pytree.tree_unflatten(tensors[len(firsts) :], form)
-        found = step(carry, x)
+        with _NoSites():
+            found = step(carry, x)
         if not isinstance(found, tuple) or len(found) != 2:
             got = type(found).__name__
             if isinstance(found, tuple):
@@ -96,6 +98,17 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> t
     each_form, is_none, _ = forms
     each = [None if none else next(ys) for none in is_none]
     return pytree.tree_unflatten(last, carry_form), pytree.tree_unflatten(each, each_form)
+
+
+class _NoSites(Messenger):
+    """Refuses the sites of a step, which would have one name in all steps."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        raise DataError(
+            "a step of ppgp.scan without sites",
+            f"site {msg['name']!r}",
+            "return the values as y, and give them to pyro.sample or pyro.factor after the scan",
+        )
 
 
 def _in_python(

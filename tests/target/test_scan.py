@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -309,6 +310,10 @@ def test_a_fit_finds_the_coefficient_of_least_squares() -> None:
 ONE = torch.tensor(0.0)
 
 
+def sampling(carry: Tensor, x: Tensor) -> tuple[Tensor, None]:
+    return pyro.sample("y", dist.Normal(carry, 1.0), obs=x), None
+
+
 @pytest.mark.parametrize(
     ("step", "init", "xs", "message"),
     [
@@ -324,6 +329,12 @@ ONE = torch.tensor(0.0)
         (lambda c, x: (c, x), ONE, (), "xs of tensors .* got none"),
         (lambda c, x: (c, x), ONE, torch.tensor(3), "got a number"),
         (lambda c, x: (c, x), ONE, ([1.0, 2.0],), "got float, float"),
+        (lambda c, x: (c, x), ONE, np.ones(3), r"got ndarray: write torch.as_tensor\(xs\)"),
+        (lambda c, x: (c, "y"), ONE, torch.ones(3), "got str from the step"),
+        (lambda c, x: (c, c, x), ONE, torch.ones(3), "got tuple of 3"),
+        (lambda c, x: [c, x], ONE, torch.ones(3), "got list"),
+        (lambda c, x: (torch.cat([c, c]), x), ONE[None], torch.ones(3), "grows .* returned as y"),
+        (sampling, ONE, torch.ones(3), "got site 'y': return the values as y"),
     ],
 )
 def test_mistakes(step: Step, init: Any, xs: Any, message: str) -> None:
