@@ -107,8 +107,9 @@ class Interrupted(Target):
         jacobian: bool = True,
         k: int | None = None,
         compile: bool = True,
+        few: bool = False,
     ) -> Any:
-        graph = super().compiled(batch, jacobian, k, compile)
+        graph = super().compiled(batch, jacobian, k, compile, few)
 
         def evaluate(*arguments: Tensor) -> tuple[Tensor, Tensor]:
             if next(self.calls) == self.after:
