@@ -151,11 +151,17 @@ def _count_crps(distribution: Distribution, y: Tensor) -> Tensor:
     # without parameters, its rows cannot be taken
     if only_mass or not bool(long.any()) or not univariate.parameters(distribution):
         return _term_by_term(distribution, y, low, high)
-    if not bool(long.all()):
-        total = torch.zeros_like(y)
-        for rows in (torch.nonzero(long).flatten(), torch.nonzero(~long).flatten()):
-            total = total.index_put((rows,), _count_crps(take(distribution, rows), y[rows]))
-        return total
+    total = torch.zeros_like(y)
+    for chosen, score in ((long, _by_ranges), (~long, _term_by_term)):
+        rows = torch.nonzero(chosen).flatten()
+        if len(rows):
+            found = score(take(distribution, rows), y[rows], low[rows], high[rows])
+            total = total.index_put((rows,), found)
+    return total
+
+
+def _by_ranges(distribution: Distribution, y: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return the CRPS as the sum between two counts of each row, from few of its terms."""
     total = _outside(y, low, high)
 
     def F(k: Tensor, rows: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .recorder import Layout, Recorder
+from .simplify import by_value
 
 aten = torch.ops.aten
 Tensors = tuple[Tensor, ...]
@@ -149,18 +150,3 @@ def _recorded(
 def _is_plain(x: Tensor) -> bool:
     """Return whether a tensor is a dense one of real numbers, and of no class of its own."""
     return type(x) in (Tensor, Parameter) and x.layout == torch.strided and not x.is_complex()
-
-
-def by_value(module: fx.GraphModule) -> fx.GraphModule:
-    """Return a graph itself, changed to take arguments that lie in memory in any way.
-
-    One that has operations in place stays as it is: they may write through a view.
-    """
-    targets = [node.target for node in module.graph.nodes]
-    if any(isinstance(t, torch._ops.OpOverload) and t._schema.is_mutable for t in targets):
-        return module
-    for node in module.graph.nodes:
-        if node.target is aten.view.default:
-            node.target = aten.reshape.default
-    module.recompile()
-    return module

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .density import Density
-from .graph import ValueAndGradient, agrees_up_to_rounding, first_of
+from .graph import ValueAndGradient, agrees_up_to_rounding, several_of
 
 Key = tuple[int | None, bool, int | None]  # rows of a mini-batch, with Jacobian, number of points
 FEWEST, MOST = 8, 64  # points that are compared, of draws and of earlier calls each
@@ -49,7 +49,7 @@ def difference(density: Density, watched: Watched, key: Key, z: Tensor | None) -
     tolerance = 1e-8 if density.survey.like.dtype == torch.float64 else 1e-3
     for point in points:
         with torch.no_grad():
-            from_graph = first_of(watched.graph, point, (), k)
+            from_graph = several_of(watched.graph, [point], [()], k)[0]
             own = _own(density, point, jacobian)
         if torch.allclose(from_graph[0], own, rtol=tolerance, atol=tolerance, equal_nan=True):
             continue

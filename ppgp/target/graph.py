@@ -13,9 +13,9 @@ from torch import Tensor, fx
 from torch.fx import graph_module
 
 from ..numerics.process_locks import silenced
-from .pieces import InPieces, calls_loop
+from .pieces import InPieces, calls_loop, copied
 from .recorder import Layout, recorded
-from .simplify import mutated, simplified
+from .simplify import by_value, simplified
 
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
 HEAVY = 2**20  # numbers computed for one point, from which TorchScript is not worth its start
@@ -96,23 +96,13 @@ def traced(
     if not isinstance(graph, fx.GraphModule):
         graph = simplified(recorded(function, example))
     if k is None or not worth_widening(graph):
-        owned(graph)
-        one = graph if sum(_sizes(graph)) > HEAVY else _compiled(graph, example)
+        one = owned(graph) if sum(_sizes(graph)) > HEAVY else _compiled(graph, example)
         return one if k is None else Looped(one, own_tables)
-    _with_reshapes(graph)
+    by_value(graph)  # the strides of several points may allow no view
     wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
-    widened = owned(simplified(recorded(wide, example)))
-    return widened if few else _compiled(widened, example)
-
-
-def _with_reshapes(module: fx.GraphModule) -> None:
-    """Change views to reshapes, which copy where the strides of several points allow no view."""
-    shared = mutated(module)
-    for node in module.graph.nodes:
-        if node.target is aten.view.default and node not in shared:
-            node.target = aten.reshape.default
-    module.recompile()
+    widened = simplified(recorded(wide, example))
+    return owned(widened) if few else _compiled(widened, example)
 
 
 def owned(module: fx.GraphModule) -> fx.GraphModule:
@@ -141,7 +131,7 @@ def _compiled(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGra
     if any(calls_loop(node) for node in graph.graph.nodes):
         return cast(Any, InPieces(graph, example, scripted))
     function = scripted(graph, example)
-    return function if function is graph else WithoutAutograd(function)
+    return owned(graph) if function is graph else WithoutAutograd(function)
 
 
 def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
@@ -164,11 +154,6 @@ def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGrad
                 raise
             return graph
         return torch._C._create_function_from_graph("density", recorded)
-
-
-def copied(x: Tensor) -> Tensor:
-    """Return a tensor with memory of its own for each number."""
-    return x.clone(memory_format=torch.contiguous_format)
 
 
 @dataclass(frozen=True)
@@ -300,22 +285,6 @@ def _rows_at_once(gradient: Tensor, z: Tensor) -> Tensor | None:
     return H.detach()
 
 
-def first_of(
-    graph: ValueAndGradient,
-    z: Tensor,
-    tables: tuple[Tensor, ...],
-    k: int | None,
-    own_tables: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Return value and gradient at one point, from a graph of k points."""
-    if k is None:
-        return graph(z, *tables)
-    if isinstance(graph, Looped):  # k equal points would cost k calls
-        return graph.graph(z, *tables)
-    values, gradients = graph(*repeated(k, (z, *tables), own_tables))
-    return values[0], gradients[0]
-
-
 def several_of(
     graph: ValueAndGradient,
     points: list[Tensor],
@@ -334,10 +303,9 @@ def several_of(
         k: see ``traced``.
         own_tables: see ``traced``.
     """
-    if k is None:
-        return [graph(z, *own) for z, own in zip(points, tables, strict=True)]
-    if isinstance(graph, Looped):
-        return [graph.graph(z, *own) for z, own in zip(points, tables, strict=True)]
+    if k is None or isinstance(graph, Looped):
+        one = graph.graph if isinstance(graph, Looped) else graph
+        return [one(z, *own) for z, own in zip(points, tables, strict=True)]
     found: list[tuple[Tensor, Tensor]] = []
     for start in range(0, len(points), k):
         part = range(start, min(start + k, len(points)))

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
-from .bodies import Body, Tensors, by_value
+from .bodies import Body, Tensors
 from .loops import Loop
 from .recorder import Layout, Recorder, recorded
-from .simplify import simplified
+from .simplify import by_value, simplified
 
 
 def looped(body: Body, recorder: Recorder, carry: list[Tensor], xs: list[Tensor]) -> list[Tensor]:

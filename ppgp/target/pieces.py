@@ -67,8 +67,7 @@ class InPieces:
         for part in self.parts:
             _run(part, values)
         # a result may be a constant, which the tracer of TorchScript does not copy
-        own = torch.contiguous_format
-        return tuple(values[node].clone(memory_format=own) for node in self.results)
+        return tuple(copied(values[node]) for node in self.results)
 
     def _piece(self, group: list[fx.Node]) -> tuple[fx.GraphModule, list[fx.Node], list[fx.Node]]:
         """Return the graph of some nodes, the nodes that it reads and those that others read."""
@@ -89,6 +88,11 @@ class InPieces:
             copies[node] = graph.node_copy(node, copies.__getitem__)
         graph.output([copies[node] for node in needed])
         return fx.GraphModule(owner, graph), inputs, needed
+
+
+def copied(x: Tensor) -> Tensor:
+    """Return a tensor with memory of its own for each number."""
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _run(part: Part, values: dict[fx.Node, Tensor]) -> None:

@@ -65,7 +65,7 @@ def simplified(module: fx.GraphModule, together: bool = True) -> fx.GraphModule:
             in one. A step that runs on floats has no form for these.
     """
     graph = module.graph
-    changed = mutated(module)
+    changed = _mutated(module)
     constants: Constants = {}
     several: dict[fx.Node, Any] = {}  # the results of operations that have more than one
     seen: dict[Any, fx.Node] = {}
@@ -105,6 +105,19 @@ def simplified(module: fx.GraphModule, together: bool = True) -> fx.GraphModule:
         fuse_parts(module, changed)
         peephole(module, changed)
     _without_unused(module)
+    module.recompile()
+    return module
+
+
+def by_value(module: fx.GraphModule) -> fx.GraphModule:
+    """Return a graph itself, changed to take arguments that lie in memory in any way.
+
+    Views stay where an operation in place may write through them.
+    """
+    changed = _mutated(module)
+    for node in module.graph.nodes:
+        if node.target is aten.view.default and node not in changed:
+            node.target = aten.reshape.default
     module.recompile()
     return module
 
@@ -180,7 +193,7 @@ def _padded(root: fx.Node, mutated: set[fx.Node]) -> list[tuple[int, int, fx.Nod
     return pieces
 
 
-def mutated(module: fx.GraphModule) -> set[fx.Node]:
+def _mutated(module: fx.GraphModule) -> set[fx.Node]:
     """Return nodes that an operation in place changes, and all that may share memory with them.
 
     ``squeeze_`` and the like, which reshape a view that nothing else uses, are first replaced by

@@ -8,6 +8,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from eight_schools import SCHOOLS, schools
 from torch import Tensor
 
 import ppgp
@@ -35,20 +36,6 @@ def heavy_tails(zero: Tensor) -> None:
 
 def gaussian(zero: Tensor) -> None:
     pyro.sample("x", dist.Normal(zero, 0.5).to_event(1))
-
-
-def schools(sigma: Tensor, y: Tensor) -> None:
-    zero = torch.zeros((), dtype=F64)
-    mu = pyro.sample("mu", dist.Normal(zero, 5.0))
-    tau = pyro.sample("tau", dist.HalfCauchy(zero + 5.0))
-    z = pyro.sample("z", dist.Normal(torch.zeros_like(sigma), 1.0).to_event(1))
-    pyro.sample("y", dist.Normal(mu + tau * z, sigma).to_event(1), obs=y)
-
-
-SCHOOLS = {
-    "sigma": torch.tensor([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0], dtype=F64),
-    "y": torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0], dtype=F64),
-}
 
 
 def target(program: Any) -> Target:

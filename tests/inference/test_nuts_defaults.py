@@ -11,6 +11,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from eight_schools import SCHOOLS, schools
 from torch import Tensor
 
 import ppgp
@@ -39,21 +40,6 @@ def funnel(sd: Tensor) -> None:
     """Neal (2003): along each axis through the mode it is normal."""
     v = pyro.sample("v", dist.Normal(torch.zeros((), dtype=sd.dtype), 3.0))
     pyro.sample("x", dist.Normal(torch.zeros_like(sd), (v / 2).exp()).to_event(1))
-
-
-def schools(sigma: Tensor, y: Tensor | None = None) -> None:
-    """Rubin (1981), non-centred."""
-    zero = torch.zeros((), dtype=sigma.dtype)
-    mu = pyro.sample("mu", dist.Normal(zero, 5.0))
-    tau = pyro.sample("tau", dist.HalfCauchy(zero + 5.0))
-    z = pyro.sample("z", dist.Normal(torch.zeros_like(sigma), 1.0).to_event(1))
-    pyro.sample("y", dist.Normal(mu + tau * z, sigma).to_event(1), obs=y)
-
-
-SCHOOLS = {
-    "sigma": torch.tensor([15.0, 10, 16, 11, 9, 11, 10, 18], dtype=F64),
-    "y": torch.tensor([28.0, 8, -3, 7, -1, 1, 18, 12], dtype=F64),
-}
 
 
 def chosen(program, sd: Tensor, how: inference.NUTS) -> tuple[int, float]:

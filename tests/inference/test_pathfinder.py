@@ -9,6 +9,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from eight_schools import SCHOOLS
 from programs import eight_schools, eight_schools_centred
 from torch import Tensor
 
@@ -23,10 +24,6 @@ from ppgp.priors import FlatDistribution
 from ppgp.target import Target
 
 F64 = torch.float64
-SCHOOLS = {
-    "sigma": torch.tensor([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0], dtype=F64),
-    "y": torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0], dtype=F64),
-}
 
 
 def test_the_gaussian_of_a_path_is_the_lbfgs_inverse_hessian() -> None:

@@ -68,8 +68,8 @@ def run_plan(
     normal = steep = False
     if preconditioner is not None and (warmup is None or accept is None):
         axes, draws = falls(target, *preconditioner)
-        normal = bool(((axes >= 1 / FACTOR) & (axes <= FACTOR)).all())
-        normal &= bool(((draws >= 1 / FACTOR) & (draws <= FACTOR)).all())
+        ratios = np.concatenate([axes, draws])
+        normal = bool(((ratios >= 1 / FACTOR) & (ratios <= FACTOR)).all())
         steep = bool((axes > STEEP).any())
     if warmup is None:
         warmup = _length(normal, preconditioner)
