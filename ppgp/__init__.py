@@ -28,6 +28,7 @@ _NAMES = {
     "Prediction": "posterior.prediction",
     "Region": "posterior.region",
     "Target": "target.target",
+    "Team": "numerics.team",
     "advise": "models.advice",
     "block_kriging": "geostatistics.kriging_of_blocks",
     "calibrate": "conformal.split",
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
     from .geostatistics.variogram_fit import fit_variogram
     from .inference.fitting import fit
     from .models.advice import advise
+    from .numerics.team import Team
     from .posterior.loading import load_posterior
     from .posterior.multi import MultiPosterior
     from .posterior.posterior import Posterior

@@ -196,6 +196,41 @@ class NotEnoughMemory(PpgpError, MemoryError):
     """
 
 
+class LostRank(PpgpError):
+    """A process of a team has ended, or does not answer in time; the message names its rank.
+
+    Args:
+        ranks: The numbers of the lost processes; empty if they are not known.
+        size: The number of processes of the team.
+        step: How many steps of the fit were complete; None if it is not known.
+        checkpoint: The file from which the same call continues; None if there is none.
+    """
+
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        size: int,
+        step: int | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        self.ranks, self.size, self.step, self.checkpoint = list(ranks), size, step, checkpoint
+        who = listed(self.ranks, "rank") if ranks else "a rank"
+        when = "" if step is None else f" after step {step}"
+        do = "start all processes again, and pass checkpoint= to fit to keep the steps taken"
+        if checkpoint is not None:
+            do = f"start all processes again: they continue from {checkpoint}"
+        super().__init__(f"an answer from all {size} ranks", f"none from {who}{when}", do)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.ranks, self.size, self.step, self.checkpoint)
+
+    def at(self, step: int | None = None, checkpoint: str | None = None) -> LostRank:
+        """Return the error with the step and the checkpoint of the fit, as far as known."""
+        step = self.step if step is None else step
+        checkpoint = self.checkpoint if checkpoint is None else checkpoint
+        return LostRank(self.ranks, self.size, step, checkpoint)
+
+
 class PpgpWarning(UserWarning):
     """The base class of all warnings of this library."""
 

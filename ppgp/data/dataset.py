@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..errors import DataError, counted
+from ..numerics.team import ALONE, Team
 from .categories import check_codes, check_levels
 from .columns import check_word, name_of, names_of, refuse_twice
 from .frame_parts import parts_of, refuse_no_rows
@@ -20,6 +21,7 @@ from .roles import ROLES, at_rows, columns_given, moved, role_names_of
 from .same_numbers import same_numbers
 from .scaler import Scaler
 from .targets import check_targets, in_order_of_texts
+from .team_rows import in_team, with_sample
 from .training_data import Tables, TrainingData
 
 __all__ = ["Dataset", "Scaler"]
@@ -80,6 +82,7 @@ class Dataset(TrainingData):
     Attributes:
         n: The number of rows.
         d: The number of columns of X.
+        team: The processes among which the rows are divided (``Team.share``).
         together: The numbers of the coordinates, which are scaled by one factor.
         coded: The numbers of the columns that hold codes of categories.
 
@@ -177,11 +180,31 @@ class Dataset(TrainingData):
             vars(self)[name] = numbers
         check_codes(X, self.coded, names, self.levels)
 
-    def _with(self, X: Tensor, y: Tensor, columns: Mapping[str, Any]) -> Dataset:
-        """Return the table with other numbers, which are known to pass the checks."""
+    def with_numbers(self, X: Tensor, y: Tensor, columns: Mapping[str, Any]) -> Dataset:
+        """Return a table of other rows, of one process, which are known to pass the checks."""
         table = copy(self)
         vars(table).update(columns, X=X, y=y, n=X.shape[0], d=X.shape[1])
+        vars(table).update(team=ALONE, target_mean=None)
         return table
+
+    def in_team(self, team: Team) -> Dataset:
+        """Return the table as this rank's part of the rows of a team; see ``Team.share``."""
+        return self if team.alone else in_team(self, team)
+
+    @property
+    def total(self) -> int:
+        """The number of rows of the whole team; n of a process by itself."""
+        return self.n if self.team.alone else vars(self)["total_of_team"]
+
+    @property
+    def rows_of_ranks(self) -> list[int]:
+        """The number of rows of each rank of the team."""
+        return [self.n] if self.team.alone else vars(self)["counts_of_team"]
+
+    @property
+    def shared(self) -> Dataset:
+        """Rows that all ranks have alike: the table of a process by itself, a sample in a team."""
+        return self if self.team.alone else vars(self)["sample_of_team"]
 
     @property
     def columns_with_roles(self) -> dict[str, Any]:
@@ -305,7 +328,7 @@ class Dataset(TrainingData):
         )
 
     def rows(self, index: Any) -> Dataset:
-        """Return the table with some of its rows.
+        """Return the table with some of its rows, of this process alone.
 
         Args:
             index: Indices, a slice or a mask.
@@ -313,14 +336,15 @@ class Dataset(TrainingData):
         columns = {name: at_rows(getattr(self, name), index) for name in ROLES}
         X, y = self.X[index], self.y[index]
         if X.ndim == 2 and len(X):
-            return self._with(X, y, columns)
+            return self.with_numbers(X, y, columns)
         return replace(self, X=X, y=y, **columns)  # no table, which the checks explain
 
     def passed(
         self, tables: Tables = (), observed: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         X, y, *others = tables or self._tables
-        named: dict[str, Any] = {"total": self.n}
+        # the density is the mean over the ranks, so that the rows of each count for all of them
+        named: dict[str, Any] = {"total": self.n * self.team.size}
         for (role, part), column in zip(self._parts, others, strict=True):
             if ROLES[role].of_target and not observed:
                 continue
@@ -397,4 +421,7 @@ class Dataset(TrainingData):
             name: ROLES[name].check(column, self.n, self.X)
             for name, column in scaler.columns(self).items()
         }
-        return self._with(X, y, columns), scaler
+        table = self.with_numbers(X, y, columns)
+        if not self.team.alone:
+            table = with_sample(table, self.team, self.total)
+        return table, scaler

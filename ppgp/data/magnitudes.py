@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..numerics.team import Team
+
 ULPS = 4  # values that differ by no more units in the last place are one number
 
 
@@ -94,6 +96,29 @@ def spread_without_missing(values: Tensor, weights: Tensor | None = None) -> Spr
         for column, here in zip(values.unbind(1), known.unbind(1), strict=True)
     ]
     return Spread(*(torch.stack(part) for part in zip(*columns, strict=True)))
+
+
+def over_ranks(team: Team, own: Spread, counts: Tensor) -> Spread:
+    """Return the statistics of columns over the rows of all ranks of a team.
+
+    Chan, Golub & LeVeque (1983): squared deviations add up around the mean of all rows.
+
+    Args:
+        team: The team.
+        own: The statistics of this rank's rows.
+        counts: How many of them have a number in each column.
+    """
+    counts = counts.double()
+    first = team.of_rank_zero(own.mean.double())  # near the mean, so that no digits are lost
+    deviation = own.mean.double() - first
+    total, moved = team.sums(counts, counts * deviation)
+    shift = moved / total.clamp_min(1.0)
+    squares = counts * (own.sd.double().square() + (deviation - shift).square())
+    varies, summed = team.sums((~own.constant).double(), squares)
+    apart = team.sum((deviation.abs() > 0).double())
+    sd = (summed / total.clamp_min(1.0)).sqrt()
+    constant = (varies == 0) & (apart == 0)
+    return Spread((first + shift).to(own.mean), sd.to(own.sd), constant)
 
 
 def root_mean_square(values: Tensor) -> Tensor:

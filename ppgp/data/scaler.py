@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, DataWarning, Renamed, counted, listed
+from ..numerics.team import Team
 from . import magnitudes
 from .roles import ROLES, columns_given
 
@@ -39,6 +40,8 @@ class Table(Protocol):
     def together(self) -> list[int]: ...
     @property
     def coded(self) -> list[int]: ...
+    @property
+    def team(self) -> Team: ...
     def with_origin_of(self, other: Any) -> Any: ...
 
 
@@ -84,7 +87,9 @@ class Scaler:
         x_mean, x_sd = torch.zeros_like(X[0]), torch.ones_like(X[0])
         y_mean, y_sd = torch.zeros_like(y[0]), torch.ones_like(y[0])
         if scale_X:
-            x_mean, own_sd, constant = magnitudes.spread_without_missing(X, data.weights)
+            x_mean, own_sd, constant = _of_team(
+                data, X, magnitudes.spread_without_missing(X, data.weights)
+            )
             x_mean[data.coded], own_sd[data.coded], constant[data.coded] = 0.0, 1.0, False
             if bool(constant.any()):
                 _warn_constant(constant, data.feature_names)
@@ -93,7 +98,7 @@ class Scaler:
             if data.together and not bool(constant[data.together].all()):
                 x_sd[data.together] = magnitudes.root_mean_square(own_sd[data.together])
         if scale_y:
-            y_mean, y_sd, constant = magnitudes.spread(y, data.weights)
+            y_mean, y_sd, constant = _of_team(data, y, magnitudes.spread(y, data.weights))
             if bool(constant):
                 warnings.warn(
                     "y is constant: centred, not scaled; every model will predict that constant",
@@ -248,6 +253,17 @@ if TYPE_CHECKING:
     GivenScaler: TypeAlias = Scaler
 else:  # a field of this type takes None in place of an IdentityScaler
     GivenScaler = Scaler | None
+
+
+def _of_team(data: Table, values: Tensor, own: magnitudes.Spread) -> magnitudes.Spread:
+    """Return the statistics of columns over the rows of a team, from those of this rank's rows."""
+    if data.team.alone:
+        return own
+    counts = torch.ones_like(data.y) if data.weights is None else data.weights
+    known = ~values.isnan()
+    if values.ndim == 2:
+        counts = counts[:, None]
+    return magnitudes.over_ranks(data.team, own, (known * counts).sum(0))
 
 
 def _in_unit_of_y(data: Table) -> dict[str, Tensor]:

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from ..numerics.team import ALONE, Team
+
 __all__ = ["Tables", "TrainingData", "same_value"]
 
 Tables = tuple[Tensor, ...]
@@ -26,6 +28,11 @@ class TrainingData:
         d: The number of columns; 0 for a program.
         together: The numbers of the coordinates of a table, which are scaled by one factor.
         coded: The numbers of the columns of a table that hold codes of categories.
+        team: The processes among which the rows are divided.
+        total: The number of rows of the whole team; n of a process by itself.
+        shared: Rows that all processes of the team have alike: the data themselves of a process by
+            itself, and a sample of the rows of all in a team.
+        target_mean: The mean of all targets, where these rows are a sample of them; None elsewhere.
         design: The formula that made the columns of a table, a ``Design``; None: none. No file
             holds it.
         alphabetical: Whether the order of the classes is that of texts, as y has no other. No file
@@ -39,11 +46,22 @@ class TrainingData:
     coded: list[int]
     design: Any = None
     alphabetical: bool = False
+    team: Team = ALONE
+    target_mean: float | None = None
+
+    @property
+    def total(self) -> Any:
+        return self.n
+
+    @property
+    def shared(self) -> Any:
+        return self
 
     def with_origin_of(self, other: TrainingData) -> Any:
         """Return the same data, with what is known of where the other's columns are from."""
         table = copy(self)
         vars(table).update(design=other.design, alphabetical=other.alphabetical)
+        vars(table).update(team=other.team, target_mean=other.target_mean)
         return table
 
     def with_design(self, design: Any) -> Any:

@@ -75,6 +75,14 @@ class Inference(NamedArguments):
         """Return whether the method fits the collapsed bound of the model, not its density."""
         return False
 
+    def serves_team(self, model: Any) -> bool:
+        """Return whether the ranks of a ``Team`` can run it together, each on its own rows.
+
+        They can if all that it learns from the rows is value, gradient and curvature of the target,
+        and random numbers follow from the seed alone.
+        """
+        return False
+
     def numbers(self, p: int) -> float:
         """Return how many numbers the draws, of p numbers each, and their computation hold."""
         draws = getattr(self, "draws", None) or 1
@@ -103,7 +111,7 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
     """
     if batch_size is None:
         return
-    n = target.data.n
+    n = None if target.data.n is None else min(target.data.rows_of_ranks)
     if n is None:
         raise NotApplicable(
             "a Dataset to take mini-batches from",
@@ -111,8 +119,11 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
             "leave batch_size out",
         )
     if batch_size > n:
+        rows = "n"
+        if not target.team.alone:
+            rows = "the rows of the smallest shard"
         raise SettingError(
-            f"batch_size of at most n = {n} in {type(how).__name__}",
+            f"batch_size of at most {rows} = {n} in {type(how).__name__}",
             str(batch_size),
             "lower it, or leave it out",
         )
@@ -125,6 +136,10 @@ def draw_batch(target: Target, batch_size: int | None, generator: torch.Generato
     """
     if batch_size is None:
         return None
+    if not target.team.alone:
+        # one draw on every rank, whatever its number of rows, keeps their generators in step
+        seed = int(torch.randint(2**62, (1,), generator=generator)) + target.team.rank
+        generator = torch.Generator().manual_seed(seed)
     return torch.randperm(target.data.n, generator=generator)[:batch_size]
 
 
@@ -181,7 +196,7 @@ def fresh_weights(target: Target, seed: int) -> Tensor | None:
     model = target.model
     if not isinstance(model, NetworkWeights):
         return None
-    return target.placed(model.initial_weights(target.data, seed))
+    return target.placed(model.initial_weights(target.data.shared, seed))
 
 
 def _mean_of(init: Posterior, target: Target) -> Tensor:

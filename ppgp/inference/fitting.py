@@ -34,6 +34,7 @@ from ..kernels.places import check_places
 from ..models import Model, Multi, Program
 from ..numerics.process_locks import one_at_a_time
 from ..numerics.seeding import seeded
+from ..numerics.team import ALONE, naming
 from ..numerics.threads import limited, numbers_in
 from ..posterior.convergence import convergence_warnings
 from ..posterior.multi import MultiPosterior
@@ -47,6 +48,7 @@ from .interrupts import raise_if_interrupted
 from .other_training_tables import also_seen
 from .own_methods import own_method
 from .several_outputs import fit_each
+from .team_checks import check_team
 from .training_rows import check_training_rows, refuse_another_scale
 from .untrained_modules import left_untrained
 
@@ -163,19 +165,22 @@ def fit(
         options |= {"standardise": standardise, "init": init, "checkpoint": checkpoint}
         return fit_each(model_or_program, data, fit, options)
     work = _multiplications(model_or_program, data, how)
-    with one_at_a_time(), limited(work), left_untrained(model_or_program):
+    team = getattr(data, "team", ALONE)
+    with one_at_a_time(), limited(work), left_untrained(model_or_program), naming(checkpoint):
         if how is None:
             how = _default(model_or_program, data)
         if not isinstance(how, Inference):
             raise _no_method(how)
         if isinstance(model_or_program, Program):
             model_or_program = model_or_program.function
+        sent = team.bytes_reduced
         if isinstance(model_or_program, Model):
-            problem = _problem_of_model(model_or_program, data, how, standardise)
+            problem = _problem_of_model(model_or_program, data, how, standardise, seed)
         else:
             problem = _problem_of_program(model_or_program, data)
-        target = problem.target(how)
-        options = {"seed": seed, "progress": progress, "init": init}
+        with team.all_or_none():
+            target = problem.target(how)
+        options = {"seed": seed, "progress": progress and team.rank == 0, "init": init}
         if checkpoint is not None:
             options["checkpoint"] = checkpoint
         if checkpoint is not None or target.random is not None:
@@ -189,6 +194,8 @@ def fit(
                 *convergence_warnings(posterior),
             ]
             stats = problem.model.fit_stats(posterior.theta, problem.data)
+            if not team.alone:
+                stats |= {"processes": team.size, "bytes_reduced": team.bytes_reduced - sent}
         posterior = replace(
             posterior,
             scaler=problem.scaler,
@@ -293,7 +300,16 @@ def _check_program(model_or_program: Any) -> None:
     raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
 
 
-def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool) -> _Problem:
+def _with_weight(data: Dataset) -> Dataset:
+    """Return the rows whose weight is not 0; a weight of 0 says that the row is absent."""
+    if data.weights is None or bool((data.weights > 0).all()):
+        return data
+    return data.rows(data.weights > 0)
+
+
+def _problem_of_model(
+    model: Model, data: Any, how: Inference, standardise: bool, seed: int
+) -> _Problem:
     """Make the model ready for its data; refuse what does not fit together."""
     if not isinstance(data, Dataset):
         wanted, got = f"a Dataset for {type(model).__name__}", type(data).__name__
@@ -301,9 +317,12 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
         if hasattr(data, "columns"):
             do = "use ppgp.Dataset.from_frame(table, target)"
         raise DataError(wanted, got, do)
-    if data.weights is not None and not bool((data.weights > 0).all()):
-        data = data.rows(data.weights > 0)  # a weight of 0: the row is absent
-    check_training_rows(model, data)
+    check_team(model, data, how, seed)
+    team = data.team
+    with team.all_or_none():
+        data = _with_weight(data)
+        check_training_rows(model, data)
+    data = data.in_team(team)
     reselects = isinstance(model, Reselects) and model.reselect
     if reselects and not how.reselects_inducing:
         raise NotApplicable(
@@ -322,8 +341,10 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
         marked = any(f.name == "standardised" for f in fields(cast(Any, model)))
         if marked and not scaler.is_identity:
             model = replace(cast(Any, model), standardised=True)
-    check_places(model.covariance, data.X)
-    prepared = model.for_method(how).prepare(data).made_from(recipe, (data, scaler))
+    with team.all_or_none():
+        check_places(model.covariance, data.X)
+        prepared = model.for_method(how).prepare(data.shared).made_from(recipe, (data, scaler))
+    team.check_alike({"prepared model": prepared})
     return _Problem(prepared, data, scaler, recipe.given or recipe)
 
 

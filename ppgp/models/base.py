@@ -70,6 +70,9 @@ class Model(NamedArguments):
         density_at_numbers: what the density of y is where all hyperparameters are fixed numbers:
             "log_evidence", "elbo" (a lower bound on it), or None.
         joint_rows: whether y has one joint distribution given theta, and no row can count twice.
+        sums_over_team: whether ``model`` takes the ``team`` whose ranks hold the rows, and adds up
+            over it the sums over rows that its density depends on. Without it the density of a
+            team is the mean over the ranks.
         survey: how many rows suffice to find out which sites the program has; None: it needs all
             rows at once, because their distribution is joint.
         given: the recipe that ``prepare`` made this one from, from which any fit to other rows
@@ -96,6 +99,7 @@ class Model(NamedArguments):
     one_mode: ClassVar[bool] = False
     density_at_numbers: str | None = "log_evidence"
     joint_rows: ClassVar[bool] = False
+    sums_over_team: ClassVar[bool] = False
     survey: int | None = None
     structural: ClassVar[tuple[str, ...]] = ()
     given: ClassVar[Model | None] = None

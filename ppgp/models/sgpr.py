@@ -16,6 +16,7 @@ from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..numerics.collapsed_bound import inducing_root
 from ..numerics.greedy_selection import GREEDY
+from ..numerics.team import ALONE, Team
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from .base import full_batch_only
@@ -85,6 +86,7 @@ class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
     Z: Any = field(default=None, repr=False, compare=False)
     standardised: bool = field(default=False, kw_only=True)
     joint_rows = True
+    sums_over_team = True
     sampled_rows = 1000
     density_at_numbers = "elbo"
 
@@ -219,7 +221,12 @@ class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
         return {"inducing": step}
 
     def chunked(self, data: Dataset) -> bool:
-        """Return whether Kmn exceeds 256 MB; a traced graph would hold every chunk at once."""
+        """Return whether a graph of the bound would not serve.
+
+        It would hold all of Kmn at once, which matters from 256 MB, and no sums over a team.
+        """
+        if not data.team.alone:
+            return True
         m = DEFAULT_INDUCING
         if self.Z is not None:
             m = len(self.Z)
@@ -273,9 +280,16 @@ class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
             return pyro.param("inducing", Z)
         return Z
 
-    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        total: int | None = None,
+        team: Team = ALONE,
+    ) -> Tensor:
         full_batch_only(
             self, X, total, "use the full batch (its cost grows linearly with the rows), or SVGP"
         )
         theta = draw(self.sites_at(X.shape[-1]), X)
-        return pyro.sample("y", self._marginal(theta, X, self._inducing_param(X)), obs=y)
+        return pyro.sample("y", self._marginal(theta, X, self._inducing_param(X), team), obs=y)

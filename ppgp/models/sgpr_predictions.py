@@ -25,6 +25,7 @@ from ..numerics.collapsed_bound import (
 )
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
+from ..numerics.team import ALONE, Team
 from ..priors import Site, under
 from .gaussian_predictions import with_noise
 from .means import rows_of_mean
@@ -77,7 +78,9 @@ class CollapsedPosterior(WithMean):
         """Place inducing inputs at the medians of the priors, for a recipe without them."""
         raise NotImplementedError
 
-    def _marginal(self, theta: Theta, X: Tensor, Z: Tensor) -> SparseMarginal:
+    def _marginal(
+        self, theta: Theta, X: Tensor, Z: Tensor, team: Team = ALONE
+    ) -> SparseMarginal:
         """Return the approximate distribution of y at X for one draw theta {site: [*event]}."""
         kernel, hyper, (Z, X) = self.kernel.to_feature_space(under("kernel", theta), Z, X)
         Kmm, diagonal = kernel.shared(hyper, Z), kernel.diag(hyper, X)
@@ -86,7 +89,7 @@ class CollapsedPosterior(WithMean):
         if nugget is not None:  # no other row shares it, so it counts as noise
             diagonal = diagonal - nugget[0]
             noise = noise + nugget[0]
-        return SparseMarginal(mean.expand(len(X)), Kmm, kernel, hyper, Z, X, diagonal, noise)
+        return SparseMarginal(mean.expand(len(X)), Kmm, kernel, hyper, Z, X, diagonal, noise, team)
 
     def _inducing_inputs(self, theta: Theta, like: Tensor) -> Tensor:
         """Return the inducing inputs that belong to theta."""
@@ -109,7 +112,7 @@ class CollapsedPosterior(WithMean):
             NumericalError: if the covariance of the inducing inputs is not positive definite.
         """
         Z = self._inducing_inputs(theta, train.X)
-        marginal = self._marginal(theta, train.X, Z)
+        marginal = self._marginal(theta, train.X, Z, train.team)
         L = inducing_root(marginal.Kmm)
         if not bool(torch.isfinite(L).all()):
             raise NumericalError(

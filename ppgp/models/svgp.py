@@ -22,6 +22,7 @@ from ..numerics.greedy_selection import GREEDY
 from ..numerics.natural_gradient_step import Moments
 from ..numerics.whitened import divergence
 from ..overrides import computed
+from ..numerics.team import ALONE, Team
 from ..priors import Normal, Param, Site, prefixed, under
 from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from .any_likelihood import AnyLikelihood
@@ -335,6 +336,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         total: int,
         rate: float,
         weights: Tensor | None = None,
+        team: Team = ALONE,
     ) -> tuple[dict[str, Tensor], Tensor] | None:
         """Take a step along the natural gradient of ``elbo`` with respect to q(v).
 
@@ -348,6 +350,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
             total: the number of all rows.
             rate: the length of the step.
             weights: how often each row counts, [b]; None: once.
+            team: the processes that hold other rows; the step is that of the rows of all.
 
         Returns:
             The params of q(v) after the step, and ``elbo`` before it; None if q moves with the
@@ -372,7 +375,8 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
                 g, h = torch.autograd.grad(part, (mean, variance))
             moments.add(A, mean.detach(), g, h)
             value = value + weight * part.detach()
-        loc, W = moments.step(loc, W, weight, rate)
+        (value,) = team.means(value)
+        loc, W = moments.step(loc, W, moments.over_ranks(team, weight), rate)
         return {"v_loc": loc, "v_scale_tril": W}, value
 
     def subset_model(self, data: Dataset) -> tuple[Model, Dataset] | None:

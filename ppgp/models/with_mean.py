@@ -72,7 +72,11 @@ class WithMean(Model):
             DataError: if a function does not return one finite number per row.
         """
         if self.mean is None:
-            return float(average(data.y, data.weights)) if numbers else 0.0
+            if not numbers:
+                return 0.0
+            if data.target_mean is not None:
+                return data.target_mean
+            return float(average(data.y, data.weights))
         if isinstance(self.mean_function, UserMean):
             self.mean_at({}, data.X)
         return self.mean

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from .cholesky import LOG_2PI, cholesky, factor_or_nan
+from .team import ALONE, Team
 
 __all__ = [
     "Projection",
@@ -70,7 +71,15 @@ class Projection:
     Ar: Tensor
     rr: Tensor
     trace: Tensor
-    n: int
+    n: int | Tensor
+
+    def over_ranks(self, team: Team) -> Projection:
+        """Return the sums over the rows of all ranks of a team."""
+        if team.alone:
+            return self
+        n = self.rr.new_tensor(float(self.n))
+        S, Ar, rr, trace, n = team.symmetric_sum(self.S, self.Ar, self.rr, self.trace, n)
+        return Projection(S, Ar, rr, trace, round(float(n)))
 
     def _quadratic(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return r' (Q + noise I)^-1 r and log|Q + noise I|, where Q = A' A."""
@@ -168,39 +177,46 @@ class _Collapsed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        cross: Any, Kmm: Any, X: Any, r: Any, diagonal: Any, noise: Any, *inputs: Any
+        cross: Any, team: Any, Kmm: Any, X: Any, r: Any, diagonal: Any, noise: Any, *inputs: Any
     ) -> Any:
         L = factor_or_nan(Kmm)
-        rows = project(cross, inputs, L, X, r, diagonal)
-        return rows.lower(noise), L, rows.S, rows.Ar
+        rows = project(cross, inputs, L, X, r, diagonal).over_ranks(team)
+        n = rows.rr.new_tensor(float(rows.n))
+        return rows.lower(noise), L, rows.S, rows.Ar, rows.rr, rows.trace, n
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.cross = inputs[0]
+        ctx.cross, ctx.team = inputs[:2]
         ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs[1:], *output[1:])
+        ctx.save_for_backward(*inputs[2:], *output[1:])
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         grad = grad_outputs[0]
-        Kmm, X, r, diagonal, noise, *inputs, L, S, Ar = ctx.saved_tensors
+        Kmm, X, r, diagonal, noise, *inputs, L, S, Ar, rr, trace, total = ctx.saved_tensors
         if torch.is_grad_enabled():
+            if not ctx.team.alone:
+                free = [Kmm, X, r, diagonal, noise, *inputs]
+                needed = ctx.needs_input_grad[2:]
+                return None, None, *_slopes_of_plain(ctx.cross, ctx.team, free, needed, grad)
             vector_jacobian = torch.func.vjp(
                 lambda *a: _plain(ctx.cross, *a), Kmm, X, r, diagonal, noise, *inputs
             )[1]
-            return None, *vector_jacobian(grad)
+            return None, None, *vector_jacobian(grad)
         m, n = len(S), len(r)
+        # the gradient is the mean over the ranks, and each has slopes of its own rows alone
+        of_rows = grad * ctx.team.size
         eye = torch.eye(m).to(S)
         root = factor_or_nan(eye + S / noise)
         B = torch.cholesky_inverse(root)
         c = B @ Ar
         P = S / noise - eye + B + torch.outer(c, c) / noise.square()
         gradient_Kmm = -0.5 * grad * _sandwich(L, P)
-        sums = Projection(S, Ar, r.square().sum(), diagonal.sum(), n)
+        sums = Projection(S, Ar, rr, trace, total)
         gradient_noise = derivative_in_noise(sums, noise, B, c)
-        H = grad * _sandwich(L, (eye - B) / noise - torch.outer(c, c) / noise**3)
+        H = of_rows * _sandwich(L, (eye - B) / noise - torch.outer(c, c) / noise**3)
         solved = torch.linalg.solve_triangular(L.mT, c[:, None], upper=True)[:, 0]
-        h = grad * solved / noise.square()
+        h = of_rows * solved / noise.square()
         totals = [torch.zeros_like(a) for a in inputs]
         parts, parts_X = [], []
         # makes each chunk differ from that of the forward pass: a compiled graph would otherwise
@@ -220,11 +236,12 @@ class _Collapsed(torch.autograd.Function):
                 gradients = gradients[1:]
             totals = [t + s for t, s in zip(totals, gradients, strict=True)]
             if ctx.needs_input_grad[3]:
-                parts.append(h @ K - grad * r[rows] / noise)
+                parts.append(h @ K - of_rows * r[rows] / noise)
         gradient_r = torch.cat(parts) if parts else None
-        gradient_diagonal = (-0.5 * grad / noise).expand(n)
+        gradient_diagonal = (-0.5 * of_rows / noise).expand(n)
         gradient_X = torch.cat(parts_X) if parts_X else None
         return (
+            None,
             None,
             gradient_Kmm,
             gradient_X,
@@ -246,6 +263,35 @@ def _plain(
 ) -> Tensor:
     """Return the lower bound without the explicit gradient, for second derivatives."""
     return project(cross, inputs, factor_or_nan(Kmm), X, r, diagonal).lower(noise)
+
+
+def _slopes_of_plain(
+    cross: Cross, team: Team, free: Sequence[Tensor], needed: Sequence[bool], grad: Tensor
+) -> list[Tensor | None]:
+    """Return the slopes of the bound of a team as differentiable functions.
+
+    Args:
+        cross: As of ``project``.
+        team: The processes that hold the rows.
+        free: Kmm, X, r, the diagonal of Knn, the noise, and the inputs of ``cross``.
+        needed: Which of them need a slope.
+        grad: The slope of the result by the bound.
+    """
+    # views, as Kmm is itself a function of the inputs of ``cross``
+    free = [value.view_as(value) for value in free]
+    Kmm, X, r, diagonal, noise, *inputs = free
+    own = project(cross, inputs, factor_or_nan(Kmm), X, r, diagonal)
+    flat = [part.reshape(-1) for part in (own.S, own.Ar, own.rr, own.trace)]
+    total = team.differentiable_sum(torch.cat([*flat, own.rr.new_tensor([float(own.n)])]))
+    m = len(own.Ar)
+    S, Ar, rr, trace, n = total.split([m * m, m, 1, 1, 1])
+    sums = Projection(S.reshape(m, m), Ar, rr[0], trace[0], round(float(n.detach())))
+    some = [value for value, need in zip(free, needed, strict=True) if need]
+    slopes = torch.autograd.grad(
+        sums.lower(noise), some, grad, create_graph=True, materialize_grads=True
+    )
+    left = iter(slopes)
+    return [next(left) if need else None for need in needed]
 
 
 def _sandwich(L: Tensor, M: Tensor) -> Tensor:
@@ -282,6 +328,7 @@ class SparseMarginal(dist.TorchDistribution):
         X: [n, d], the rows.
         diagonal: [n], the diagonal of Knn.
         noise: [], the noise variance s2.
+        team: The processes that hold other rows: the bound is that of the rows of all.
     """
 
     arg_constraints: Any = {"loc": constraints.real_vector}
@@ -297,8 +344,10 @@ class SparseMarginal(dist.TorchDistribution):
         X: Tensor,
         diagonal: Tensor,
         noise: Tensor,
+        team: Team = ALONE,
     ) -> None:
         names = tuple(hyper)
+        self.team = team
 
         def cross(rows: Tensor, Z: Tensor, *values: Tensor) -> Tensor:
             return kernel(dict(zip(names, values, strict=True)), Z, rows)
@@ -316,12 +365,13 @@ class SparseMarginal(dist.TorchDistribution):
 
     def project(self, value: Tensor, L: Tensor) -> Projection:
         """Return the sums over rows for y = ``value``, given L = ``inducing_root(Kmm)``."""
-        return project(self.cross, self.inputs, L, self.X, value - self.loc, self.diagonal)
+        own = project(self.cross, self.inputs, L, self.X, value - self.loc, self.diagonal)
+        return own.over_ranks(self.team)
 
     def log_prob(self, value: Tensor) -> Tensor:
         r, Kmm = value - self.loc, jittered(self.Kmm)
         outputs: Any = _Collapsed.apply(
-            self.cross, Kmm, self.X, r, self.diagonal, self.noise, *self.inputs
+            self.cross, self.team, Kmm, self.X, r, self.diagonal, self.noise, *self.inputs
         )
         return outputs[0]
 

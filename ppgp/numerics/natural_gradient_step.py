@@ -51,6 +51,26 @@ class Moments:
         self.precision += (A * (-2 * h).unsqueeze(-2)) @ A.mT
         self.shift += (g - 2 * h * mean) @ A.mT
 
+    def over_ranks(self, team: Team, weight: float) -> float:
+        """Replace the sums by the means over the ranks of a team, times each rank's weight.
+
+        Args:
+            team: The team.
+            weight: The factor of this rank's sums over rows.
+
+        Returns:
+            The weight that the sums then have.
+        """
+        if team.alone:
+            return weight
+        m = self.shift.shape[-1]
+        i, j = torch.tril_indices(m, m, device=self.shift.device)
+        lower, shift = team.means(weight * self.precision[..., i, j], weight * self.shift)
+        self.precision[..., i, j] = lower
+        self.precision[..., j, i] = lower
+        self.shift = shift
+        return 1.0
+
     def step(self, loc: Tensor, W: Tensor, weight: float, rate: float) -> tuple[Tensor, Tensor]:
         """Return loc and W after a step.
 

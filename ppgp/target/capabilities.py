@@ -19,6 +19,7 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
 from ..numerics.result_cache import ResultCache
+from ..numerics.team import ALONE, Team
 from .capability import Capability, require, supports
 from .linear_capabilities import (
     GeneralisedLinear,
@@ -136,6 +137,7 @@ class CollapsedBound(Capability):
         total: int,
         rate: float,
         weights: Tensor | None = None,
+        team: Team = ALONE,
     ) -> tuple[dict[str, Tensor], Tensor] | None:
         """Return the params after a natural-gradient step, and ``elbo`` before it; None if none."""
         return None

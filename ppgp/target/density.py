@@ -28,7 +28,7 @@ from .handlers import (
 from .layout import Slice, placed
 from .observed_entries import entries_of_data
 from .supports import Guard, Guarding, everything, guards
-from .survey import Survey, few_rows
+from .survey import Survey, arguments, few_rows
 
 POINTS = 16  # draws at which the supports of a user's program are compared with its first run
 
@@ -44,6 +44,7 @@ class Density:
 
     Attributes:
         dim: p.
+        team: the processes that share the rows; densities and gradients are means over them.
         slices: ``{site: Slice}``, the place of each site in z.
         params: the values of the params that are held.
         random: what is random in the density besides the sites (a subsampled plate); None where it
@@ -62,7 +63,8 @@ class Density:
         self.static = True
         self.known = None if data.is_table else survey.latents
         self.guards: dict[str, Guard] = {}
-        self._all_rows = data.passed()
+        self.team = data.team
+        self._all_rows = arguments(model, data)
         # numbers of rows that fit into memory: the survey has run the program on some
         self._fit: set[int | None] = {None} if few_rows(model, data) else {None, data.n}
         self._origin: Tensor | None = None
@@ -73,7 +75,7 @@ class Density:
         Args:
             tables: inputs and targets of some rows; () for all of them.
         """
-        args, kwargs = self.data.passed(tables) if tables else self._all_rows
+        args, kwargs = arguments(self.model, self.data, tables) if tables else self._all_rows
         self.program(*args, **kwargs)
 
     def tables(self, rows: Tensor | None) -> Tables:
@@ -180,7 +182,13 @@ class Density:
         z = z.detach().to(self.survey.like).requires_grad_(True)
         value = self.joint(z, (), jacobian)
         (gradient,) = torch.autograd.grad(value, z, create_graph=True)
-        return jacobian_of(gradient, z)
+        if self.team.alone or not self.model.sums_over_team:
+            (mean,) = self.team.means(jacobian_of(gradient, z))
+            return mean
+        summed = self.team.differentiable_sum(gradient) / self.team.size
+        own = [torch.autograd.grad(slope, z, retain_graph=True)[0] for slope in summed]
+        (mean,) = self.team.means(torch.stack(own))
+        return mean
 
     @property
     def has_curvature(self) -> bool:
@@ -201,7 +209,7 @@ class Density:
         formula = self.model.expected_curvature if expected else self.model.curvature
         with torch.no_grad():
             values = {name: s.transform(s.of(z)) for name, s in self.slices.items()}
-            value, gradient, H = formula(values, self.data)
+            value, gradient, H = self.team.sums(*formula(values, self.data))
         z.requires_grad_(True)
         gradient, H = self._by_unconstrained(z, gradient, H, expected)
         first = self.tables(torch.zeros(1, dtype=torch.long))  # one row runs the priors
@@ -238,7 +246,13 @@ class Density:
 
         A row of scale w counts as w rows, in both.
         """
-        z = z.to(self.survey.like)
+        total, count = self._own_log_likelihood(z.to(self.survey.like))
+        if self.model.sums_over_team:
+            count *= self.team.size  # of rows of this rank, beside the density of all
+        return self.team.mean(total), round(self.team.mean(count))
+
+    def _own_log_likelihood(self, z: Tensor) -> tuple[float, int]:
+        """Return ``log_likelihood`` as this rank's rows estimate it."""
         with torch.no_grad(), quietly(), self._run(z) as run, Guarding(self.guards):
             self.run_program()
         observed = run.observed()
@@ -326,7 +340,7 @@ class Density:
                     z[s.start : s.stop] = s.transform.inv(first).reshape(-1)
                 elif s.circular:
                     z[s.start : s.stop] = s.transform.inv(torch.zeros_like(first)).reshape(-1)
-            self._origin = placed(self.slices, z, self.model.start(self.data))
+            self._origin = placed(self.slices, z, self.model.start(self.data.shared))
         return self._origin.clone()
 
     @contextmanager

@@ -62,6 +62,24 @@ def few_rows(model: Any, data: Any) -> Tables:
     return data.tables(torch.arange(enough))
 
 
+def arguments(
+    model: Any, data: Any, tables: Tables = ()
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional and the named arguments of the Pyro program of a model.
+
+    A model whose density is one function of sums over all rows gets the team that adds them up.
+
+    Args:
+        model: a model of ``ppgp.models``, or a Program.
+        data: the Dataset, or the arguments of a program.
+        tables: inputs and targets of some rows; () for all of them.
+    """
+    args, named = data.passed(tables)
+    if not tables and not data.team.alone and model.sums_over_team:
+        named |= {"total": data.n, "team": data.team}
+    return args, named
+
+
 def run_from_prior(model: Any, data: Any, program: Callable[..., Any], stored: Any = None) -> Run:
     """Run a program once, every site drawn from its prior.
 
@@ -77,7 +95,7 @@ def run_from_prior(model: Any, data: Any, program: Callable[..., Any], stored: A
     tables = few_rows(model, data)
     if not tables and data.n is not None:
         model.check_memory(data.n, data.d, data.X)
-    args, kwargs = data.passed(tables) if tables else data.passed()
+    args, kwargs = arguments(model, data, tables)
     with quietly(stored), seeded(0), Run({}) as run:
         program(*args, **kwargs)
     return run

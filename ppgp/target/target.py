@@ -111,8 +111,15 @@ class Target(Density):
             z: the unconstrained sites, [p].
             rows: of a mini-batch, from which the density is estimated without bias.
             jacobian: whether it is the density of z, or that of the sites on their natural scale.
+
+        In a team the value is that of all rows, and its derivatives are those of this rank's part:
+        their mean over the ranks is the gradient.
         """
-        return self.joint(z, self.tables(rows), jacobian)
+        value = self.joint(z, self.tables(rows), jacobian)
+        if self.team.alone:
+            return value
+        (mean,) = self.team.means(value.detach())
+        return value + (mean - value.detach())
 
     def value_and_grad(
         self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True, compile: bool = True
@@ -182,6 +189,7 @@ class Target(Density):
             graph = self.eager_gradient(jacobian)
         else:
             graph = self.adversarial_gradient(jacobian, reach)
+        graph = self.team.averaged(graph)
         with torch.no_grad():
             return graph(z.to(self.survey.like), *self.tables(rows))
 
@@ -257,7 +265,7 @@ class Target(Density):
             compile: False returns the program itself where there is no graph yet.
             few: a graph of k points that runs a few dozen times, and need not start as fast code.
         """
-        return self._graphs.get(batch, jacobian, k, compile, few)
+        return self.team.averaged(self._graphs.get(batch, jacobian, k, compile, few))
 
     @property
     def compile(self) -> bool:

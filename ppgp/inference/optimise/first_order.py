@@ -32,7 +32,7 @@ def gd(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> SearchR
 
     The step size follows from backtracking, unless the options fix the learning rate.
     """
-    rate = _rate_vector(target, options, z0) / (target.data.n or 1)
+    rate = _rate_vector(target, options, z0) / (target.data.total or 1)
     z = z0.clone()
     value, gradient = target.value_and_grad(z, jacobian=options.jacobian)
     losses = [-float(value)]
@@ -121,7 +121,7 @@ def sgd(
     early_stopping: EarlyStopping | None = None,
 ) -> SearchResult:
     """Maximise the log density by steps along the gradient of a mini-batch."""
-    n = target.data.n or 1
+    n = target.data.total or 1
     rate = _rate_vector(target, options, z0) / n
     z = z0.clone()
 
@@ -296,7 +296,7 @@ def _reselect(target: Target, z: Tensor) -> Tensor:
     """Write the params that the model selects by itself into z; return a mask [p] of them."""
     mask = torch.zeros_like(z, dtype=torch.bool)
     theta = {name: s.transform(s.of(z)) for name, s in target.slices.items()}
-    selected = target.model.reselected_inducing({**target.params, **theta}, target.data)
+    selected = target.model.reselected_inducing({**target.params, **theta}, target.data.shared)
     for name, value in selected.items():
         s = target.slices[name]
         z[s.start : s.stop] = s.transform.inv(value).reshape(-1)
@@ -330,6 +330,7 @@ def with_dropout(
         point = z.detach().clone().requires_grad_(True)
         value = target.log_density(point, rows, jacobian=jacobian)
         (gradient,) = torch.autograd.grad(value, point, materialize_grads=True)
+    (gradient,) = target.team.means(gradient)
     return value.detach(), gradient
 
 

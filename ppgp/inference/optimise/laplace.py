@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from ...errors import SettingError
 from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
 from ...posterior.summary import cut_short
-from ...target.capabilities import GaussianNetwork, require
+from ...target.capabilities import GaussianNetwork, NetworkWeights, require
 from ...target.target import Target
 from ..base import Inference, at_the_mode, finish, starting_point
 from ..options import Count, OneOf
@@ -96,6 +96,10 @@ class Laplace(Inference):
         "use fewer draws, or SVI('normal'), which holds no matrix of them, or for a network "
         "structure='kron' or structure='last_layer'"
     )
+
+    def serves_team(self, model: Any) -> bool:
+        network = isinstance(model, NetworkWeights)
+        return self.structure == "full" and self.base is None and not network
 
     def numbers(self, p: int) -> float:
         of_draws = 3.0 * p * (self.draws or MANY)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -135,6 +135,9 @@ class MAP(Inference):
                     f"{name}={getattr(self, name)}",
                     f"use optimizer={' or '.join(map(repr, STOCHASTIC))}",
                 )
+
+    def serves_team(self, model: Any) -> bool:
+        return self.optimizer not in ("gauss_newton", "kfac") and self.hold_out is None
 
     @property
     def _record(self) -> Optimizer:
@@ -292,7 +295,7 @@ def _after_a_subset(
     model = target.model
     if not isinstance(model, WarmStart):
         return None
-    subset = model.subset_model(target.data)
+    subset = model.subset_model(target.data.shared)
     if subset is None:
         return None
     small = Target(*subset, compile=False, empty=True)
@@ -312,7 +315,7 @@ def _after_a_subset(
             raise KeyboardInterrupt("stopped on the way to the start; there is no point to return")
         z, ends = first.z, first.stats
     with torch.no_grad():
-        z = target.placed(model.warm_start(small.constrain(z), target.data))
+        z = target.placed(model.warm_start(small.constrain(z), target.data.shared))
     # a model with a subset model is large, and compiling it would not repay
     result = search(replace(options, compile_after=math.inf), target, z, seed)
     kept = {

@@ -108,7 +108,7 @@ def _elbo(bound: Target, model: Any, data: Any, z: Tensor) -> float:
         model = replace(model, objective="elbo")
     theta = {**bound.params, **bound.constrain(z)}
     rows, named = data.passed()
-    return float(model.elbo(theta, *rows, **named))
+    return bound.team.mean(float(model.elbo(theta, *rows, **named)))
 
 
 def _start(
@@ -118,7 +118,7 @@ def _start(
     if init is not None:
         return starting_point(bound, init, seed, jacobian=False).clone()
     known: dict[str, Tensor] = {}
-    subset = model.subset_model(data) if isinstance(model, SubsetModel) else None
+    subset = model.subset_model(data.shared) if isinstance(model, SubsetModel) else None
     if subset is not None:
         small = Target(*subset, optimise_params=True, empty=True)
         if small.dim:  # else all its hyperparameters are numbers
@@ -158,6 +158,8 @@ class NaturalSteps:
         """Return the unconstrained params after a step, and the bound before it."""
         some, named = self.data.passed(self.data.tables(rows))
         values = {**self.bound.params, **self.bound.constrain(z)}
+        if not self.bound.team.alone:
+            named["team"] = self.bound.team
         moved = self.model.natural(values, *some, rate=rate, **named)
         if moved is None:
             return None

@@ -129,6 +129,9 @@ class SVI(Inference):
     def collapses(self, model: Any) -> bool:
         return self.guide is None and supports(model, CollapsedBound)
 
+    def serves_team(self, model: Any) -> bool:
+        return self.collapses(model) or self.guide in (None, *GAUSSIAN)
+
     def numbers(self, p: int) -> float:
         """Return how many numbers the fit holds, those of a full covariance included.
 

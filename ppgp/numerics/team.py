@@ -1,0 +1,387 @@
+"""Processes that fit one model together, each to rows of its own.
+
+Sums over all rows are sums over the processes (``torch.distributed.all_reduce``). Every process
+takes the same steps from the same numbers, so that nothing else is exchanged.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError, LostRank, NotApplicable, PpgpError, SettingError, counted
+from .fingerprint import fingerprint
+
+__all__ = ["ALONE", "Team", "naming"]
+
+LIMIT = 300.0  # seconds that a collective waits for the slowest rank
+GRACE = 3.0  # seconds in which surviving ranks sign a list, so that the others are known
+ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # as torchrun sets them
+
+
+class Team:
+    """The processes that fit one model together, and the place of this one among them.
+
+    ``Team.of_environment()`` joins the processes that ``torchrun`` has started, and is a team of
+    one elsewhere, so that one script serves alone and in a team. A Dataset that the team has
+    shared takes part in the fits: ``fit(model, team.share(data), how)``, called on every rank with
+    the same model, method and seed. Value and gradient are averages over the ranks, and the sums
+    over rows that a bound depends on are summed over them.
+
+    Attributes:
+        rank: The number of this process, 0 .. size - 1.
+        size: The number of processes.
+        bytes_reduced: How many bytes this rank has put into sums over the ranks so far.
+
+    Predictions of a model that needs its training rows (SGPR) are computed together as well: call
+    ``predict`` on every rank.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+        self.bytes_reduced = 0
+
+    @classmethod
+    def of_environment(cls, timeout: float = LIMIT) -> Team:
+        """Join the processes of ``torchrun``; a team of one without it.
+
+        Tensors of the CPU are summed by gloo, those of GPUs by nccl. Inside a process group that
+        the program has already joined, the team is that group.
+
+        Args:
+            timeout: The seconds that a rank waits in a sum for the others. A rank that takes
+                longer counts as lost.
+
+        Raises:
+            SettingError: If the variables of ``torchrun`` are incomplete, if its port is in use,
+                or if not all processes arrive in time.
+        """
+        import torch.distributed as dist
+
+        if not timeout > 0:
+            raise SettingError("a timeout of some seconds", repr(timeout), "for example 300")
+        if not dist.is_available() or not (dist.is_initialized() or "WORLD_SIZE" in os.environ):
+            return cls()
+        if not dist.is_initialized():
+            _join(timeout)
+        size = dist.get_world_size()
+        return cls(dist.get_rank(), size)
+
+    def __repr__(self) -> str:
+        if self.size == 1:
+            return "<Team of one process>"
+        return f"<Team of {self.size} processes, rank {self.rank}>"
+
+    def __deepcopy__(self, memo: Any) -> Team:
+        return self
+
+    @property
+    def alone(self) -> bool:
+        """Whether this process is the only one."""
+        return self.size == 1
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def share(self, data: Any) -> Any:
+        """Return this rank's part of a Dataset that every rank holds.
+
+        The ranks have rows that follow one another, and their numbers of rows differ by one at
+        most.
+
+        Raises:
+            DataError: If there are fewer rows than ranks.
+        """
+        if self.alone:
+            return data
+        if data.n < self.size:
+            raise DataError(
+                f"at least {self.size} rows, one for each rank",
+                counted(data.n, "row"),
+                "start fewer processes",
+            )
+        first, last = (data.n * r // self.size for r in (self.rank, self.rank + 1))
+        return data.rows(slice(first, last)).in_team(self)
+
+    def shard(self, data: Any) -> Any:
+        """Return a Dataset that holds this rank's own rows, as a part of the team's.
+
+        Every rank passes other rows, which it has read by itself. Labels of all ranks become one
+        list of classes.
+
+        Raises:
+            DataError: If the ranks have other columns, or other kinds of targets.
+        """
+        return data if self.alone else data.in_team(self)
+
+    # -- sums over the ranks -----------------------------------------------------------------------
+
+    def sum(self, value: Tensor) -> Tensor:
+        """Return the sum of a tensor over the ranks, the same bits on each of them."""
+        if self.alone:
+            return value
+        total = value.detach().clone(memory_format=torch.contiguous_format)
+        self.bytes_reduced += total.numel() * total.element_size()
+        self._together("all_reduce", total)
+        return total
+
+    def sums(self, *values: Tensor) -> list[Tensor]:
+        """Return the sums of several tensors of one dtype over the ranks, in one exchange."""
+        if self.alone:
+            return list(values)
+        total = self.sum(torch.cat([value.reshape(-1) for value in values]))
+        parts = total.split([value.numel() for value in values])
+        return [part.reshape(v.shape) for part, v in zip(parts, values, strict=True)]
+
+    def means(self, *values: Tensor) -> list[Tensor]:
+        """Return the means of several tensors of one dtype over the ranks, in one exchange."""
+        if self.alone:
+            return list(values)
+        return [total / self.size for total in self.sums(*values)]
+
+    def mean(self, value: float) -> float:
+        """Return the mean of a number over the ranks."""
+        if self.alone:
+            return value
+        return float(self.means(torch.tensor(value, dtype=torch.float64))[0])
+
+    def differentiable_sum(self, value: Tensor) -> Tensor:
+        """Return the sum of a tensor over the ranks, through which derivatives of any order go.
+
+        The derivative of a sum is itself a sum over the ranks.
+        """
+        return value if self.alone else _Summed.apply(value, self)
+
+    def symmetric_sum(self, matrix: Tensor, *others: Tensor) -> list[Tensor]:
+        """Return the sums of a symmetric matrix [m, m] and of others, in one exchange.
+
+        Only the lower triangle of the matrix is sent.
+        """
+        if self.alone:
+            return [matrix, *others]
+        m = len(matrix)
+        i, j = torch.tril_indices(m, m, device=matrix.device)
+        lower, *rest = self.sums(matrix[i, j], *others)
+        whole = torch.empty_like(matrix)
+        whole[i, j] = lower
+        whole[j, i] = lower
+        return [whole, *rest]
+
+    def averaged(self, graph: Any) -> Any:
+        """Return a function of value and gradient as the mean of both over the ranks."""
+        if self.alone:
+            return graph
+
+        def over_ranks(*args: Any) -> tuple[Tensor, Tensor]:
+            value, gradient = graph(*args)
+            value, gradient = self.means(value, gradient)
+            return value, gradient
+
+        return over_ranks
+
+    # -- what the ranks agree on -------------------------------------------------------------------
+
+    def gathered(self, thing: Any) -> list[Any]:
+        """Return the objects that all ranks pass, in the order of the ranks.
+
+        They are numbers, texts, and lists or dicts of them, sent as JSON.
+        """
+        if self.alone:
+            return [thing]
+        content = torch.frombuffer(bytearray(json.dumps(thing).encode()), dtype=torch.uint8)
+        sizes = torch.zeros(self.size, dtype=torch.int64)
+        sizes[self.rank] = len(content)
+        sizes = self._small_sum(sizes)
+        padded = torch.zeros(self.size, int(sizes.max()), dtype=torch.uint8)
+        padded[self.rank, : len(content)] = content
+        rows = self._small_sum(padded)
+        texts = (bytes(row[: int(k)].tolist()) for row, k in zip(rows, sizes, strict=True))
+        return [json.loads(text) for text in texts]
+
+    def of_rank_zero(self, value: Tensor) -> Tensor:
+        """Return the tensor of rank 0 on every rank."""
+        if self.alone:
+            return value
+        return self._small_sum(value if self.rank == 0 else torch.zeros_like(value))
+
+    def rows_of_all(self, value: Tensor) -> Tensor:
+        """Return the rows [n, ...] of all ranks, one after the other."""
+        if self.alone:
+            return value
+        counts = self.gathered(len(value))
+        first = sum(counts[: self.rank])
+        kind = value.dtype if value.dtype.is_floating_point else torch.int64
+        out = value.new_zeros((sum(counts), *value.shape[1:]), dtype=kind)
+        out[first : first + len(value)] = value
+        return self._small_sum(out).to(value.dtype)
+
+    def check_alike(self, parts: Mapping[str, Any]) -> None:
+        """Raise SettingError if any of these things differs between the ranks."""
+        if self.alone:
+            return
+        for_each = self.gathered({name: fingerprint(part) for name, part in parts.items()})
+        for name in parts:
+            others = [r for r, those in enumerate(for_each) if those[name] != for_each[0][name]]
+            if others:
+                raise SettingError(
+                    f"the same {name} on all {self.size} ranks",
+                    f"another on rank {others[0]} than on rank 0",
+                    f"pass the same {name} on every rank, with one version of torch",
+                )
+
+    @contextmanager
+    def all_or_none(self) -> Iterator[None]:
+        """Run a block on every rank; where it fails on one rank, it fails on all.
+
+        Rank 0 raises the error, and the other ranks exit with status 1 without a word, so that it
+        is read once. The block has no sums over the ranks after a step that may fail on one.
+        """
+        if self.alone:
+            yield
+            return
+        try:
+            yield
+        except LostRank:
+            raise
+        except PpgpError as error:
+            self._fail([type(error).__name__, error.expected, error.got, error.do], error)
+        else:
+            self._fail(None, None)
+
+    def _fail(self, mine: Sequence[str] | None, error: PpgpError | None) -> None:
+        """Exchange errors, and raise the first one if there is any."""
+        said = self.gathered(mine)
+        failed = [rank for rank, words in enumerate(said) if words]
+        if failed:
+            self.end(error, failed[0], said[failed[0]])
+
+    def end(self, error: PpgpError | None, of_rank: int, words: Sequence[str]) -> NoReturn:
+        """Raise an error that all ranks know of, on rank 0; exit on the others."""
+        if self.rank:
+            raise SystemExit(1)
+        if error is not None and of_rank == 0:
+            raise error
+        name, expected, got, do = words
+        kinds = {kind.__name__: kind for kind in (DataError, SettingError, NotApplicable)}
+        raise kinds.get(name, PpgpError)(expected, f"{got} (on rank {of_rank})", do) from None
+
+    # -- the exchange itself -----------------------------------------------------------------------
+
+    def _small_sum(self, value: Tensor) -> Tensor:
+        """Return the sum over the ranks of what is not part of a formula."""
+        total = value.clone()
+        self._together("all_reduce", total)
+        return total
+
+    def _together(self, name: str, *args: Any) -> None:
+        """Call a function of ``torch.distributed``.
+
+        Raises:
+            LostRank: If a rank has ended, or does not answer in time.
+        """
+        import torch.distributed as dist
+
+        try:
+            getattr(dist, name)(*args)
+        except RuntimeError as error:
+            raise self._lost() from error
+
+    def _lost(self) -> LostRank:
+        """Return the error that names the ranks that have ended or hang.
+
+        Surviving ranks sign in the store of the group; those that have not signed are lost.
+        """
+        lost = _unsigned(self.rank, self.size)
+        survivors = [r for r in range(self.size) if r not in lost]
+        if lost and self.rank != survivors[0]:  # the first of them says it
+            raise SystemExit(1)
+        return LostRank(lost, self.size)
+
+
+class _Summed(torch.autograd.Function):
+    """The sum over the ranks of a team, which is its own transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, team: Team) -> Tensor:
+        ctx.team = team
+        return team.sum(value)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        return _Summed.apply(grad_outputs[0], ctx.team), None
+
+
+#: The team of a process by itself.
+ALONE = Team()
+
+
+@contextmanager
+def naming(checkpoint: Any) -> Iterator[None]:
+    """Add the checkpoint of a fit to the error that tells of a lost rank."""
+    try:
+        yield
+    except LostRank as error:
+        raise error.at(checkpoint=None if checkpoint is None else str(checkpoint)) from None
+
+
+def _join(timeout: float) -> None:
+    """Join the process group of the environment."""
+    import torch.distributed as dist
+
+    missing = [name for name in ENVIRONMENT if name not in os.environ]
+    if missing:
+        raise SettingError(
+            "the variables that torchrun sets",
+            f"WORLD_SIZE without {', '.join(missing)}",
+            "start the script by torchrun, or unset WORLD_SIZE",
+        )
+    backend = "gloo"
+    if torch.cuda.is_available():
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    except (RuntimeError, ValueError, OSError) as error:
+        size, rank = os.environ["WORLD_SIZE"], os.environ["RANK"]
+        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise SettingError(
+            f"{size} processes that meet at {place}",
+            f"none on rank {rank} ({str(error).splitlines()[0][:120]})",
+            "free the port, or pass torchrun another --master-port, and start all processes",
+        ) from None
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    """Leave the process group, whose threads must have ended before the interpreter does."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _unsigned(rank: int, size: int) -> list[int]:
+    """Return the ranks that do not sign the list of survivors; [] if there is no list any more."""
+    import torch.distributed as dist
+
+    try:
+        store = dist.distributed_c10d._get_default_store()
+        prefix = f"ppgp survivors of restart {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+        store.set(f"{prefix}: {rank}", "here")
+        until = time.monotonic() + GRACE
+        lost = [r for r in range(size) if r != rank]
+        while lost and time.monotonic() < until:
+            lost = [r for r in lost if not store.check([f"{prefix}: {r}"])]
+            time.sleep(0.05)
+    except (RuntimeError, ValueError):
+        return []
+    return lost
+
