@@ -197,6 +197,11 @@ class Dataset(TrainingData):
         return self.n if self.team.alone else vars(self)["total_of_team"]
 
     @property
+    def alone(self) -> Dataset:
+        """The rows of this rank, as a table of one process."""
+        return self.with_numbers(self.X, self.y, {})
+
+    @property
     def rows_of_ranks(self) -> list[int]:
         """The number of rows of each rank of the team."""
         return [self.n] if self.team.alone else vars(self)["counts_of_team"]

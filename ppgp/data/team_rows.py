@@ -46,12 +46,22 @@ def with_sample(table: Dataset, team: Team, total: int) -> Dataset:
         generator = torch.Generator().manual_seed(team.rank)
         own = torch.randperm(table.n, generator=generator)[: max(1, take[team.rank])]
     sample = table.rows(own.to(table.X.device))
-    columns = {name: _of_all(team, c) for name, c in columns_given(sample).items()}
-    columns = {**{name: None for name in ROLES}, **columns}
-    whole = sample.with_numbers(team.rows_of_all(sample.X), team.rows_of_all(sample.y), columns)
+    whole = _joined(sample, team)
     vars(whole)["target_mean"] = _mean_of_targets(table, team)
     vars(part).update(team=team, total_of_team=total, sample_of_team=whole, counts_of_team=counts)
     return part
+
+
+def of_all_ranks(table: Dataset) -> Dataset:
+    """Return the rows of all ranks of the table's team, in the order of the ranks."""
+    return table if table.team.alone else _joined(table, table.team)
+
+
+def _joined(table: Dataset, team: Team) -> Dataset:
+    """Return the rows that all ranks pass, one after the other."""
+    columns = {name: _of_all(team, column) for name, column in columns_given(table).items()}
+    columns = {**dict.fromkeys(ROLES), **columns}
+    return table.with_numbers(team.rows_of_all(table.X), team.rows_of_all(table.y), columns)
 
 
 def _of_all(team: Team, column: Any) -> Any:

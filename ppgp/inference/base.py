@@ -118,15 +118,14 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
             "a program with its own arguments",
             "leave batch_size out",
         )
-    if batch_size > n:
-        rows = "n"
-        if not target.team.alone:
-            rows = "the rows of the smallest shard"
-        raise SettingError(
-            f"batch_size of at most {rows} = {n} in {type(how).__name__}",
-            str(batch_size),
-            "lower it, or leave it out",
-        )
+    rows = "n" if target.team.alone else "the rows of the smallest shard"
+    with target.team.all_or_none():
+        if batch_size > n:
+            raise SettingError(
+                f"batch_size of at most {rows} = {n} in {type(how).__name__}",
+                str(batch_size),
+                "lower it, or leave it out",
+            )
 
 
 def draw_batch(target: Target, batch_size: int | None, generator: torch.Generator) -> Tensor | None:

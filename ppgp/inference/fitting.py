@@ -166,7 +166,8 @@ def fit(
         return fit_each(model_or_program, data, fit, options)
     work = _multiplications(model_or_program, data, how)
     team = getattr(data, "team", ALONE)
-    with one_at_a_time(), limited(work), left_untrained(model_or_program), naming(checkpoint):
+    untrained = left_untrained(model_or_program)
+    with one_at_a_time(), limited(work), untrained, naming(team, checkpoint):
         if how is None:
             how = _default(model_or_program, data)
         if not isinstance(how, Inference):
@@ -321,8 +322,9 @@ def _problem_of_model(
     team = data.team
     with team.all_or_none():
         data = _with_weight(data)
-        check_training_rows(model, data)
     data = data.in_team(team)
+    with team.all_or_none():
+        check_training_rows(model, data)
     reselects = isinstance(model, Reselects) and model.reselect
     if reselects and not how.reselects_inducing:
         raise NotApplicable(

@@ -20,10 +20,10 @@ FEWEST_ROWS = 3
 
 def check_training_rows(model: Model, data: Dataset) -> None:
     """Refuse data that a model cannot take: few rows, labels, columns with roles, NaN or codes."""
-    if data.n < FEWEST_ROWS:
+    if data.total < FEWEST_ROWS:
         raise DataError(
             f"at least {FEWEST_ROWS} rows to fit a model",
-            counted(data.n, "sample"),  # the word that scikit-learn's checks look for
+            counted(data.total, "sample"),  # the word that scikit-learn's checks look for
             "collect more rows",
         )
     if data.classes is not None and not model.takes_labels:

@@ -9,22 +9,26 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import signal
+import socket
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NoReturn
 
+import psutil
 import torch
 from torch import Tensor
 
 from ..errors import DataError, LostRank, NotApplicable, PpgpError, SettingError, counted
 from .fingerprint import fingerprint
 
-__all__ = ["ALONE", "Team", "naming"]
+__all__ = ["ALONE", "Team", "at_step", "naming"]
 
 LIMIT = 300.0  # seconds that a collective waits for the slowest rank
-GRACE = 3.0  # seconds in which surviving ranks sign a list, so that the others are known
+GRACE = 3.0  # seconds in which ranks that hear of a loss sign, so that the lost are known
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # as torchrun sets them
 
 
@@ -102,12 +106,13 @@ class Team:
         """
         if self.alone:
             return data
-        if data.n < self.size:
-            raise DataError(
-                f"at least {self.size} rows, one for each rank",
-                counted(data.n, "row"),
-                "start fewer processes",
-            )
+        with self.all_or_none():
+            if data.n < self.size:
+                raise DataError(
+                    f"at least {self.size} rows, one for each rank",
+                    counted(data.n, "row"),
+                    "start fewer processes",
+                )
         first, last = (data.n * r // self.size for r in (self.rank, self.rank + 1))
         return data.rows(slice(first, last)).in_team(self)
 
@@ -228,14 +233,15 @@ class Team:
         if self.alone:
             return
         for_each = self.gathered({name: fingerprint(part) for name, part in parts.items()})
-        for name in parts:
-            others = [r for r, those in enumerate(for_each) if those[name] != for_each[0][name]]
-            if others:
-                raise SettingError(
-                    f"the same {name} on all {self.size} ranks",
-                    f"another on rank {others[0]} than on rank 0",
-                    f"pass the same {name} on every rank, with one version of torch",
-                )
+        with self.all_or_none():
+            for name in parts:
+                others = [r for r, each in enumerate(for_each) if each[name] != for_each[0][name]]
+                if others:
+                    raise SettingError(
+                        f"the same {name} on all {self.size} ranks",
+                        f"another on rank {others[0]} than on rank 0",
+                        f"pass the same {name} on every rank, with one version of torch",
+                    )
 
     @contextmanager
     def all_or_none(self) -> Iterator[None]:
@@ -292,14 +298,14 @@ class Team:
         try:
             getattr(dist, name)(*args)
         except RuntimeError as error:
-            raise self._lost() from error
+            raise self.lost() from error
 
-    def _lost(self) -> LostRank:
+    def lost(self) -> LostRank:
         """Return the error that names the ranks that have ended or hang.
 
-        Surviving ranks sign in the store of the group; those that have not signed are lost.
+        The first of the other ranks returns it, and the rest exit with status 1.
         """
-        lost = _unsigned(self.rank, self.size)
+        lost = _lost_ranks(self.rank, self.size)
         survivors = [r for r in range(self.size) if r not in lost]
         if lost and self.rank != survivors[0]:  # the first of them says it
             raise SystemExit(1)
@@ -324,12 +330,49 @@ ALONE = Team()
 
 
 @contextmanager
-def naming(checkpoint: Any) -> Iterator[None]:
-    """Add the checkpoint of a fit to the error that tells of a lost rank."""
+def at_step(steps: Callable[[], int]) -> Iterator[None]:
+    """Add the number of steps that a fit has taken to the error of a lost rank."""
     try:
         yield
     except LostRank as error:
+        raise error.at(step=steps()) from None
+
+
+@contextmanager
+def naming(team: Team, checkpoint: Any) -> Iterator[None]:
+    """Add the checkpoint of a fit to the error that tells of a lost rank.
+
+    ``torchrun`` terminates the other ranks when one ends, mostly before they hear of it. They then
+    say which one it was.
+    """
+    if team.alone:
+        yield
+        return
+    try:
+        with _terminated_by_loss(team):
+            yield
+    except LostRank as error:
         raise error.at(checkpoint=None if checkpoint is None else str(checkpoint)) from None
+
+
+@contextmanager
+def _terminated_by_loss(team: Team) -> Iterator[None]:
+    """Turn SIGTERM into the error of a lost rank where one has ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def terminated(number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        if _lost_ranks(team.rank, team.size, wait=0.0):
+            raise team.lost()
+        os.kill(os.getpid(), number)
+
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _join(timeout: float) -> None:
@@ -358,6 +401,8 @@ def _join(timeout: float) -> None:
             "free the port, or pass torchrun another --master-port, and start all processes",
         ) from None
     atexit.register(_leave)
+    store = dist.distributed_c10d._get_default_store()
+    store.set(_place(dist.get_rank()), f"{socket.gethostname()} {os.getpid()}")
 
 
 def _leave() -> None:
@@ -368,20 +413,42 @@ def _leave() -> None:
         dist.destroy_process_group()
 
 
-def _unsigned(rank: int, size: int) -> list[int]:
-    """Return the ranks that do not sign the list of survivors; [] if there is no list any more."""
+def _place(rank: int) -> str:
+    """Return the key of a rank's host and process in the store of the group."""
+    return f"ppgp process of rank {rank}, start {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+
+
+def _lost_ranks(rank: int, size: int, wait: float = GRACE) -> list[int]:
+    """Return the ranks that have ended or hang; [] if they cannot be told.
+
+    A rank that hears of a loss signs in the store of the group. Ranks of this host whose process
+    has ended unsigned are lost; where there is none, those that do not sign in time are.
+    """
     import torch.distributed as dist
 
+    others = [r for r in range(size) if r != rank]
     try:
         store = dist.distributed_c10d._get_default_store()
-        prefix = f"ppgp survivors of restart {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
-        store.set(f"{prefix}: {rank}", "here")
-        until = time.monotonic() + GRACE
-        lost = [r for r in range(size) if r != rank]
-        while lost and time.monotonic() < until:
-            lost = [r for r in lost if not store.check([f"{prefix}: {r}"])]
+        store.set(f"{_place(rank)}: hears of a loss", "")
+        until = time.monotonic() + wait
+        while True:
+            unsigned = [r for r in others if not store.check([f"{_place(r)}: hears of a loss"])]
+            ended = [r for r in unsigned if _has_ended(store, r)]
+            if ended or not unsigned:
+                return ended
+            if time.monotonic() > until:
+                return unsigned if wait else []
             time.sleep(0.05)
-    except (RuntimeError, ValueError):
-        return []
-    return lost
+    except (RuntimeError, ValueError):  # the store has gone with the rank that kept it
+        return [0] if rank else []
 
+
+def _has_ended(store: Any, rank: int) -> bool:
+    """Return whether a rank of this host has ended."""
+    host, process = store.get(_place(rank)).decode().rsplit(" ", 1)
+    if host != socket.gethostname():
+        return False
+    try:
+        return psutil.Process(int(process)).status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return True

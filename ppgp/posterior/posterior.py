@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..data.arguments import as_training_data
 from ..data.scaler import GivenScaler, IdentityScaler
+from ..data.team_rows import of_all_ranks
 from ..errors import NotApplicable, counted
 from ..numerics.batching import in_chunks
 from ..numerics.result_cache import ResultCache
@@ -361,7 +362,7 @@ class Posterior(BoostedMethods):
 
         The file holds tensors (safetensors) and JSON, with a checksum. A program, a guide, a
         torch module or a class of the user's own is stored by name only, and has to be passed to
-        ``load_posterior``.
+        ``load_posterior``. In a team every rank calls it; rank 0 writes, with the rows of all.
 
         Args:
             path: The file to write.
@@ -377,4 +378,10 @@ class Posterior(BoostedMethods):
                 one name; if the path cannot be written; or if the disk is full.
         """
         self.model.check_storable()
-        return storage.save(path, self)
+        if self.data.team.alone:
+            return storage.save(path, self)
+        whole = replace(self, data=of_all_ranks(self.data))
+        with self.data.team.all_or_none():
+            if self.data.team.rank == 0:
+                storage.save(path, whole)
+        return Path(path)

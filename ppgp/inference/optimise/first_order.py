@@ -13,6 +13,7 @@ from ...kernels.networks import drops_out, training
 from ...numerics.seeding import seeded
 from ...target.capabilities import Reselects
 from ...target.target import Target
+from ...numerics.team import at_step
 from ..base import draw_batch
 from ..progress import bar
 from .held_out_rows import EarlyStopping
@@ -218,7 +219,9 @@ def ascend(
     notes: list[str] = []
     best, best_z, last_finite, interrupted = -math.inf, z.clone(), z.clone(), False
     try:
-        with bar(f"MAP ({options.optimizer})", options.steps, options.progress) as update:
+        title = f"MAP ({options.optimizer})"
+        taken = at_step(lambda: len(losses))
+        with bar(title, options.steps, options.progress) as update, taken:
             for t in range(options.steps):
                 value, gradient = gradients.at(z, t)
                 if not bool(torch.isfinite(gradient).all()):

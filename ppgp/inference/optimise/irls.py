@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NumericalError
+from ...numerics.team import at_step
 from ...target.target import Target
 from ..progress import bar
 from .search import SearchOptions, SearchResult
@@ -42,7 +43,8 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
             "pass another init, or use another link",
         )
     try:
-        with bar("MAP (newton)", options.steps, options.progress) as update:
+        taken = at_step(lambda: len(losses))
+        with bar("MAP (newton)", options.steps, options.progress) as update, taken:
             for iteration in range(1, options.steps + 1):
                 losses.append(-float(value))
                 step = _step(options, target, z, gradient, H)

@@ -12,6 +12,7 @@ from scipy import optimize
 from torch import Tensor
 
 from ...numerics.threads import blas_on_one_thread
+from ...numerics.team import at_step
 from ...target.target import Target
 from ..progress import bar
 from .held_out_rows import EarlyStopping
@@ -155,7 +156,8 @@ def _maximised(
                 raise StopIteration
 
         try:
-            with blas_on_one_thread(), suppress(_AtRounding):
+            taken = at_step(lambda: iterations)
+            with blas_on_one_thread(), suppress(_AtRounding), taken:
                 optimize.minimize(
                     objective,
                     z0.double().cpu().numpy() / unit,

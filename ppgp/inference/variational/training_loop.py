@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...numerics.team import at_step
 from ..optimise.schedules import factors, scheduled
 from ..progress import bar
 from .stopping_rule import Plateau
@@ -52,7 +53,8 @@ def train(
     for elbo in history:
         plateau.add(elbo)
     try:
-        with bar("SVI", options.steps, progress) as update:
+        taken = at_step(lambda: len(history))
+        with bar("SVI", options.steps, progress) as update, taken:
             if interrupted:
                 raise KeyboardInterrupt
             while len(history) < plateau.last_step(options.steps):

@@ -1,0 +1,231 @@
+"""What a team computes: run alone or by torchrun, it writes its results as JSON for each rank."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import ppgp
+from ppgp import errors, inference, kernels, likelihoods, models
+from ppgp.inference.variational.collapsed_svi import NaturalSteps
+from ppgp.numerics.collapsed_bound import inducing_root
+
+N, D, M = 601, 3, 12  # 601 rows: unequal shards in teams of two and three
+
+
+def table(labels: bool = False) -> ppgp.Dataset:
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(N, D)) * [1.0, 2.0, 0.5] + [0.0, 50.0, 1e6]
+    f = np.sin(2 * X[:, 0]) + 0.3 * (X[:, 1] - 50)
+    y = 1e6 + f + 0.3 * generator.normal(size=N)
+    if labels:
+        return ppgp.Dataset(X, np.where(f > generator.normal(size=N), "yes", "no"))
+    return ppgp.Dataset(X, y)
+
+
+def counts() -> ppgp.Dataset:
+    generator = np.random.default_rng(1)
+    X = generator.normal(size=(N, D))
+    return ppgp.Dataset(X, generator.poisson(np.exp(0.5 * X[:, 0])), weights=np.arange(N) % 3)
+
+
+def sgpr(team, results):
+    data, scaler = team.share(table()).standardised()
+    results["scaler"] = [*scaler.x_mean.tolist(), *scaler.x_sd.tolist(), float(scaler.y_sd)]
+    Z = data.shared.X[:M]
+    recipe = models.SGPR(kernels.ARD(kernels.Matern(1.5)) + kernels.White(), Z=Z)
+    model = recipe.prepare(data.shared)
+    target = ppgp.Target(model, data)
+    z = torch.linspace(-0.5, 0.5, target.dim, dtype=torch.float64)
+    before = team.bytes_reduced
+    value, gradient = target.value_and_grad(z)
+    results["bytes of an evaluation"] = team.bytes_reduced - before
+    results["parameters"] = target.dim
+    results["bound"], results["slope of the bound"] = float(value), gradient.tolist()
+    results["hessian of the bound"] = target.hessian(z).flatten().tolist()
+    theta = {name: v for name, v in target.constrain(z).items()}
+    solved = model._solved(theta, data)
+    assert torch.equal(solved.L, inducing_root(model._marginal(theta, data.X, Z).Kmm))
+    results["upper bound"] = float(solved.rows.upper(solved.noise))
+    results["q(u)"] = solved.rows.posterior(solved.noise)[0].tolist()
+
+
+def search(team, results):
+    data = team.share(table())
+    Z = table().X[:M]
+    posterior = ppgp.fit(
+        models.SGPR(Z=Z), data, inference.MAP(steps=50), progress=False
+    )
+    results["end of L-BFGS, bits"] = {k: v.flatten().tolist() for k, v in posterior.theta.items()}
+    results["log density at the end"] = posterior.stats["log_density"]
+    results["observations"] = posterior.stats["observations"]
+    results["log likelihood"] = posterior.stats["log_likelihood"]
+    new = table().X[:5] + torch.tensor([0.1, 0.0, 0.0])
+    results["predictions"] = posterior.predict(new).mean.tolist()
+    loo = posterior.model.loo(posterior.theta, posterior.data).mean[0]
+    results["leave-one-out"] = team.rows_of_all(loo).tolist()
+    laplace = ppgp.fit(models.SGPR(Z=Z), data, inference.Laplace(draws=50), progress=False)
+    results["evidence by Laplace"] = laplace.stats["log_evidence"]
+
+
+def svgp(team, results):
+    data, _ = team.share(table()).standardised()
+    model = models.SVGP(Z=data.shared.X[:M], mean=0.0).prepare(data.shared)
+    target = ppgp.Target(model, data, optimise_params=True, collapsed_elbo=True)
+    z = target.origin() + 0.01 * torch.arange(target.dim, dtype=torch.float64).sin()
+    value, gradient = target.value_and_grad(z, jacobian=False)
+    results["elbo"], results["slope of the elbo"] = float(value), gradient.tolist()
+    for rate in (1.0, 0.3):
+        moved = z.clone()
+        steps = NaturalSteps(target, model, data, moved)
+        results[f"elbo before a step of {rate}"] = steps.step(moved, None, rate)
+        results[f"natural step of {rate}"] = moved.tolist()
+
+
+def half_batches(team, results):
+    """A step on two half batches is that on their union."""
+    whole = table().rows(slice(0, 600))
+    data, _ = team.share(whole).standardised()
+    model = models.SVGP(Z=data.shared.X[:M], mean=0.0, learn=False).prepare(data.shared)
+    target = ppgp.Target(model, data, optimise_params=True, collapsed_elbo=True)
+    own = torch.arange(120) % data.n if team.alone else torch.arange(120 // team.size)
+    if team.alone:  # the same rows as those of two or three ranks: the first of each shard
+        parts = int(sys.argv[2])
+        own = torch.cat([600 * r // parts + torch.arange(120 // parts) for r in range(parts)])
+    z = target.origin() + 0.01 * torch.arange(target.dim, dtype=torch.float64).sin()
+    value, gradient = target.value_and_grad(z, own, jacobian=False)
+    moved = z.clone()
+    NaturalSteps(target, model, data, moved).step(moved, own, 0.1)
+    results["elbo of a batch"], results["slope of a batch"] = float(value), gradient.tolist()
+    results["natural step on a batch"] = moved.tolist()
+
+
+def regressions(team, results):
+    posterior = ppgp.fit(
+        models.LinearRegression(), team.share(table()), inference.Laplace(), progress=False
+    )
+    results["evidence of a linear model"] = posterior.stats["log_evidence"]
+    results["covariance of a linear model"] = posterior.stats["covariance"].flatten().tolist()
+    posterior = ppgp.fit(
+        models.LogisticRegression(),
+        team.shard(table(labels=True).rows(own_rows(team))),
+        inference.MAP("newton"),
+        progress=False,
+    )
+    results["weights of a logistic model"] = posterior.theta["weight"].flatten().tolist()
+    results["classes"] = list(posterior.data.classes)
+    posterior = ppgp.fit(
+        models.GLM(likelihoods.Poisson()), team.share(counts()), inference.MAP("newton"), progress=False
+    )
+    results["weights of a Poisson model"] = posterior.theta["weight"].flatten().tolist()
+    posterior = ppgp.fit(
+        models.LogisticRegression(),
+        team.share(table(labels=True)),
+        inference.SVI("normal", method="deterministic"),
+        progress=False,
+    )
+    results["elbo of deterministic SVI"] = posterior.stats["elbo"]
+
+
+def own_rows(team) -> torch.Tensor:
+    """Return the rows of this rank where rank 0 has one row."""
+    if team.alone:
+        return torch.arange(N)
+    if team.rank == 0:
+        return torch.arange(1)
+    return torch.arange(1, N).tensor_split(team.size - 1)[team.rank - 1]
+
+
+def labels_of_ranks(team, results):
+    """Each rank sees other labels, which become one list of classes."""
+    labels = np.array(["a", "c", "b"])[np.arange(9) // 3]
+    X = np.arange(9.0)[:, None]
+    mine = np.arange(9) if team.alone else np.arange(9).reshape(3, 3)[team.rank :: team.size]
+    data = team.shard(ppgp.Dataset(X[mine.ravel()], labels[mine.ravel()]))
+    results["labels"] = list(data.classes)
+    codes = team.rows_of_all(torch.stack([data.X[:, 0], data.y], 1))
+    results["codes of labels"] = codes[codes[:, 0].argsort(), 1].tolist()
+
+
+def storage(team, results):
+    data = team.share(table())
+    posterior = ppgp.fit(models.SGPR(Z=table().X[:M]), data, inference.MAP(), progress=False)
+    path = Path(sys.argv[1]) / f"posterior of {team.size}"
+    posterior.save(path)
+    new = table().X[:3]
+    if team.rank == 0:
+        again = ppgp.load_posterior(path)
+        results["rows of the file"] = again.data.n
+        results["predictions of the file"] = again.predict(new).mean.tolist()
+    posterior.predict(new)  # its sums over rows are those of all ranks
+
+
+def mistakes(team, results):
+    """What each rank hears of a mistake: rank 0 an error, the others an exit with status 1."""
+    if team.alone:
+        return
+    data, seed = team.share(table()), team.rank
+    small = models.LinearRegression()
+    smallest = N // team.size
+    cases = {
+        "a GP": lambda: ppgp.fit(models.GP(), data, inference.MAP(), progress=False),
+        "NUTS": lambda: ppgp.fit(small, data, inference.NUTS(), progress=False),
+        "seeds": lambda: ppgp.fit(small, data, inference.MAP(), seed=seed, progress=False),
+        "models": lambda: ppgp.fit(
+            models.LinearRegression(noise=1.0 + team.rank), data, inference.MAP(), progress=False
+        ),
+        "a batch": lambda: ppgp.fit(
+            small, data, inference.MAP("adam", batch_size=smallest + 1), progress=False
+        ),
+        "columns": lambda: team.shard(
+            ppgp.Dataset(np.ones((4, 2 + team.rank)), np.arange(4.0))
+        ),
+        "rows": lambda: team.share(table().rows(slice(0, 1))),
+        "targets of one rank": lambda: ppgp.fit(
+            models.GLM(likelihoods.Poisson()), team.shard(bad_counts(team)), inference.MAP(), progress=False
+        ),
+    }
+    for name, call in cases.items():
+        try:
+            call()
+        except errors.PpgpError as error:
+            results[f"mistake: {name}"] = str(error)
+        except SystemExit as error:
+            results[f"mistake: {name}"] = error.code
+        else:
+            results[f"mistake: {name}"] = "none"
+
+
+def bad_counts(team) -> ppgp.Dataset:
+    y = np.arange(6.0)
+    y[3] -= 10.0 * (team.rank == 1)
+    return ppgp.Dataset(np.arange(6.0)[:, None], y)
+
+
+PARTS = (
+    sgpr,
+    search,
+    svgp,
+    half_batches,
+    regressions,
+    labels_of_ranks,
+    storage,
+    mistakes,
+)
+
+
+def main() -> None:
+    team = ppgp.Team.of_environment(timeout=120)
+    results: dict = {"size": team.size}
+    for part in PARTS:
+        part(team, results)
+    path = Path(sys.argv[1]) / f"rank {team.rank} of {team.size}, {sys.argv[2]}.json"
+    path.write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
