@@ -20,6 +20,7 @@ from ..likelihoods.base import check_is_likelihood
 from ..likelihoods.expected_log_likelihood import Expected
 from ..numerics.greedy_selection import GREEDY
 from ..numerics.natural_gradient_step import Moments
+from ..numerics.triangles import transposed_times
 from ..numerics.whitened import divergence
 from ..overrides import computed
 from ..priors import Normal, Param, Site, prefixed, under
@@ -362,7 +363,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         for rows in torch.arange(len(X)).split(ROWS_AT_ONCE):
             with torch.no_grad():
                 A, diagonal = self._whitened(theta, X[rows], Z)
-                spread = (W.mT @ A).square().sum(-2) - A.square().sum(0)
+                spread = transposed_times(W, A).square().sum(-2) - A.square().sum(0)
                 mean, variance = loc @ A, (diagonal + spread).clamp_min(0.0)
             with torch.enable_grad():
                 mean, variance = mean.requires_grad_(True), variance.requires_grad_(True)
