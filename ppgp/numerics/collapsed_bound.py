@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from .cholesky import LOG_2PI, cholesky, factor_or_nan
+from .triangles import between_inverses
 
 __all__ = [
     "Projection",
@@ -195,10 +196,10 @@ class _Collapsed(torch.autograd.Function):
         B = torch.cholesky_inverse(root)
         c = B @ Ar
         P = S / noise - eye + B + torch.outer(c, c) / noise.square()
-        gradient_Kmm = -0.5 * grad * _sandwich(L, P)
+        gradient_Kmm = -0.5 * grad * between_inverses(L, P)
         sums = Projection(S, Ar, r.square().sum(), diagonal.sum(), n)
         gradient_noise = derivative_in_noise(sums, noise, B, c)
-        H = grad * _sandwich(L, (eye - B) / noise - torch.outer(c, c) / noise**3)
+        H = grad * between_inverses(L, (eye - B) / noise - torch.outer(c, c) / noise**3)
         solved = torch.linalg.solve_triangular(L.mT, c[:, None], upper=True)[:, 0]
         h = grad * solved / noise.square()
         totals = [torch.zeros_like(a) for a in inputs]
@@ -246,12 +247,6 @@ def _plain(
 ) -> Tensor:
     """Return the lower bound without the explicit gradient, for second derivatives."""
     return project(cross, inputs, factor_or_nan(Kmm), X, r, diagonal).lower(noise)
-
-
-def _sandwich(L: Tensor, M: Tensor) -> Tensor:
-    """Return L^-T M L^-1."""
-    left = torch.linalg.solve_triangular(L.mT, M, upper=True)
-    return torch.linalg.solve_triangular(L, left, upper=False, left=False)
 
 
 def derivative_in_noise(sums: Projection, noise: Tensor, B: Tensor, c: Tensor) -> Tensor:
