@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -34,9 +36,10 @@ def problem(shape: tuple[int, ...], dtype: torch.dtype = F64) -> list[Tensor]:
     return [part.to(dtype).clone().requires_grad_(True) for part in parts]
 
 
-def value_and_slopes(moments: object, inputs: list[Tensor]) -> list[Tensor]:
+def value_and_slopes(
+    moments: Callable[..., tuple[Tensor, Tensor]], inputs: list[Tensor]
+) -> list[Tensor]:
     """Return the moments, and the slopes of a sum of them with weights of both signs."""
-    assert callable(moments)
     mean, variance = moments(*inputs)
     weights = torch.linspace(-1, 2, B).to(mean)
     slopes = torch.autograd.grad((weights * (mean.sin() + variance.log1p())).sum(), inputs)
