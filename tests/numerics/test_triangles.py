@@ -29,6 +29,11 @@ def lower(m: int, *batch: int) -> Tensor:
     return (normal(*batch, m, m, seed=1) / m + torch.eye(m, dtype=F64)).tril()
 
 
+def assert_close(found: Tensor, right: Tensor, size: float) -> None:
+    """Assert that no entry differs by more than ``size``."""
+    torch.testing.assert_close(found, right, rtol=0.0, atol=size)
+
+
 @pytest.fixture(params=[1, 2, 3, 7, 256])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(triangles, "BLOCK", request.param)
@@ -40,10 +45,10 @@ def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 @pytest.mark.parametrize("m", [1, 6, 7])
 def test_products_are_those_of_full_matrices(m: int, batch: tuple[int, ...]) -> None:
     W, X, Y = lower(m, *batch), normal(*batch, m, 4), normal(*batch, m, 4, seed=2)
-    close = {"rtol": 0.0, "atol": 100 * EPS}
-    torch.testing.assert_close(lower_times(W, X), W @ X, **close)
-    torch.testing.assert_close(transposed_times(W, X), W.mT @ X, **close)
-    torch.testing.assert_close(lower_half(X, Y).tril(), (X @ Y.mT).tril(), **close)
+    size = 100 * EPS
+    assert_close(lower_times(W, X), W @ X, size)
+    assert_close(transposed_times(W, X), W.mT @ X, size)
+    assert_close(lower_half(X, Y).tril(), (X @ Y.mT).tril(), size)
 
 
 @pytest.mark.usefixtures("block")
@@ -52,22 +57,22 @@ def test_products_are_those_of_full_matrices(m: int, batch: tuple[int, ...]) -> 
 def test_solves_undo_products(m: int, batch: tuple[int, ...]) -> None:
     L, B = lower(m, *batch), normal(*batch, m, 4)
     S = normal(*batch, m, m, seed=3)
-    close = {"rtol": 0.0, "atol": 1000 * EPS}
-    torch.testing.assert_close(L @ solved(L, B), B, **close)
-    torch.testing.assert_close(L.mT @ solved_transposed(L, B), B, **close)
+    size = 1000 * EPS
+    assert_close(L @ solved(L, B), B, size)
+    assert_close(L.mT @ solved_transposed(L, B), B, size)
     X = between_inverses(L, S)
     assert torch.equal(X, X.mT)
-    torch.testing.assert_close((L.mT @ X @ L).tril(), S.tril(), **close)
+    assert_close((L.mT @ X @ L).tril(), S.tril(), size)
 
 
 @pytest.mark.parametrize("m", [256, 257, 700])
 def test_sizes_around_a_block(m: int) -> None:
     L, X = lower(m), normal(m, 3)
     S = X @ X.mT
-    close = {"rtol": 0.0, "atol": 1e4 * EPS}
-    torch.testing.assert_close(transposed_times(L, X), L.mT @ X, **close)
-    torch.testing.assert_close(lower_times(L, X), L @ X, **close)
-    torch.testing.assert_close(L.mT @ between_inverses(L, S.tril()) @ L, S, **close)
+    size = 1e4 * EPS
+    assert_close(transposed_times(L, X), L.mT @ X, size)
+    assert_close(lower_times(L, X), L @ X, size)
+    assert_close(L.mT @ between_inverses(L, S.tril()) @ L, S, size)
 
 
 def test_right_hand_sides_in_row_major_memory_stay_so() -> None:
@@ -101,4 +106,4 @@ def test_it_maps_over_matrices() -> None:
     L, S = lower(7, 3), normal(3, 7, 7)
     many = torch.vmap(between_inverses)(L, S)
     one_by_one = torch.stack([between_inverses(a, b) for a, b in zip(L, S, strict=True)])
-    torch.testing.assert_close(many, one_by_one, rtol=0.0, atol=100 * EPS)
+    assert_close(many, one_by_one, 100 * EPS)
