@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,9 +12,7 @@ from ..errors import DataError, NotApplicable
 from ..numerics.team import Team
 from .roles import ROLES, columns_given
 
-if TYPE_CHECKING:
-    from .dataset import Dataset
-
+Dataset = Any  # ``data.dataset`` imports this module
 SAMPLE = 20_000  # rows of all processes that each of them holds, for pilots and inducing inputs
 LABELS = (str, int, float, bool)
 

@@ -52,7 +52,10 @@ class RBF(Radial):
         left = torch.cat([A.expand(*a.shape[:-1], A.shape[-1]), a, torch.ones_like(a)], -1)
         exponent = left @ torch.cat([B, ones, b], -1).mT
         if X1.dtype != torch.float64:
-            exponent = torch.minimum(exponent.to(X1.dtype), log_variance)
+            exponent = exponent.to(X1.dtype)
+            # no correlation is above 1; the rounding that is taken off has no slope
+            excess = exponent.detach() - log_variance.detach()
+            exponent = exponent - excess.clamp_min(0.0)
         return torch.exp(exponent)
 
     def profile(self, h: Theta, squared: Tensor, spare: bool = False) -> Profile:

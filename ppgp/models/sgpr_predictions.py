@@ -78,9 +78,7 @@ class CollapsedPosterior(WithMean):
         """Place inducing inputs at the medians of the priors, for a recipe without them."""
         raise NotImplementedError
 
-    def _marginal(
-        self, theta: Theta, X: Tensor, Z: Tensor, team: Team = ALONE
-    ) -> SparseMarginal:
+    def _marginal(self, theta: Theta, X: Tensor, Z: Tensor, team: Team = ALONE) -> SparseMarginal:
         """Return the approximate distribution of y at X for one draw theta {site: [*event]}."""
         kernel, hyper, (Z, X) = self.kernel.to_feature_space(under("kernel", theta), Z, X)
         Kmm, diagonal = kernel.shared(hyper, Z), kernel.diag(hyper, X)

@@ -20,9 +20,10 @@ from ..likelihoods.base import check_is_likelihood
 from ..likelihoods.expected_log_likelihood import Expected
 from ..numerics.greedy_selection import GREEDY
 from ..numerics.natural_gradient_step import Moments
+from ..numerics.team import ALONE, Team
+from ..numerics.triangles import transposed_times
 from ..numerics.whitened import divergence
 from ..overrides import computed
-from ..numerics.team import ALONE, Team
 from ..priors import Normal, Param, Site, prefixed, under
 from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from .any_likelihood import AnyLikelihood
@@ -365,7 +366,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         for rows in torch.arange(len(X)).split(ROWS_AT_ONCE):
             with torch.no_grad():
                 A, diagonal = self._whitened(theta, X[rows], Z)
-                spread = (W.mT @ A).square().sum(-2) - A.square().sum(0)
+                spread = transposed_times(W, A).square().sum(-2) - A.square().sum(0)
                 mean, variance = loc @ A, (diagonal + spread).clamp_min(0.0)
             with torch.enable_grad():
                 mean, variance = mean.requires_grad_(True), variance.requires_grad_(True)

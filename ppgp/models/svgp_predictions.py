@@ -17,6 +17,7 @@ from ..likelihoods import Gaussian, Likelihood
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.collapsed_bound import inducing_root, jittered
 from ..numerics.least_variance import at_least_rounding
+from ..numerics.triangles import solved
 from ..numerics.whitened import marginals
 from ..priors import Param, Site, under
 from .memory_checks import check_memory_of_predictions
@@ -67,7 +68,7 @@ class WhitenedPredictions(WithMean):
     def _whitened(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Return A = L^-1 Kmn [m, b] and the diagonal of Knn [b]; A is NaN if Kmm has no root."""
         Kmm, Kmn, diagonal = self._prior(theta, X, Z)
-        return torch.linalg.solve_triangular(inducing_root(Kmm), Kmn, upper=False), diagonal
+        return solved(inducing_root(Kmm), Kmn), diagonal
 
     def _under_q(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean and the variance [(K,) b] of f with v integrated out under q(v)."""

@@ -19,6 +19,7 @@ from torch.distributions import constraints
 
 from .cholesky import LOG_2PI, cholesky, factor_or_nan
 from .team import ALONE, Team
+from .triangles import between_inverses
 
 __all__ = [
     "Projection",
@@ -211,10 +212,10 @@ class _Collapsed(torch.autograd.Function):
         B = torch.cholesky_inverse(root)
         c = B @ Ar
         P = S / noise - eye + B + torch.outer(c, c) / noise.square()
-        gradient_Kmm = -0.5 * grad * _sandwich(L, P)
+        gradient_Kmm = -0.5 * grad * between_inverses(L, P)
         sums = Projection(S, Ar, rr, trace, total)
         gradient_noise = derivative_in_noise(sums, noise, B, c)
-        H = of_rows * _sandwich(L, (eye - B) / noise - torch.outer(c, c) / noise**3)
+        H = of_rows * between_inverses(L, (eye - B) / noise - torch.outer(c, c) / noise**3)
         solved = torch.linalg.solve_triangular(L.mT, c[:, None], upper=True)[:, 0]
         h = of_rows * solved / noise.square()
         totals = [torch.zeros_like(a) for a in inputs]
@@ -292,12 +293,6 @@ def _slopes_of_plain(
     )
     left = iter(slopes)
     return [next(left) if need else None for need in needed]
-
-
-def _sandwich(L: Tensor, M: Tensor) -> Tensor:
-    """Return L^-T M L^-1."""
-    left = torch.linalg.solve_triangular(L.mT, M, upper=True)
-    return torch.linalg.solve_triangular(L, left, upper=False, left=False)
 
 
 def derivative_in_noise(sums: Projection, noise: Tensor, B: Tensor, c: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .team import Team
+
 
 def precision_root(P: Tensor) -> tuple[Tensor, Tensor]:
     """Return the lower triangular W with W W' = P^-1, and whether there is none, [*k].

@@ -13,6 +13,14 @@ import torch
 from torch import Tensor
 
 from .cholesky import factor_or_nan
+from .triangles import (
+    between_inverses,
+    lower_half,
+    lower_times,
+    solved,
+    solved_transposed,
+    transposed_times,
+)
 
 __all__ = ["divergence", "marginals"]
 
@@ -20,9 +28,9 @@ __all__ = ["divergence", "marginals"]
 class _Marginals(torch.autograd.Function):
     """Mean A'loc and |W'A_i|^2 - |A_i|^2, with an explicit gradient.
 
-    The gradient takes four products of m x m x b and three triangular solves. The gradient in L is
-    never formed: with A = L^-1 Kmn and S the gradient in A, L' times it is -S A', which is all that
-    the derivative of a Cholesky factor needs. Murray (2016), equation 10.
+    The gradient in L is never formed: with A = L^-1 Kmn and S the gradient in A, L' times it is
+    -S A', of which the derivative of a Cholesky factor needs the lower triangle. Murray (2016),
+    equation 10. The gradient in W is that in its lower triangle.
     """
 
     generate_vmap_rule = True
@@ -32,8 +40,8 @@ class _Marginals(torch.autograd.Function):
         L, failed = torch.linalg.cholesky_ex(Kmm)
         # NaN on the diagonal makes all that follows NaN, without a pass over the whole matrix
         L.diagonal(dim1=-2, dim2=-1).mul_(torch.where(failed == 0, 1.0, math.nan)[..., None].to(L))
-        A = torch.linalg.solve_triangular(L, Kmn, upper=False)
-        P = W.mT @ A
+        A = solved(L, Kmn)
+        P = transposed_times(W, A)
         return loc @ A, P.square().sum(-2) - A.square().sum(-2), L, A, P
 
     @staticmethod
@@ -48,21 +56,17 @@ class _Marginals(torch.autograd.Function):
         Kmm, Kmn, loc, W, L, A, P = ctx.saved_tensors
         if torch.is_grad_enabled():  # second derivatives need the graph of these
             L = factor_or_nan(Kmm)
-            A = torch.linalg.solve_triangular(L, Kmn, upper=False)
-            P = W.mT @ A
+            A = solved(L, Kmn)
+            P = transposed_times(W, A)
         gradient_P = P * (2 * h).unsqueeze(-2)
-        each = W @ gradient_P
+        each = lower_times(W, gradient_P)
         if loc.ndim == 1:
             gradient_A = torch.addcmul(torch.addr(each, loc, g), A, -2 * h)
         else:
             gradient_A = torch.addcmul(each.sum(0) + loc.mT @ g, A, -2 * h.sum(0))
-        gradient_Kmn = torch.linalg.solve_triangular(L.mT, gradient_A, upper=True)
-        inner = (gradient_A @ A.mT).tril()
-        inner = inner - 0.5 * torch.diag_embed(inner.diagonal())
-        outer = torch.linalg.solve_triangular(L, inner, upper=False, left=False)
-        gradient_Kmm = torch.linalg.solve_triangular(L.mT, outer, upper=True)
-        gradient_Kmm = -0.5 * (gradient_Kmm + gradient_Kmm.mT)
-        return gradient_Kmm, gradient_Kmn, g @ A.mT, A @ gradient_P.mT
+        gradient_Kmn = solved_transposed(L, gradient_A)
+        gradient_Kmm = -0.5 * between_inverses(L, lower_half(gradient_A, A))
+        return gradient_Kmm, gradient_Kmn, g @ A.mT, lower_half(A, gradient_P)
 
 
 def marginals(
@@ -81,7 +85,7 @@ def marginals(
             ``loc``, where the covariance is diagonal.
     """
     if W.ndim == loc.ndim:
-        A = torch.linalg.solve_triangular(factor_or_nan(Kmm), Kmn, upper=False)
+        A = solved(factor_or_nan(Kmm), Kmn)
         mean, spread = loc @ A, (W.square() - 1) @ A.square()
     else:
         outputs: Any = _Marginals.apply(Kmm, Kmn, loc, W)

@@ -62,9 +62,7 @@ def few_rows(model: Any, data: Any) -> Tables:
     return data.tables(torch.arange(enough))
 
 
-def arguments(
-    model: Any, data: Any, tables: Tables = ()
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments(model: Any, data: Any, tables: Tables = ()) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and the named arguments of the Pyro program of a model.
 
     A model whose density is one function of sums over all rows gets the team that adds them up.

@@ -47,7 +47,7 @@ def sgpr(team, results):
     results["parameters"] = target.dim
     results["bound"], results["slope of the bound"] = float(value), gradient.tolist()
     results["hessian of the bound"] = target.hessian(z).flatten().tolist()
-    theta = {name: v for name, v in target.constrain(z).items()}
+    theta = target.constrain(z)
     solved = model._solved(theta, data)
     assert torch.equal(solved.L, inducing_root(model._marginal(theta, data.X, Z).Kmm))
     results["upper bound"] = float(solved.rows.upper(solved.noise))
@@ -57,9 +57,7 @@ def sgpr(team, results):
 def search(team, results):
     data = team.share(table())
     Z = table().X[:M]
-    posterior = ppgp.fit(
-        models.SGPR(Z=Z), data, inference.MAP(steps=50), progress=False
-    )
+    posterior = ppgp.fit(models.SGPR(Z=Z), data, inference.MAP(steps=50), progress=False)
     results["end of L-BFGS, bits"] = {k: v.flatten().tolist() for k, v in posterior.theta.items()}
     results["log density at the end"] = posterior.stats["log_density"]
     results["observations"] = posterior.stats["observations"]
@@ -119,7 +117,10 @@ def regressions(team, results):
     results["weights of a logistic model"] = posterior.theta["weight"].flatten().tolist()
     results["classes"] = list(posterior.data.classes)
     posterior = ppgp.fit(
-        models.GLM(likelihoods.Poisson()), team.share(counts()), inference.MAP("newton"), progress=False
+        models.GLM(likelihoods.Poisson()),
+        team.share(counts()),
+        inference.MAP("newton"),
+        progress=False,
     )
     results["weights of a Poisson model"] = posterior.theta["weight"].flatten().tolist()
     posterior = ppgp.fit(
@@ -181,12 +182,13 @@ def mistakes(team, results):
         "a batch": lambda: ppgp.fit(
             small, data, inference.MAP("adam", batch_size=smallest + 1), progress=False
         ),
-        "columns": lambda: team.shard(
-            ppgp.Dataset(np.ones((4, 2 + team.rank)), np.arange(4.0))
-        ),
+        "columns": lambda: team.shard(ppgp.Dataset(np.ones((4, 2 + team.rank)), np.arange(4.0))),
         "rows": lambda: team.share(table().rows(slice(0, 1))),
         "targets of one rank": lambda: ppgp.fit(
-            models.GLM(likelihoods.Poisson()), team.shard(bad_counts(team)), inference.MAP(), progress=False
+            models.GLM(likelihoods.Poisson()),
+            team.shard(bad_counts(team)),
+            inference.MAP(),
+            progress=False,
         ),
     }
     for name, call in cases.items():

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ...kernels.networks import drops_out, training
 from ...numerics.seeding import seeded
+from ...numerics.team import at_step
 from ...target.capabilities import Reselects
 from ...target.target import Target
-from ...numerics.team import at_step
 from ..base import draw_batch
 from ..progress import bar
 from .held_out_rows import EarlyStopping

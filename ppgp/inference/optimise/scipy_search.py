@@ -11,8 +11,8 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from ...numerics.threads import blas_on_one_thread
 from ...numerics.team import at_step
+from ...numerics.threads import blas_on_one_thread
 from ...target.target import Target
 from ..progress import bar
 from .held_out_rows import EarlyStopping
