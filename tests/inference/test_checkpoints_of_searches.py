@@ -1,0 +1,162 @@
+"""A killed search for a mode, or fit of a bound, goes on and ends like an undisturbed one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import forked
+import pytest
+import torch
+from torch import Tensor
+
+import ppgp
+from ppgp.errors import StorageError
+from ppgp.inference import MAP, SVI, Inference
+from ppgp.inference import checkpoint as checkpoints
+from ppgp.inference.optimise import record as records
+from ppgp.inference.optimise import scipy_search
+from ppgp.kernels import ARD, RBF, Deep
+from ppgp.kernels.networks import MLP
+from ppgp.likelihoods import Bernoulli, Gaussian
+from ppgp.models import (
+    GLM,
+    GP,
+    SGPR,
+    SVGP,
+    LinearRegression,
+    LogisticRegression,
+    NeuralRegression,
+    Vecchia,
+)
+from ppgp.priors import Flat, Normal
+
+ROWS = 60
+NETWORK = NeuralRegression(MLP((6,), activation="tanh"), Gaussian(), Normal(0.0, 0.5))
+DROPPING = MLP((6,), out=2, dropout=0.3)
+
+
+def rows(binary: bool = False) -> ppgp.Dataset:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(ROWS, 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(ROWS, generator=generator, dtype=torch.float64)
+    y = (2 * X[:, 0]).sin() + 0.3 * noise
+    return ppgp.Dataset(X, (y > 0).double() if binary else y)
+
+
+FITS: dict[str, tuple[Any, Inference]] = {
+    "SVGP of mini-batches": (SVGP(RBF(), inducing=8), SVI(steps=30, batch_size=20)),
+    "SVGP, q by Adam": (SVGP(RBF(), inducing=8, q="full"), SVI(steps=30, batch_size=20)),
+    "SVGP of all rows": (SVGP(RBF(), inducing=8), SVI(steps=40, patience=10)),
+    "SVGP of labels": (SVGP(RBF(), inducing=8, likelihood=Bernoulli()), SVI(steps=20)),
+    "SVGP, deterministic": (SVGP(RBF(), inducing=8), SVI(method="deterministic", steps=30)),
+    "SVDKL with dropout": (SVGP(Deep(DROPPING, RBF()), 8), SVI(steps=30, batch_size=20)),
+    "GP by lbfgs": (GP(ARD(RBF())), MAP(starts=1)),
+    "GP by lbfgs, compiled": (NETWORK, MAP(steps=80, starts=1)),
+    "GP from starts": (GP(RBF(Flat(), Flat())), MAP(starts=3)),
+    "GP by newton": (GP(RBF()), MAP("newton")),
+    "GP by gd": (GP(RBF()), MAP("gd", steps=40)),
+    "GP by gd, fixed": (GP(RBF()), MAP("gd", steps=30, learning_rate=0.05)),
+    "GP by adam": (GP(RBF()), MAP("adam", steps=40)),
+    "GP by adam from starts": (GP(RBF()), MAP("adam", steps=20, starts=3)),
+    "SGPR by lbfgs": (SGPR(RBF(), inducing=8), MAP(steps=40)),
+    "SGPR, reselected": (
+        SGPR(Deep(MLP((4,), out=2), RBF()), inducing=8, reselect=3),
+        MAP("adam", steps=20),
+    ),
+    "Vecchia, placed again": (Vecchia(ARD(RBF()), neighbours=5), MAP(steps=40)),
+    "linear": (LinearRegression(), MAP()),
+    "linear by sgd": (LinearRegression(), MAP("sgd", steps=40)),
+    "linear, held out": (LinearRegression(), MAP("adam", steps=60, hold_out=0.2)),
+    "linear by lbfgs, held out": (LinearRegression(), MAP(hold_out=0.2)),
+    "linear, adversarial": (LinearRegression(), MAP("sgd", steps=30, adversarial=0.01)),
+    "logistic by newton": (LogisticRegression(), MAP("newton")),
+    "GLM by newton": (GLM(Bernoulli()), MAP("newton")),
+    "network by gauss_newton": (NETWORK, MAP("gauss_newton", steps=12, starts=1)),
+    "network by kfac": (NETWORK, MAP("kfac", steps=30, batch_size=20)),
+    "network by kfac, all rows": (NETWORK, MAP("kfac", steps=30)),
+}
+OF_LABELS = ("SVGP of labels", "logistic by newton", "GLM by newton")
+
+
+class Killed(BaseException):
+    """Nothing after it is run, as after a kill."""
+
+
+class Saves:
+    """Count saves, and raise ``Killed`` after the one that is ``last``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, self.last = 0, 0
+        monkeypatch.setattr(checkpoints, "EVERY", 0.0)
+        monkeypatch.setattr(checkpoints, "SHARE", 1e9)
+        monkeypatch.setattr("os.fsync", lambda _: None)  # of hundreds of saves
+        save = checkpoints.Checkpoint.save
+
+        def counted(checkpoint: checkpoints.Checkpoint, tensors: Mapping[str, Tensor]) -> None:
+            save(checkpoint, tensors)
+            self.count += 1
+            if self.count == self.last:
+                raise Killed
+
+        monkeypatch.setattr(checkpoints.Checkpoint, "save", counted)
+
+    def kill_after(self, saves: int) -> None:
+        self.count, self.last = 0, saves
+
+
+@pytest.fixture
+def saves(monkeypatch: pytest.MonkeyPatch) -> Saves:
+    return Saves(monkeypatch)
+
+
+def fitted(name: str, path: Path | None = None, seed: int = 0) -> ppgp.Posterior:
+    model, how = FITS[name]
+    data = rows(name in OF_LABELS)
+    return ppgp.fit(model, data, how, seed=seed, progress=False, checkpoint=path)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether two stats are equal to the last bit; NaN equals NaN."""
+    if isinstance(a, Tensor):
+        return a.dtype == b.dtype and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b) or (a != a and b != b)
+
+
+def differences(a: ppgp.Posterior, b: ppgp.Posterior) -> list[str]:
+    """Return the names of the draws, params, stats and warnings that differ in a bit."""
+    assert a.draws.keys() | a.params.keys()
+    found = []
+    for part in ("draws", "params", "stats"):
+        one, other = getattr(a, part), getattr(b, part)
+        assert one.keys() == other.keys()
+        found += [f"{part}.{key}" for key in one if not same(one[key], other[key])]
+    return found + (["warnings"] if a.warnings != b.warnings else [])
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+@pytest.mark.parametrize("name", FITS)
+def test_a_fit_killed_twice_ends_like_an_undisturbed_one(
+    name: str, tmp_path: Path, saves: Saves
+) -> None:
+    """After a third and two thirds of its saves; a finished fit is read again to the same end."""
+    whole = fitted(name)
+    assert differences(fitted(name, tmp_path / "whole.ckpt"), whole) == []
+    third = saves.count // 3
+    assert third >= 2
+    path = tmp_path / "killed.ckpt"
+    for _ in range(2):
+        saves.kill_after(third)
+        with pytest.raises(Killed):
+            fitted(name, path)
+    saves.kill_after(0)
+    assert differences(fitted(name, path), whole) == []
+    of_the_rest = saves.count
+    assert of_the_rest < 3 * third
+    saves.kill_after(0)
+    assert differences(fitted(name, path), whole) == []
+    assert saves.count <= of_the_rest
