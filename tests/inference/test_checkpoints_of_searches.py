@@ -50,8 +50,8 @@ FITS: dict[str, tuple[Any, Inference]] = {
     "SVGP of mini-batches": (SVGP(RBF(), inducing=8), SVI(steps=30, batch_size=20)),
     "SVGP, q by Adam": (SVGP(RBF(), inducing=8, q="full"), SVI(steps=30, batch_size=20)),
     "SVGP of all rows": (SVGP(RBF(), inducing=8), SVI(steps=40, patience=10)),
-    "SVGP of labels": (SVGP(RBF(), inducing=8, likelihood=Bernoulli()), SVI(steps=20)),
-    "SVGP, deterministic": (SVGP(RBF(), inducing=8), SVI(method="deterministic", steps=30)),
+    "SVGP of labels": (SVGP(RBF(), 8, Bernoulli()), SVI(steps=20)),
+    "SVGP, deterministic": (SVGP(RBF(), 8, Bernoulli()), SVI(method="deterministic", steps=12)),
     "SVDKL with dropout": (SVGP(Deep(DROPPING, RBF()), 8), SVI(steps=30, batch_size=20)),
     "GP by lbfgs": (GP(ARD(RBF())), MAP(starts=1)),
     "GP by lbfgs, compiled": (NETWORK, MAP(steps=80, starts=1)),
@@ -78,7 +78,7 @@ FITS: dict[str, tuple[Any, Inference]] = {
     "network by kfac": (NETWORK, MAP("kfac", steps=30, batch_size=20)),
     "network by kfac, all rows": (NETWORK, MAP("kfac", steps=30)),
 }
-OF_LABELS = ("SVGP of labels", "logistic by newton", "GLM by newton")
+OF_LABELS = ("SVGP, deterministic", "SVGP of labels", "logistic by newton", "GLM by newton")
 
 
 class Killed(BaseException):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,20 +24,20 @@ from .search import SearchOptions, SearchResult
 SGD_BATCH = 32
 
 
-class Steps(Protocol):
+class Steps(ABC):
     """The rule by which a stochastic optimiser moves z in place."""
 
+    @abstractmethod
     def __call__(self, gradient: Tensor, factor: float) -> None:
         """Take a step along a gradient [p], with a factor on the learning rates."""
-        ...
 
+    @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
         """Return what the next step depends on besides z, as tensors that no step changes."""
-        ...
 
+    @abstractmethod
     def restore(self, saved: Mapping[str, Tensor]) -> None:
         """Take back what ``tensors`` returned."""
-        ...
 
 
 def sgd(
@@ -71,7 +72,7 @@ def adam(
     return ascend(options, target, z, gradients, steps, schedule, early_stopping)
 
 
-class _SgdSteps:
+class _SgdSteps(Steps):
     """Steps of z in place along the gradient, at a rate [p]."""
 
     def __init__(self, z: Tensor, rate: Tensor) -> None:
@@ -87,7 +88,7 @@ class _SgdSteps:
         pass
 
 
-class _AdamSteps:
+class _AdamSteps(Steps):
     """Steps of z in place by Adam, at the rates of its sites."""
 
     def __init__(self, z: Tensor, options: SearchOptions, target: Target) -> None:

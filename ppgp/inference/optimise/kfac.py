@@ -14,7 +14,7 @@ from ...numerics.seeding import seeded
 from ...target.target import Target
 from .adam_memory import memory_of, restore_memory
 from .curvature_of_rows import CurvatureOfRows
-from .first_order import Gradients, ascend, dropout_seed
+from .first_order import Gradients, Steps, ascend, dropout_seed
 from .held_out_rows import EarlyStopping
 from .kronecker_factors import Factors, KroneckerFactors, Layer, layers_of
 from .network_expansion import unbounded
@@ -54,7 +54,7 @@ def kfac(
     return ascend(options, target, z, gradients, steps, schedule, early_stopping)
 
 
-class _Steps:
+class _Steps(Steps):
     """Steps of z in place, ``steps(gradient, factor)`` with a factor on the learning rates.
 
     Args:
