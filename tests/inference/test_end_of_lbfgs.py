@@ -28,7 +28,7 @@ class Quadratic(Target):
         return torch.ones_like(z)
 
     def callback(
-        self, jacobian: bool = True, after: float = 0.0
+        self, jacobian: bool = True, after: float = 0.0, evaluated: Evaluated = at_once
     ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         def value_and_gradient(z: np.ndarray) -> tuple[float, np.ndarray]:
             apart = z - 1

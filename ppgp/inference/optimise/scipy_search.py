@@ -58,10 +58,9 @@ class _Objective:
     """
 
     def __init__(self, target: Target, options: SearchOptions, unit: np.ndarray) -> None:
-        self.callback, self.unit = (
-            target.callback(options.jacobian, options.compile_after, options.record.evaluated),
-            unit,
-        )
+        evaluated = options.record.evaluated
+        self.callback = target.callback(options.jacobian, options.compile_after, evaluated)
+        self.unit = unit
         self.idle = 0  # evaluations of this iteration near the best value, in a row
         self.best, self.best_z, self.slope = -math.inf, None, math.nan
         self.losses: list[float] = []
