@@ -36,7 +36,8 @@ class Checkpoint:
     """A file for the tensors of one run, locked inside the block.
 
     A file of another run (another method, model, seed or data) is refused, not overwritten. The
-    first save that fails issues a warning, and the run goes on.
+    first save that fails issues a warning, and the run goes on. In a team rank 0 writes and reads
+    the file, and the other ranks get from it what it holds.
 
     Args:
         path: the file. None: nothing is ever written or read.
@@ -50,6 +51,7 @@ class Checkpoint:
 
     def __init__(self, path: str | Path | None, how: Any, target: Target, seed: int) -> None:
         self.path: Path | None = None
+        self._team = target.data.team
         self._identity, self._density = "", ""
         if path is not None:
             target.model.check_storable()
@@ -58,14 +60,16 @@ class Checkpoint:
             self._density = _density(target)
             self._rounding = ROUNDING.get(target.origin().dtype, IN_SINGLE)
         self._next = time.monotonic() + EVERY
-        self._saves = files.Saves(self.path)
-        self._lock: AbstractContextManager[None] = files.locked(self.path)
+        own = self.path if self._team.rank == 0 else None
+        self._saves = files.Saves(own)
+        self._lock: AbstractContextManager[None] = files.locked(own)
 
     def __enter__(self) -> Checkpoint:
         """Raise StorageError if another run holds the lock, or no file can be at the path."""
-        if self.path is not None:
-            files.check_regular(self.path)
-        self._lock.__enter__()
+        with self._team.all_or_none():
+            if self.path is not None and self._team.rank == 0:
+                files.check_regular(self.path)
+            self._lock.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -86,44 +90,53 @@ class Checkpoint:
         """
         if self.path is None:
             return None
-        with files.explained(self.path, "read"):
-            if not self.path.exists():
+        tensors = None
+        with self._team.all_or_none():
+            if self._team.rank == 0:
+                tensors = self._read(self.path)
+        return self._team.tensors_of_rank_zero(tensors)
+
+    def _read(self, path: Path) -> dict[str, Tensor] | None:
+        """Return the tensors of the file; None if there is none."""
+        with files.explained(path, "read"):
+            if not path.exists():
                 return None
-            self.path.open("rb").close()  # a missing permission is no damage
+            path.open("rb").close()  # a missing permission is no damage
         try:
-            with safe_open(str(self.path), "pt") as file:
+            with safe_open(str(path), "pt") as file:
                 metadata = file.metadata() or {}
                 # copies: where the file puts a tensor in memory decides the last digits of sums
                 tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, OverflowError):
             do = "choose another path; delete it only if it is a damaged checkpoint"
             raise StorageError(
-                "a checkpoint of this run", f"{self.path.name}, which cannot be read as one", do
+                "a checkpoint of this run", f"{path.name}, which cannot be read as one", do
             ) from None
         if metadata.get("format") != FORMAT:
             raise StorageError(
                 "a checkpoint of this run",
-                f"{self.path.name}, another kind of file",
+                f"{path.name}, another kind of file",
                 "choose another path",
             )
         same = _agree(metadata.get("density", ""), self._density, self._rounding)
         if metadata.get("identity") != self._identity or not same:
             raise StorageError(
                 "a checkpoint of this run",
-                f"{self.path.name}, of another method, model, seed or data",
+                f"{path.name}, of another method, model, seed or data",
                 "choose another path, or delete it",
             )
         if metadata.get("checksum") != _checksum(tensors):
             raise StorageError(
                 "a checkpoint of this run",
-                f"{self.path.name}, damaged: its checksum does not match",
+                f"{path.name}, damaged: its checksum does not match",
                 "delete it",
             )
         return tensors
 
     def due(self) -> bool:
         """Whether it is time for the next save."""
-        return self.path is not None and time.monotonic() >= self._next
+        writes = self.path is not None and self._team.rank == 0
+        return writes and time.monotonic() >= self._next
 
     def save(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace the file.
@@ -132,7 +145,7 @@ class Checkpoint:
         not at all.
         """
         path = self.path
-        if path is None:
+        if path is None or self._team.rank:
             return
         started = time.monotonic()
         clones = {

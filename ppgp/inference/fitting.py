@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from inspect import signature
 from operator import index
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -141,11 +141,16 @@ def fit(
             that Posterior count as training rows of this one, as do those on which
             ``fit_variogram`` or ``networks.pretrained`` determined a part of the recipe.
         checkpoint: a file that keeps the state of a long run. If a run is killed, the same call
-            continues from the file and ends as the run would have. SVI with a Gaussian guide,
-            NaturalGradientBoosting and all Markov chains support it (NUTS per finished chain). A
-            save that fails issues a
-            StorageWarning, and the next one is tried; ``posterior.warnings`` reports whether the
-            last one failed. The file is locked during the run.
+            continues from the file and ends as the run would have, to the last digit on the same
+            machine. MAP by every optimizer, SVI with a Gaussian guide or the bound of a model
+            (SVGP, SVDKL), NaturalGradientBoosting and all Markov chains support it (NUTS per
+            finished chain). Stochastic methods keep their state after the last step. Deterministic
+            searches keep the results of their evaluations, up to 256 MB, which the same call then
+            takes in place of new ones. MAP of a model that places its neighbours or inducing
+            inputs again after a fit has a file for each further fit, with ".2", ".3" and so on
+            after the name. Ctrl-C saves too. A save that fails issues a StorageWarning, and the
+            next one is tried; ``posterior.warnings`` reports whether the last one failed. The file
+            is locked during the run.
 
     Returns:
         A Posterior (a MultiPosterior for ``models.Multi``), also after a run that did not converge.
@@ -262,12 +267,16 @@ def _followed(
     problem: _Problem, posterior: Posterior, how: Inference, options: Mapping[str, Any]
 ) -> tuple[_Problem, Posterior]:
     """Return the last of the problems that suit the fit before them, and its fit."""
-    for _ in range(MOST_ROUNDS if how.seeks_mode else 0):
+    path = options.get("checkpoint")
+    for place in range(2, 2 + (MOST_ROUNDS if how.seeks_mode else 0)):
         following = problem.following(posterior)
         if following is None:
             break
         problem = following
-        posterior = _run(how, problem.target(how), {**options, "init": posterior})
+        changed: dict[str, Any] = {"init": posterior}
+        if path is not None:  # the next fit is of another model
+            changed["checkpoint"] = f"{fspath(path)}.{place}"
+        posterior = _run(how, problem.target(how), {**options, **changed})
     return problem, posterior
 
 
@@ -373,7 +382,7 @@ def _check_support(how: Inference, target: Target, checkpoint: bool) -> None:
         raise NotApplicable(
             "a method with checkpoints",
             name,
-            "use SVI, NaturalGradientBoosting, NUTS, HMC, MetropolisHastings, Gibbs, SGLD or "
+            "use MAP, SVI, NaturalGradientBoosting, NUTS, HMC, MetropolisHastings, Gibbs, SGLD or "
             "SGHMC, or leave checkpoint out",
         )
     if target.random is not None and not how.takes_random_density:

@@ -217,6 +217,24 @@ class Team:
             return value
         return self._small_sum(value if self.rank == 0 else torch.zeros_like(value))
 
+    def tensors_of_rank_zero(self, named: Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
+        """Return the tensors of rank 0 by name on every rank; None if it has none."""
+        if self.alone:
+            return None if named is None else dict(named)
+        own = [] if named is None else list(named.items())
+        about = [[name, str(value.dtype), list(value.shape)] for name, value in own]
+        said = self.gathered(None if named is None else about)[0]
+        if said is None:
+            return None
+        found = {}
+        for name, dtype, shape in said:
+            kind = getattr(torch, dtype.removeprefix("torch."))
+            value = torch.zeros(shape, dtype=kind) if named is None else named[name]
+            content = value.contiguous().reshape(-1).view(torch.uint8)
+            bits = self.of_rank_zero(content)
+            found[name] = bits.view(kind).reshape(shape)
+        return found
+
     def rows_of_all(self, value: Tensor) -> Tensor:
         """Return the rows [n, ...] of all ranks, one after the other."""
         if self.alone:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,17 @@ __all__ = ["Target"]
 
 # at these multiples of a point a user's program shows whether its supports and sites are fixed
 FAR = (1.0, -1.0, 3.0, -3.0, 10.0, -10.0, 30.0, -30.0)
+#: ``evaluated(z, orders, compute)``: the results of an evaluation at z [p], derivatives of these
+#: orders.
+Evaluated = Callable[[Tensor, Sequence[int], Callable[[], Sequence[Tensor]]], Sequence[Tensor]]
 STARTS = 100  # points tried before a density is said to be finite nowhere
+
+
+def at_once(
+    z: Tensor, orders: Sequence[int], compute: Callable[[], Sequence[Tensor]]
+) -> Sequence[Tensor]:
+    """Return ``compute()``."""
+    return compute()
 
 
 class Target(Density):
@@ -194,12 +204,18 @@ class Target(Density):
             return graph(z.to(self.survey.like), *self.tables(rows))
 
     def callback(
-        self, jacobian: bool = True, after: float = 0
+        self, jacobian: bool = True, after: float = 0, evaluated: Evaluated = at_once
     ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         """Return ``value_and_grad`` as a function of NumPy vectors in float64.
 
-        It adds little overhead. The first ``after`` calls run the program itself; it is compiled
-        for those that follow. What ``start`` found at its point is not computed again.
+        It adds little overhead. What ``start`` found at its point is not computed again.
+
+        Args:
+            jacobian: as in ``log_density``.
+            after: the first so many calls run the program itself; it is compiled for those that
+                follow.
+            evaluated: ``evaluated(z, (0, 1), compute)`` returns value and gradient [p]: what
+                ``compute()`` returns, or has returned before.
         """
         like = self.survey.like
         plain = like.dtype == torch.float64 and like.device.type == "cpu"
@@ -214,7 +230,9 @@ class Target(Density):
             if calls == after:
                 graph = self.compiled(None, jacobian)
             calls += 1
-            value, gradient = self._known(point.to(like), jacobian) or graph(point.to(like))
+            z_here = point.to(like)
+            known = self._known(z_here, jacobian)
+            value, gradient = evaluated(z_here, (0, 1), lambda: known or graph(z_here))
             if plain:
                 return value.item(), gradient.numpy()
             return value.item(), gradient.double().cpu().numpy()

@@ -15,7 +15,7 @@ from torch import Tensor
 from ppgp import kernels, models
 from ppgp.data import Dataset
 from ppgp.inference import SVI
-from ppgp.inference.variational.collapsed_svi import NaturalSteps, joint_step
+from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps
 from ppgp.target import Target
 
 M = BATCH = 1024
@@ -36,7 +36,7 @@ def ours(X: Tensor, y: Tensor, Z: Tensor, q: str) -> Callable[[], object]:
     z = bound.origin()
     options = SVI(batch_size=BATCH, learning_rate=0.01)._options()
     natural = NaturalSteps(bound, model, data, z)
-    step = joint_step(options, bound, natural, z, torch.Generator().manual_seed(0))
+    step = JointSteps(options, bound, natural, z, torch.Generator().manual_seed(0))
     return lambda: step(0.01)
 
 

@@ -14,7 +14,7 @@ import torch
 import ppgp
 from ppgp import inference
 from ppgp.errors import NotApplicable, StorageError
-from ppgp.inference import HMC, MAP, NUTS, SGHMC, SGLD, SVI, Gibbs, Inference, MetropolisHastings
+from ppgp.inference import HMC, NUTS, SGHMC, SGLD, SVI, Gibbs, Inference, MetropolisHastings
 from ppgp.inference import checkpoint as checkpoints
 from ppgp.models import LinearRegression, LogisticRegression
 from ppgp.priors import InverseGamma
@@ -181,8 +181,8 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "advice"),
     [
-        (MAP(), "use SVI"),
-        (inference.Laplace(), "use SVI"),
+        (inference.Laplace(), "use MAP, SVI"),
+        (inference.SWAG(), "use MAP, SVI"),
         (NUTS(engine="pyro"), "nutpie"),
         (SVI("lowrank"), "Gaussian guide"),
     ],

@@ -12,7 +12,7 @@ import torch
 
 import ppgp
 from ppgp.errors import StorageError, StorageWarning
-from ppgp.inference import NUTS, SGLD, SVI, Exact, Inference
+from ppgp.inference import MAP, NUTS, SGLD, SVI, Exact, Inference
 from ppgp.inference import checkpoint as checkpoints
 from ppgp.models import LinearRegression, LogisticRegression
 
@@ -20,6 +20,7 @@ HOWS = [
     SVI("normal", steps=60, patience=30, draws=20),
     SGLD(draws=30, warmup=30, chains=2),
     NUTS(draws=20, warmup=30, chains=2),
+    MAP("adam", steps=30),
 ]
 HOLDS = """
 import sys

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ppgp import Dataset, inference
-from ppgp.inference.variational.collapsed_svi import NaturalSteps, joint_step
+from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps
 from ppgp.kernels import RBF, Deep
 from ppgp.kernels.networks import MLP
 from ppgp.likelihoods import Gaussian
@@ -33,7 +33,7 @@ def test_the_two_halves_of_a_step_drop_the_same_units_out(batch_size: int | None
     before: list[float] = []
     step = q.step
     q.step = lambda *given: before.append(step(*given)) or before[-1]  # type: ignore[method-assign,func-returns-value]
-    move = joint_step(inference.SVI(batch_size=batch_size)._options(), bound, q, z, generator)
+    move = JointSteps(inference.SVI(batch_size=batch_size)._options(), bound, q, z, generator)
     objectives = [move(1e-12) for _ in range(3)]
     assert before == pytest.approx(objectives, rel=1e-6)
     with torch.no_grad(), quietly():

@@ -12,7 +12,7 @@ from torch import Tensor
 from ppgp.inference.optimise import scipy_search
 from ppgp.inference.optimise.scipy_search import lbfgs
 from ppgp.inference.optimise.search import SearchOptions
-from ppgp.target.target import Target
+from ppgp.target.target import Evaluated, Target, at_once
 
 LEVEL = -1e6  # a value whose last digits are lost
 CURVATURE = np.geomspace(1.0, 1e3, 5)
@@ -28,7 +28,7 @@ class Quadratic(Target):
         return torch.ones_like(z)
 
     def callback(
-        self, jacobian: bool = True, after: float = 0.0
+        self, jacobian: bool = True, after: float = 0.0, evaluated: Evaluated = at_once
     ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         def value_and_gradient(z: np.ndarray) -> tuple[float, np.ndarray]:
             apart = z - 1

@@ -1,9 +1,10 @@
-"""Optimisers that use the gradient alone: gradient descent, stochastic gradient descent, Adam."""
+"""Stochastic optimisers that use the gradient alone: stochastic gradient descent and Adam."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,102 +17,28 @@ from ...target.capabilities import Reselects
 from ...target.target import Target
 from ..base import draw_batch
 from ..progress import bar
+from .adam_memory import memory_of, restore_memory
 from .held_out_rows import EarlyStopping
 from .schedules import scheduled
 from .search import SearchOptions, SearchResult
 
 SGD_BATCH = 32
-ARMIJO = 1e-4  # share of the rise promised by the gradient that a step must deliver
-GROWTH = 2.0  # factor on the step size that is tried after a step was accepted
-HALVINGS = 60  # of the step size before the search gives up
-
-Step = Callable[[Tensor, float], None]
 
 
-def gd(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> SearchResult:
-    """Maximise the log density by steepest ascent. ``seed`` is not used.
+class Steps(ABC):
+    """The rule by which a stochastic optimiser moves z in place."""
 
-    The step size follows from backtracking, unless the options fix the learning rate.
-    """
-    rate = _rate_vector(target, options, z0) / (target.data.total or 1)
-    z = z0.clone()
-    value, gradient = target.value_and_grad(z, jacobian=options.jacobian)
-    losses = [-float(value)]
-    notes: list[str] = []
-    interrupted, converged = False, False
-    size = 1.0
-    try:
-        with bar("MAP (gd)", options.steps, options.progress) as update:
-            for step in range(options.steps):
-                direction = rate * gradient
-                rise = float(direction @ gradient)
-                if rise * size <= 1e-13 * (1 + abs(float(value))):
-                    converged = True
-                    break
-                if options.learning_rate is not None:
-                    size = scheduled(options.schedule or "constant", step, options.steps)
-                    new = z + size * direction
-                    trial = target.value_and_grad(new, jacobian=options.jacobian)
-                    if _diverged(trial[0], losses[0]):
-                        notes.append(
-                            f"gradient descent diverged at step {step + 1}: "
-                            "lower the learning rate, or leave it out"
-                        )
-                        break
-                else:
-                    trial, new, size = _backtracked(
-                        target, z, value, direction, rise, size, options.jacobian
-                    )
-                    if new is z:
-                        converged = True
-                        break
-                z, (value, gradient) = new, trial
-                losses.append(-float(value))
-                update(step + 1, loss=losses[-1])
-    except KeyboardInterrupt:
-        interrupted = True
-        notes.append(stopped_by_the_user(len(losses) - 1, options.steps))
-    slope = float(gradient.abs().max())
-    steep = slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5)
-    if not (converged or interrupted or notes) and steep:
-        notes.append(
-            f"gradient descent had a gradient of {slope:.2g} left after {options.steps} steps: "
-            "raise steps, or use lbfgs"
-        )
-    return SearchResult(z, _stats(value, gradient, len(losses) - 1, losses), notes, interrupted)
+    @abstractmethod
+    def __call__(self, gradient: Tensor, factor: float) -> None:
+        """Take a step along a gradient [p], with a factor on the learning rates."""
 
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what the next step depends on besides z, as tensors that no step changes."""
 
-def _diverged(value: Tensor, first_loss: float) -> bool:
-    """Whether a log density is not finite, or far below the one at the start."""
-    if not bool(torch.isfinite(value)):
-        return True
-    return float(value) < -first_loss - 1e6 * (1 + abs(first_loss))
-
-
-def _backtracked(
-    target: Target,
-    z: Tensor,
-    value: Tensor,
-    direction: Tensor,
-    rise: float,
-    size: float,
-    jacobian: bool,
-) -> tuple[tuple[Tensor, Tensor], Tensor, float]:
-    """Halve the step until the density rises enough (Armijo 1966).
-
-    Returns:
-        Value and gradient at the new point, the point and the step size. If no step raises the
-        density enough, the point is z itself, and the first entry has no meaning.
-    """
-    size *= GROWTH
-    for _ in range(HALVINGS):
-        new = z + size * direction
-        trial = target.value_and_grad(new, jacobian=jacobian)
-        finite = bool(torch.isfinite(trial[1]).all())
-        if finite and float(trial[0]) >= float(value) + ARMIJO * size * rise:
-            return trial, new, size
-        size *= 0.5
-    return (value, direction), z, size
+    @abstractmethod
+    def restore(self, saved: Mapping[str, Tensor]) -> None:
+        """Take back what ``tensors`` returned."""
 
 
 def sgd(
@@ -123,16 +50,12 @@ def sgd(
 ) -> SearchResult:
     """Maximise the log density by steps along the gradient of a mini-batch."""
     n = target.data.total or 1
-    rate = _rate_vector(target, options, z0) / n
     z = z0.clone()
-
-    def step(gradient: Tensor, factor: float) -> None:
-        z.add_(factor * rate * gradient)
-
+    steps = _SgdSteps(z, rate_vector(target, options, z0) / n)
     batch_size = min(options.batch_size or SGD_BATCH, n)
     gradients = Gradients(options, target, z, batch_size, seed)
     schedule = options.schedule or "inverse"
-    return ascend(options, target, z, gradients, step, schedule, early_stopping)
+    return ascend(options, target, z, gradients, steps, schedule, early_stopping)
 
 
 def adam(
@@ -144,21 +67,50 @@ def adam(
 ) -> SearchResult:
     """Maximise the log density by Adam. Kingma & Ba (2015)."""
     z = z0.clone()
-    pieces = {name: z[s.start : s.stop] for name, s in target.slices.items()}
-    rates = options.rates(target)
-    optimizer = torch.optim.Adam(
-        [{"params": [piece], "lr": rates[name]} for name, piece in pieces.items()]
-    )
-
-    def step(gradient: Tensor, factor: float) -> None:
-        for (name, s), group in zip(target.slices.items(), optimizer.param_groups, strict=True):
-            pieces[name].grad = -gradient[s.start : s.stop]
-            group["lr"] = factor * rates[name]
-        optimizer.step()
-
+    steps = _AdamSteps(z, options, target)
     gradients = Gradients(options, target, z, options.batch_size, seed)
     schedule = options.schedule or "constant"
-    return ascend(options, target, z, gradients, step, schedule, early_stopping)
+    return ascend(options, target, z, gradients, steps, schedule, early_stopping)
+
+
+class _SgdSteps(Steps):
+    """Steps of z in place along the gradient, at a rate [p]."""
+
+    def __init__(self, z: Tensor, rate: Tensor) -> None:
+        self.z, self.rate = z, rate
+
+    def __call__(self, gradient: Tensor, factor: float) -> None:
+        self.z.add_(factor * self.rate * gradient)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def restore(self, saved: Mapping[str, Tensor]) -> None:
+        pass
+
+
+class _AdamSteps(Steps):
+    """Steps of z in place by Adam, at the rates of its sites."""
+
+    def __init__(self, z: Tensor, options: SearchOptions, target: Target) -> None:
+        self.slices, self.rates = target.slices, options.rates(target)
+        self.pieces = {name: z[s.start : s.stop] for name, s in self.slices.items()}
+        self.optimizer = torch.optim.Adam(
+            [{"params": [piece], "lr": self.rates[name]} for name, piece in self.pieces.items()]
+        )
+
+    def __call__(self, gradient: Tensor, factor: float) -> None:
+        groups = self.optimizer.param_groups
+        for (name, s), group in zip(self.slices.items(), groups, strict=True):
+            self.pieces[name].grad = -gradient[s.start : s.stop]
+            group["lr"] = factor * self.rates[name]
+        self.optimizer.step()
+
+    def tensors(self) -> dict[str, Tensor]:
+        return memory_of(self.optimizer)
+
+    def restore(self, saved: Mapping[str, Tensor]) -> None:
+        restore_memory(self.optimizer, saved)
 
 
 class Gradients:
@@ -204,45 +156,112 @@ class Gradients:
             return gradient
         return torch.where(self.reselected, 0.0, gradient)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what the next gradient depends on besides z."""
+        return {"generator": self.generator.get_state(), "reselected": self.reselected}
+
+    def restore(self, saved: Mapping[str, Tensor]) -> None:
+        """Take back what ``tensors`` returned."""
+        self.generator.set_state(saved["generator"])
+        self.reselected = saved["reselected"].to(self.reselected.device)
+
+
+class _Ascent:
+    """The points of a loop, and its way into a checkpoint and back.
+
+    Attributes:
+        z: the point, which the steps move in place, [p].
+        best: the highest log density, where every step has that of all rows.
+        best_z: its place, [p].
+        last_finite: the last point with a finite gradient, where steps have a part of the rows.
+        stopped: whether early stopping has ended the loop.
+    """
+
+    def __init__(
+        self,
+        z: Tensor,
+        gradients: Gradients,
+        steps: Steps,
+        early_stopping: EarlyStopping | None,
+        saved: Mapping[str, Tensor],
+    ) -> None:
+        self.z, self.gradients, self.steps = z, gradients, steps
+        self.early_stopping = early_stopping
+        self.best, self.best_z, self.last_finite = -math.inf, z.clone(), z.clone()
+        self.stopped = False
+        if not saved:
+            return
+        z.copy_(saved["z"])
+        self.best, self.stopped = float(saved["best"]), bool(saved["stopped"])
+        self.best_z, self.last_finite = saved["best_z"].to(z), saved["last_finite"].to(z)
+        gradients.restore(saved)
+        steps.restore(saved)
+        if early_stopping is not None:
+            early_stopping.restore(saved)
+
+    def before_step(self, value: Tensor) -> None:
+        """Remember the point, whose log density is ``value``."""
+        if not self.gradients.exact:
+            self.last_finite = self.z.clone()
+        elif float(value) > self.best:
+            self.best, self.best_z = float(value), self.z.clone()
+
+    def after_step(self, step: int) -> None:
+        """Ask the rows that are held out, if there are any, whether to stop."""
+        if self.early_stopping is not None:
+            self.stopped = self.early_stopping.should_stop(step, self.z)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that the next step depends on."""
+        held_out = {} if self.early_stopping is None else self.early_stopping.tensors()
+        return {
+            "z": self.z.clone(),
+            "best": torch.tensor(self.best, dtype=torch.float64),
+            "best_z": self.best_z,
+            "last_finite": self.last_finite,
+            "stopped": torch.tensor(self.stopped),
+            **self.gradients.tensors(),
+            **self.steps.tensors(),
+            **held_out,
+        }
+
 
 def ascend(
     options: SearchOptions,
     target: Target,
     z: Tensor,
     gradients: Gradients,
-    step: Step,
+    steps: Steps,
     schedule: str,
     early_stopping: EarlyStopping | None,
 ) -> SearchResult:
-    """Run the loop of a stochastic optimiser; ``step(gradient, factor)`` moves z in place."""
-    losses: list[float] = []
+    """Run the loop of a stochastic optimiser, from where the record has it."""
+    loop = options.record.loop()
+    losses = loop.history
     notes: list[str] = []
-    best, best_z, last_finite, interrupted = -math.inf, z.clone(), z.clone(), False
+    interrupted = False
+    run = _Ascent(z, gradients, steps, early_stopping, loop.saved)
     try:
-        title = f"MAP ({options.optimizer})"
-        taken = at_step(lambda: len(losses))
+        title, taken = f"MAP ({options.optimizer})", at_step(lambda: len(losses))
         with bar(title, options.steps, options.progress) as update, taken:
-            for t in range(options.steps):
+            while len(losses) < options.steps and not run.stopped:
+                t = len(losses)
                 value, gradient = gradients.at(z, t)
                 if not bool(torch.isfinite(gradient).all()):
                     notes.append(not_finite(t + 1))
-                    z = best_z if gradients.exact else last_finite
+                    z = run.best_z if gradients.exact else run.last_finite
                     break
-                if not gradients.exact:
-                    last_finite = z.clone()
-                elif float(value) > best:
-                    best, best_z = float(value), z.clone()
-                factor = scheduled(schedule, t, options.steps)
-                step(gradients.without_reselected(gradient), factor)
+                run.before_step(value)
+                steps(gradients.without_reselected(gradient), scheduled(schedule, t, options.steps))
                 losses.append(-float(value))
                 update(t + 1, loss=losses[-1])
-                if early_stopping is not None and early_stopping.should_stop(t + 1, z):
-                    break
+                run.after_step(t + 1)
+                loop.keep(run.tensors, losses)
     except KeyboardInterrupt:
         interrupted = True
         notes.append(stopped_by_the_user(len(losses), options.steps))
     if gradients.exact:
-        return ended(options, target, z, losses, notes, interrupted, best, best_z)
+        return ended(options, target, z, losses, notes, interrupted, run.best, run.best_z)
     return ended(options, target, z, losses, notes, interrupted)
 
 
@@ -278,7 +297,7 @@ def ended(
             f"the weights diverge (the loss went from {losses[0]:.3g} to {-float(value):.3g}): "
             "lower the learning rate"
         )
-    stats = _stats(value, gradient, len(losses), losses)
+    stats = stats_of(value, gradient, len(losses), losses)
     return SearchResult(z.detach(), stats, notes, interrupted)
 
 
@@ -337,7 +356,7 @@ def with_dropout(
     return value.detach(), gradient
 
 
-def _rate_vector(target: Target, options: SearchOptions, like: Tensor) -> Tensor:
+def rate_vector(target: Target, options: SearchOptions, like: Tensor) -> Tensor:
     """Return the learning rate of each entry of z, [p]."""
     rates = options.rates(target)
     out = torch.empty_like(like)
@@ -346,7 +365,8 @@ def _rate_vector(target: Target, options: SearchOptions, like: Tensor) -> Tensor
     return out
 
 
-def _stats(value: Tensor, gradient: Tensor, steps: int, losses: list[float]) -> dict[str, Any]:
+def stats_of(value: Tensor, gradient: Tensor, steps: int, losses: list[float]) -> dict[str, Any]:
+    """Return the stats of a search that ended with this log density and gradient [p]."""
     return {
         "log_density": float(value),
         "gradient": float(gradient.abs().max()),

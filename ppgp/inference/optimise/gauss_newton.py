@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from ...numerics.conjugate_gradients import Product, conjugate_gradients
 from ...target.target import Target
 from ..progress import bar
 from .curvature_of_rows import CurvatureOfRows
+from .record import Record
 from .search import SearchOptions, SearchResult
 
 LARGEST_FORMED = 2000  # parameters up to which the matrix is formed and factored
@@ -84,14 +87,14 @@ class _Search:
         self.value, self.gradient = self._evaluate(self.z)
         self.losses = [-self.value]
         self.damping, self.growth = math.nan, 2.0
-        self.matrix: Factored | Unformed | None = None
+        self.matrix: _Solver | None = None
 
     def step(self) -> bool:
         """Try one step; return whether the search has ended."""
         if self.matrix is None:
-            self.matrix = self._at_this_point()
+            self.matrix = _Solver(self.options.record, self.curvature, self.z)
             if math.isnan(self.damping):
-                self.damping = FIRST_DAMPING * _along(self.gradient, self.matrix.product)
+                self.damping = FIRST_DAMPING * self.matrix.along(self.gradient)
         step, left = self.matrix.solve(self.damping, self.gradient)
         promised = 0.5 * float(step @ (self.damping * step + self.gradient + left))
         if promised <= TOLERANCE * (1 + abs(self.value)):
@@ -103,7 +106,7 @@ class _Search:
             self.damping *= self.growth
             self.growth *= 2
             return False
-        if gain > GOOD_GAIN and isinstance(matrix, Factored):
+        if gain > GOOD_GAIN and matrix.formed:
             self._more_steps(matrix, step, before - self.gradient)
         self.matrix = None
         self.damping *= max(1 / 3, 1 - (2 * gain - 1) ** 3)
@@ -120,7 +123,7 @@ class _Search:
         self.losses.append(-value)
         return rise
 
-    def _more_steps(self, matrix: Factored, step: Tensor, fall: Tensor) -> None:
+    def _more_steps(self, matrix: _Solver, step: Tensor, fall: Tensor) -> None:
         """Take steps of L-BFGS, whose first matrix is the factored one, while they go on well.
 
         A step costs an evaluation, which is far less than a matrix. The pairs of steps and slopes
@@ -135,7 +138,7 @@ class _Search:
         for _ in range(MORE_STEPS):
             pairs = [(s, y) for s, y in pairs if float(s @ y) > FLAT * float(s.norm() * y.norm())]
             before = self.gradient
-            direction = _two_loops(pairs, matrix, before)
+            direction = matrix.two_loops(pairs, before)
             least = SHARE * float(direction @ before)
             rise = self._move(direction, least)
             if rise <= TOLERANCE * (1 + abs(self.value)):
@@ -146,16 +149,67 @@ class _Search:
         """Return the log density and its gradient; it is compiled after some evaluations."""
         compile = self.evaluations >= self.options.compile_after
         self.evaluations += 1
-        value, gradient = self.target.value_and_grad(
-            z, jacobian=self.options.jacobian, compile=compile
-        )
+        jacobian = self.options.jacobian
+        if compile and self.evaluations == self.options.compile_after + 1:
+            self.target.compiled(None, jacobian)  # now, also if the results are on record
+
+        def compute() -> tuple[Tensor, Tensor]:
+            return self.target.value_and_grad(z, jacobian=jacobian, compile=compile)
+
+        value, gradient = self.options.record.evaluated(z, (0, 1), compute)
         return float(value), gradient
 
-    def _at_this_point(self) -> Factored | Unformed:
-        """Return the matrix at z."""
-        if len(self.z) > LARGEST_FORMED:
-            return Unformed(self.curvature.product(self.z))
-        return Factored(self.curvature.matrix(self.z))
+
+class _Solver:
+    """Solutions with the matrix at a point, which is computed if the record does not have them.
+
+    Args:
+        record: what the search has computed so far.
+        curvature: the matrix as a function of the point.
+        z: the point, [p].
+    """
+
+    def __init__(self, record: Record, curvature: CurvatureOfRows, z: Tensor) -> None:
+        self.record, self.curvature, self.z = record, curvature, z
+        self.formed = len(z) <= LARGEST_FORMED
+        self.damped: tuple[float, Tensor] | None = None
+
+    @cached_property
+    def matrix(self) -> Factored | Unformed:
+        """The matrix."""
+        if self.formed:
+            return Factored(self.curvature.matrix(self.z))
+        return Unformed(self.curvature.product(self.z))
+
+    def along(self, v: Tensor) -> float:
+        """Return the curvature along v [p]."""
+
+        def compute() -> tuple[Tensor]:
+            found = _along(v, self.matrix.product)
+            return (torch.tensor(found, dtype=torch.float64),)
+
+        return float(self.record.evaluated(v.double(), (0,), compute)[0])
+
+    def solve(self, damping: float, b: Tensor) -> Sequence[Tensor]:
+        """Return the x [p] and the rest [p] of ``Factored.solve``."""
+        self.damped = damping, b
+        return self.record.evaluated(b, (1, 1), lambda: self.matrix.solve(damping, b))
+
+    def two_loops(self, pairs: list[tuple[Tensor, Tensor]], gradient: Tensor) -> Tensor:
+        """Return the step of L-BFGS, [p], which begins with the matrix of the last ``solve``."""
+
+        def compute() -> tuple[Tensor]:
+            return (_two_loops(pairs, self._factored(), gradient),)
+
+        return self.record.evaluated(gradient, (1,), compute)[0]
+
+    def _factored(self) -> Factored:
+        """Return the matrix with the factor of the last ``solve``."""
+        assert self.damped is not None
+        assert isinstance(self.matrix, Factored)
+        if not self.matrix.solved:  # the solution was on record
+            self.matrix.solve(*self.damped)
+        return self.matrix
 
 
 class Factored:
@@ -163,13 +217,14 @@ class Factored:
 
     def __init__(self, A: Tensor) -> None:
         self.A, self.product = A, A.mv
-        self.L = A
+        self.L, self.solved = A, False
 
     def solve(self, damping: float, b: Tensor) -> tuple[Tensor, Tensor]:
         """Return x with (A + own I) x = b, and b - (A + damping I) x.
 
         ``own`` is ``damping``, or more if the matrix is not positive definite.
         """
+        self.solved = True
         own, damped = damping, self.A.clone()
         damped.diagonal().add_(damping)
         self.L, failed = torch.linalg.cholesky_ex(damped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -89,6 +90,24 @@ class EarlyStopping:
         if self.path[-1] < self.best:
             self.best, self.best_z, self.best_step = self.path[-1], z.clone(), step
         return step - self.best_step >= PATIENCE * self.every
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the evaluations so far, for a checkpoint."""
+        out = {
+            "held_out.path": torch.tensor(self.path, dtype=torch.float64),
+            "held_out.best": torch.tensor(self.best, dtype=torch.float64),
+            "held_out.best_step": torch.tensor(self.best_step),
+        }
+        if self.best_z is not None:
+            out["held_out.best_z"] = self.best_z
+        return out
+
+    def restore(self, saved: Mapping[str, Tensor]) -> None:
+        """Take back what ``tensors`` returned."""
+        self.path = saved["held_out.path"].tolist()
+        self.best = float(saved["held_out.best"])
+        self.best_step = int(saved["held_out.best_step"])
+        self.best_z = saved.get("held_out.best_z")
 
     def best_point(self, z: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """Return the best point and its stats; the point is z if no evaluation was finite."""

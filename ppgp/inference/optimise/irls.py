@@ -5,6 +5,8 @@ The method is also known as iteratively reweighted least squares.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -35,7 +37,7 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
     notes: list[str] = []
     losses: list[float] = []
     interrupted, converged, iteration = False, False, 0
-    value, gradient, H = target.curvature(z, jacobian=options.jacobian)
+    value, gradient, H = _curvature(options, target, z)
     if not bool(torch.isfinite(value) & torch.isfinite(H).all()):
         raise NumericalError(
             "a start where the density is finite",
@@ -56,7 +58,7 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
                     break
                 for _ in range(HALVINGS):
                     new = z + step
-                    trial = target.curvature(new, jacobian=options.jacobian)
+                    trial = _curvature(options, target, new)
                     if float(trial[0]) >= float(value) and bool(torch.isfinite(trial[2]).all()):
                         break
                     step = 0.5 * step
@@ -89,7 +91,18 @@ def _step(options: SearchOptions, target: Target, z: Tensor, gradient: Tensor, H
     L, failed = torch.linalg.cholesky_ex(-H)
     if int(failed) == 0:
         return torch.cholesky_solve(gradient[:, None], L)[:, 0]
-    return _solve(-target.curvature(z, jacobian=options.jacobian, expected=True)[2], gradient)
+    return _solve(-_curvature(options, target, z, expected=True)[2], gradient)
+
+
+def _curvature(
+    options: SearchOptions, target: Target, z: Tensor, expected: bool = False
+) -> Sequence[Tensor]:
+    """Return value, gradient [p] and Hessian [p, p], from the record if they are there."""
+
+    def compute() -> tuple[Tensor, Tensor, Tensor]:
+        return target.curvature(z, jacobian=options.jacobian, expected=expected)
+
+    return options.record.evaluated(z, (0, 1, 2), compute)
 
 
 def _solve(A: Tensor, b: Tensor) -> Tensor:

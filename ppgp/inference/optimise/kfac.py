@@ -12,8 +12,9 @@ from ...errors import NotApplicable
 from ...kernels.networks import training
 from ...numerics.seeding import seeded
 from ...target.target import Target
+from .adam_memory import memory_of, restore_memory
 from .curvature_of_rows import CurvatureOfRows
-from .first_order import Gradients, ascend, dropout_seed
+from .first_order import Gradients, Steps, ascend, dropout_seed
 from .held_out_rows import EarlyStopping
 from .kronecker_factors import Factors, KroneckerFactors, Layer, layers_of
 from .network_expansion import unbounded
@@ -53,7 +54,7 @@ def kfac(
     return ascend(options, target, z, gradients, steps, schedule, early_stopping)
 
 
-class _Steps:
+class _Steps(Steps):
     """Steps of z in place, ``steps(gradient, factor)`` with a factor on the learning rates.
 
     Args:
@@ -123,6 +124,29 @@ class _Steps:
             group["lr"] = factor * rate
         self.adam.step()
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what the next step depends on besides z."""
+        out = {
+            "kfac.momentum": self.momentum,
+            "kfac.taken": torch.tensor(self.taken),
+            "kfac.generator": self.generator.get_state(),
+        }
+        for j, damped in enumerate(self.damped):
+            out |= {f"kfac.{j}.{name}": value for name, value in damped.tensors().items()}
+        return out if self.adam is None else {**out, **memory_of(self.adam)}
+
+    def restore(self, saved: Mapping[str, Tensor]) -> None:
+        """Take back what ``tensors`` returned."""
+        self.momentum = saved["kfac.momentum"].to(self.z)
+        self.taken = int(saved["kfac.taken"])
+        self.generator.set_state(saved["kfac.generator"])
+        for j, damped in enumerate(self.damped):
+            prefix = f"kfac.{j}."
+            own = {k.removeprefix(prefix): v for k, v in saved.items() if k.startswith(prefix)}
+            damped.restore(own, self.z)
+        if self.adam is not None:
+            restore_memory(self.adam, saved)
+
     def _refresh(self) -> None:
         """Bring the factors of the last mini-batch into the running means."""
         rows, z = self.gradients.rows, self.z
@@ -154,12 +178,28 @@ class _Damped:
         if self.means is None:
             self.means = factors
         A, G = (kept * m + (1 - kept) * f for m, f in zip(self.means, factors, strict=True))
-        self.means = A, G
+        # contiguous as in a checkpoint: another layout may be summed in another order
+        self.means = A, G = A.contiguous(), G.contiguous()
         sizes = float(A.diagonal().mean()), float(G.diagonal().mean())
         tiny = torch.finfo(A.dtype).tiny
         ratio = math.sqrt(max(sizes[0], tiny) / max(sizes[1], tiny))
         root = math.sqrt(damping)
         self.inverses = _inverse(A, root * ratio), _inverse(G, root / ratio)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the means and the inverses, for a checkpoint."""
+        out = {"count": torch.tensor(self.count)}
+        for name, factors in (("means", self.means), ("inverses", self.inverses)):
+            if factors is not None:
+                out |= {f"{name}.A": factors[0], f"{name}.G": factors[1]}
+        return out
+
+    def restore(self, saved: Mapping[str, Tensor], like: Tensor) -> None:
+        """Take back what ``tensors`` returned, with the dtype and on the device of ``like``."""
+        self.count = int(saved["count"])
+        if "means.A" in saved:
+            self.means = saved["means.A"].to(like), saved["means.G"].to(like)
+            self.inverses = saved["inverses.A"].to(like), saved["inverses.G"].to(like)
 
     def solve(self, slope: Tensor) -> Tensor:
         """Return G^-1 slope A^-1 of a slope [out, in]."""
@@ -176,7 +216,7 @@ def _inverse(A: Tensor, damping: float) -> Tensor:
     while int(failed):
         damping *= 10
         L, failed = torch.linalg.cholesky_ex(A + damping * eye)
-    return torch.cholesky_inverse(L)
+    return torch.cholesky_inverse(L).contiguous()
 
 
 def _is_free(layer: Layer, z: Tensor) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, unfold
 
 from ...data.roles import at_rows
+from ...numerics.seeding import seeded
 from ...target.capabilities import NetworkWeights, require
 from ...target.layout import Slice
 from ...target.target import Target
@@ -146,7 +147,9 @@ class KroneckerFactors:
     def _rows_at_once(self, z: Tensor) -> int:
         """Return the number of rows at which the layers hold few enough numbers."""
         if self._size is None:
-            with torch.enable_grad(), self._recorded() as recorded:
+            # a stream of its own: the units that drop out here are not those of the caller's seed
+            stream = seeded(0, z.device)
+            with torch.enable_grad(), stream, self._recorded() as recorded:
                 self.curvature.functions(z, self.curvature.target.data.X[:1])
             numbers = 1
             for layer, (module, calls) in zip(self.layers, recorded, strict=True):

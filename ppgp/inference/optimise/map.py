@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -17,12 +18,14 @@ from ...posterior.posterior import Posterior
 from ...target.capabilities import WarmStart, require
 from ...target.target import Target
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
+from ..checkpoint import Checkpoint
 from ..options import Count, OneOf, Positive, Share
 from .abreast import adam_abreast, can_go_abreast
 from .adversarial import reach_of
 from .held_out_rows import EVALUATIONS, EarlyStopping, overfitting_notes
 from .joint_mode import JOINT_MODE, found_jointly
 from .optimizers import OPTIMIZERS, STOCHASTIC, STOPPABLE, Optimizer
+from .record import Record
 from .schedules import SCHEDULES
 from .scipy_search import lbfgs
 from .search import SearchOptions, SearchResult
@@ -168,9 +171,28 @@ class MAP(Inference):
         seed: int = 0,
         progress: bool = False,
         init: Posterior | Tensor | None = None,
+        checkpoint: str | Path | None = None,
     ) -> Posterior:
+        """Search; ``checkpoint`` keeps evaluations, or the state of sgd, Adam or K-FAC."""
         started = time.perf_counter()
-        options = self._options(progress)
+        with Checkpoint(checkpoint, self, target, seed) as kept:
+            record = Record(kept)
+            try:
+                return kept.with_notes(self._fit(target, seed, progress, init, record, started))
+            except KeyboardInterrupt:  # on the way to the start
+                record.save()
+                raise
+
+    def _fit(
+        self,
+        target: Target,
+        seed: int,
+        progress: bool,
+        init: Posterior | Tensor | None,
+        record: Record,
+        started: float,
+    ) -> Posterior:
+        options = replace(self._options(progress), record=record)
         searched, early_stopping = target, None
         if self.hold_out is not None:
             every = 1
@@ -181,6 +203,8 @@ class MAP(Inference):
         check_batch(self, searched, self.batch_size)
         options = self._with_reach(options, searched)
         result = self._search(options, searched, seed, init, early_stopping)
+        record.save()
+        result = replace(result, notes=[*result.notes, *record.notes()])
         if early_stopping is not None:
             z, held_out_stats = early_stopping.best_point(result.z)
             result = replace(result, z=z, stats={**result.stats, **held_out_stats})
@@ -301,7 +325,8 @@ def _after_a_subset(
     small = Target(*subset, compile=False, empty=True)
 
     def search_from(z: Tensor, seed: int) -> SearchResult:
-        return lbfgs(SearchOptions(steps=SUBSET_STEPS), small, z, seed)
+        few_steps = SearchOptions(steps=SUBSET_STEPS, record=options.record)
+        return lbfgs(few_steps, small, z, seed)
 
     ends: dict = {}
     z = small.origin()

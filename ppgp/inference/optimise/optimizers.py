@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...target.capabilities import Capability, LikelihoodOfFunctions, NetworkWeights
-from .first_order import adam, gd, sgd
+from .first_order import adam, sgd
 from .gauss_newton import gauss_newton
 from .irls import irls
 from .kfac import kfac
 from .scipy_search import lbfgs, trust_region_newton
 from .search import SearchResult
+from .steepest_ascent import gd
 
 Search = Callable[..., SearchResult]
 

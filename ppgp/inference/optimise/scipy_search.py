@@ -17,6 +17,7 @@ from ...target.target import Target
 from ..progress import bar
 from .held_out_rows import EarlyStopping
 from .irls import irls
+from .record import Record
 from .search import SearchOptions, SearchResult
 
 RELATIVE_GAIN = 1e-13  # of the value in one iteration, at which L-BFGS ends
@@ -24,14 +25,21 @@ IDLE = 3  # evaluations of one iteration, all within that of the best value, tha
 
 
 def find_mode(
-    target: Target, z0: Tensor, progress: bool, jacobian: bool, steps: int = 1000
+    target: Target,
+    z0: Tensor,
+    progress: bool,
+    jacobian: bool,
+    steps: int = 1000,
+    record: Record | None = None,
 ) -> SearchResult:
     """Find the mode near z0 [p], with or without the log-Jacobian in the density.
 
     Newton's method serves where the model knows its own curvature, L-BFGS elsewhere. The Laplace
-    approximation expands around the mode with the log-Jacobian.
+    approximation expands around the mode with the log-Jacobian. ``record`` keeps the evaluations.
     """
-    options = SearchOptions(steps=steps, jacobian=jacobian, progress=progress)
+    options = SearchOptions(
+        steps=steps, jacobian=jacobian, progress=progress, record=record or Record()
+    )
     search = irls if target.has_curvature else lbfgs
     return search(options, target, z0, 0)
 
@@ -50,10 +58,10 @@ class _Objective:
     evaluate up to 20 of them: the third ends the search.
     """
 
-    def __init__(
-        self, target: Target, jacobian: bool, unit: np.ndarray, compile_after: float
-    ) -> None:
-        self.callback, self.unit = target.callback(jacobian, compile_after), unit
+    def __init__(self, target: Target, options: SearchOptions, unit: np.ndarray) -> None:
+        evaluated = options.record.evaluated
+        self.callback = target.callback(options.jacobian, options.compile_after, evaluated)
+        self.unit = unit
         self.idle = 0  # evaluations of this iteration near the best value, in a row
         self.best, self.best_z, self.slope = -math.inf, None, math.nan
         self.losses: list[float] = []
@@ -113,7 +121,12 @@ def trust_region_newton(
 
     def hessian(z: np.ndarray) -> np.ndarray:
         point = torch.from_numpy(z)
-        return -target.hessian(point, jacobian=options.jacobian).double().cpu().numpy()
+
+        def compute() -> tuple[Tensor]:
+            return (target.hessian(point, jacobian=options.jacobian),)
+
+        (H,) = options.record.evaluated(point, (2,), compute)
+        return -H.double().cpu().numpy()
 
     limits = {"gtol": 1e-8, "maxiter": options.steps}
     arguments = {"method": "trust-exact", "options": limits, "hess": hessian}
@@ -139,7 +152,7 @@ def _maximised(
         early_stopping: ends the search on held-out rows; None: there are none.
     """
     unit = scales.double().cpu().numpy()
-    objective = _Objective(target, options.jacobian, unit, options.compile_after)
+    objective = _Objective(target, options, unit)
     notes: list[str] = []
     iterations, interrupted, stopped_early = 0, False, False
     with bar(f"MAP ({options.optimizer})", options.steps, options.progress) as update:

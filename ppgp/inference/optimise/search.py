@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...errors import SettingError
 from ...target.target import Target
+from .record import Record
 from .schedules import site_rates
 
 #: Evaluations after which the SciPy searches compile the density. Most end earlier, and compiling
@@ -32,6 +33,7 @@ class SearchOptions:
         jacobian: whether the density includes the log-Jacobian of the transform.
         progress: whether to show a progress bar.
         compile_after: evaluations after which the SciPy searches compile the density.
+        record: what the search has computed so far, for a checkpoint.
     """
 
     optimizer: str = "lbfgs"
@@ -44,6 +46,7 @@ class SearchOptions:
     jacobian: bool = False
     progress: bool = False
     compile_after: float = COMPILE_AFTER
+    record: Record = field(default_factory=Record)
 
     def rates(self, target: Target) -> dict[str, float]:
         """Return the learning rate of each site.

@@ -6,7 +6,7 @@ Collapsed sites move along their natural gradient, all other sites by Adam or L-
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +20,11 @@ from ...target.capabilities import SubsetModel
 from ...target.handlers import quietly
 from ...target.target import Target
 from ..base import Inference, draw_batch, finish, starting_point
+from ..checkpoint import Checkpoint
+from ..optimise.adam_memory import memory_of, restore_memory
 from ..optimise.first_order import dropout_seed, with_dropout
 from ..optimise.map import MAP
+from ..optimise.record import Loop, Record
 from ..optimise.schedules import site_rates
 from ..optimise.scipy_search import find_mode
 from .svi_options import SVIOptions
@@ -43,6 +46,7 @@ def fit_collapsed_elbo(
     progress: bool,
     init: Posterior | Tensor | None,
     started: float,
+    checkpoint: Checkpoint,
 ) -> Posterior:
     """Maximise log p(theta) + ELBO over the hyperparameters and the params of the collapsed sites.
 
@@ -54,6 +58,7 @@ def fit_collapsed_elbo(
         progress: whether to show a progress bar.
         init: where the search starts.
         started: when the fit began, as ``time.perf_counter()``.
+        checkpoint: a file that keeps the state of the fit.
 
     Returns:
         A Posterior with one draw of the hyperparameters. Stats: ``elbo``, a lower bound of
@@ -66,17 +71,30 @@ def fit_collapsed_elbo(
         bound = Target(model, data, optimise_params=True, collapsed_elbo=True)
     generator = torch.Generator().manual_seed(seed)
     with quietly():  # once around all steps, each of which runs code of the model
-        z = _start(bound, model, data, init, seed)
-        natural = NaturalSteps(bound, model, data, z)
-        natural.fit(z)
-        if options.method == "deterministic":
-            mode = find_mode(bound, z, progress, jacobian=False, steps=options.steps)
-            z = mode.z
-            history = [-loss for loss in mode.stats["losses"].tolist()]
-            result = Training(history, mode.notes, mode.interrupted)
+        record = Record(checkpoint)
+        loop = record.loop()
+        if loop.saved:
+            z = loop.saved["z"].clone().to(bound.origin())
+            natural = NaturalSteps(bound, model, data, z)
+            natural.rate = float(loop.saved["natural_rate"])
         else:
-            step = joint_step(options, bound, natural, z, generator)
-            result = train(options, step, progress)
+            z = _start(bound, model, data, init, seed)
+            natural = NaturalSteps(bound, model, data, z)
+            natural.fit(z)
+        if options.method == "deterministic":
+            z, result = _deterministic(options, bound, natural, z, progress, record, loop)
+        else:
+            step = JointSteps(options, bound, natural, z, generator)
+            if loop.saved:
+                step.restore(loop.saved)
+            result = train(
+                options,
+                step,
+                progress,
+                history=loop.history,
+                after_step=lambda history: loop.keep(step.tensors, history),
+            )
+        record.save()
         with torch.no_grad():
             objective = float(bound.log_density(z, jacobian=False))
             elbo = _elbo(bound, model, data, z)
@@ -100,6 +118,27 @@ def fit_collapsed_elbo(
         {name: posterior.params[f"{name}_loc"][None, None] for name in model.collapsed}
     )
     return posterior
+
+
+def _deterministic(
+    options: SVIOptions,
+    bound: Target,
+    natural: NaturalSteps,
+    z: Tensor,
+    progress: bool,
+    record: Record,
+    loop: Loop,
+) -> tuple[Tensor, Training]:
+    """Search for the highest bound from z [p]; return its place and what happened on the way."""
+    loop.keep(lambda: _state(z, natural), [])
+    mode = find_mode(bound, z, progress, jacobian=False, steps=options.steps, record=record)
+    history = [-loss for loss in mode.stats["losses"].tolist()]
+    return mode.z, Training(history, [*mode.notes, *record.notes()], mode.interrupted)
+
+
+def _state(z: Tensor, natural: NaturalSteps) -> dict[str, Tensor]:
+    """Return the point and the rate of natural-gradient steps, for a checkpoint."""
+    return {"z": z.clone(), "natural_rate": torch.tensor(natural.rate, dtype=torch.float64)}
 
 
 def _elbo(bound: Target, model: Any, data: Any, z: Tensor) -> float:
@@ -205,49 +244,78 @@ class NaturalSteps:
                 return
 
 
-def joint_step(
-    options: SVIOptions,
-    bound: Target,
-    natural: NaturalSteps,
-    z: Tensor,
-    generator: torch.Generator,
-) -> Callable[[float], float]:
-    """Return a function of the rate that takes one step of z in place and returns the objective.
+class JointSteps:
+    """Steps of z in place, ``steps(rate)``, which return the objective.
 
-    It moves the collapsed sites along their natural gradient, and then the others by Adam, from
+    A step moves the collapsed sites along their natural gradient, and then the others by Adam, from
     the same rows.
-    """
-    rates = site_rates(options.learning_rate, bound)
-    others = {name: s for name, s in bound.slices.items() if name not in natural.names}
-    pieces = {name: z[s.start : s.stop] for name, s in others.items()}
-    groups: list[dict[str, Any]] = [
-        {"params": [piece], "lr": rates[name]} for name, piece in pieces.items()
-    ]
-    # with numbers for hyperparameters and fixed inducing inputs, natural steps move everything
-    optimizer = torch.optim.Adam(groups, maximize=True, fused=True) if groups else None
-    dropout = drops_out(bound.model)
-    first = max(rates.values())
 
-    def step(rate: float) -> float:
-        rows, natural_rate = None, natural.rate
-        if options.batch_size is not None:
-            rows = draw_batch(bound, options.batch_size, generator)
-            natural_rate = NATURAL_RATE * min(1.0, rate / first)
-        if dropout:  # both halves of the step drop the same units out
-            seed = dropout_seed(generator)
-            with seeded(seed, z.device), training():
-                natural.step(z, rows, natural_rate)
-            value, gradient = with_dropout(bound, z, rows, False, seed)
-        else:
-            natural.step(z, rows, natural_rate)
-            value, gradient = bound.value_and_grad(z, rows, jacobian=False)
+    Args:
+        options: the learning rates and the rows per step.
+        bound: the objective.
+        natural: the natural-gradient steps.
+        z: the point [p], which the steps move.
+        generator: of mini-batches and dropout.
+    """
+
+    def __init__(
+        self,
+        options: SVIOptions,
+        bound: Target,
+        natural: NaturalSteps,
+        z: Tensor,
+        generator: torch.Generator,
+    ) -> None:
+        self.options, self.bound, self.natural = options, bound, natural
+        self.z, self.generator = z, generator
+        self.rates = site_rates(options.learning_rate, bound)
+        self.others = {name: s for name, s in bound.slices.items() if name not in natural.names}
+        self.pieces = {name: z[s.start : s.stop] for name, s in self.others.items()}
+        groups: list[dict[str, Any]] = [
+            {"params": [piece], "lr": self.rates[name]} for name, piece in self.pieces.items()
+        ]
+        # with numbers for hyperparameters and fixed inducing inputs, natural steps move everything
+        self.optimizer: torch.optim.Optimizer | None = None
+        if groups:
+            self.optimizer = torch.optim.Adam(groups, maximize=True, fused=True)
+        self.dropout = drops_out(bound.model)
+        self.first = max(self.rates.values())
+
+    def __call__(self, rate: float) -> float:
+        rows, natural_rate = None, self.natural.rate
+        if self.options.batch_size is not None:
+            rows = draw_batch(self.bound, self.options.batch_size, self.generator)
+            natural_rate = NATURAL_RATE * min(1.0, rate / self.first)
+        value, gradient = self._natural_step(rows, natural_rate)
         if not math.isfinite(float(gradient.sum())):
             return math.nan  # the step is left out, and a warning about the ELBO reports it
-        if optimizer is not None:
-            for (name, s), group in zip(others.items(), optimizer.param_groups, strict=True):
-                pieces[name].grad = gradient[s.start : s.stop]
-                group["lr"] = rates[name] * rate / first
-            optimizer.step()
+        if self.optimizer is not None:
+            groups = self.optimizer.param_groups
+            for (name, s), group in zip(self.others.items(), groups, strict=True):
+                self.pieces[name].grad = gradient[s.start : s.stop]
+                group["lr"] = self.rates[name] * rate / self.first
+            self.optimizer.step()
         return float(value)
 
-    return step
+    def _natural_step(self, rows: Tensor | None, rate: float) -> tuple[Tensor, Tensor]:
+        """Move the collapsed sites; return the objective after that, and its gradient [p]."""
+        z = self.z
+        if self.dropout:  # both halves of the step drop the same units out
+            seed = dropout_seed(self.generator)
+            with seeded(seed, z.device), training():
+                self.natural.step(z, rows, rate)
+            return with_dropout(self.bound, z, rows, False, seed)
+        self.natural.step(z, rows, rate)
+        return self.bound.value_and_grad(z, rows, jacobian=False)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that the next step depends on, as tensors that no step changes."""
+        out = {**_state(self.z, self.natural), "generator": self.generator.get_state()}
+        return out if self.optimizer is None else {**out, **memory_of(self.optimizer)}
+
+    def restore(self, saved: Mapping[str, Tensor]) -> None:
+        """Take back what ``tensors`` returned."""
+        self.z.copy_(saved["z"])
+        self.generator.set_state(saved["generator"])
+        if self.optimizer is not None:
+            restore_memory(self.optimizer, saved)

@@ -11,6 +11,7 @@ from ...posterior.posterior import Posterior
 from ...target.target import Target
 from ..base import Inference, draw_batch, finish, starting_point
 from ..checkpoint import Checkpoint
+from ..optimise.adam_memory import memory_of, restore_memory
 from .deterministic import fit_guide, linear_response
 from .gaussian_guide import GaussianGuide
 from .guide_start import START_SCALE, initial_gaussian
@@ -180,10 +181,7 @@ class _StochasticFit:
         out["history"] = torch.tensor(history, dtype=torch.float64)
         for name, guide in (("guide", self.guide), ("averaged", self.averaged)):
             out |= {f"{name}.{j}": p for j, p in enumerate(guide.parameters())}
-        for j, p in enumerate(self.guide.parameters()):
-            memory = self.optimizer.state.get(p, {})
-            out |= {f"adam.{j}.{name}": value for name, value in memory.items()}
-        return out
+        return out | memory_of(self.optimizer)
 
     def restore(self, saved: dict[str, Tensor]) -> list[float]:
         """Take everything back from a checkpoint; return the ELBOs of the steps so far."""
@@ -191,15 +189,7 @@ class _StochasticFit:
         for name, guide in (("guide", self.guide), ("averaged", self.averaged)):
             for j, p in enumerate(guide.parameters()):
                 p.copy_(saved[f"{name}.{j}"])
-        for j, p in enumerate(self.guide.parameters()):
-            prefix = f"adam.{j}."
-            memory = {
-                name.removeprefix(prefix): value
-                for name, value in saved.items()
-                if name.startswith(prefix)
-            }
-            if memory:
-                self.optimizer.state[p] = memory
+        restore_memory(self.optimizer, saved)
         history = saved["history"].tolist()
         self.taken = len(history)
         return history

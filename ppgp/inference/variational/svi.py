@@ -152,7 +152,9 @@ class SVI(Inference):
         init: Posterior | Tensor | None = None,
         checkpoint: str | Path | None = None,
     ) -> Posterior:
-        """Fit the guide; ``checkpoint`` keeps a Gaussian guide, its optimiser and random numbers.
+        """Fit the guide; ``checkpoint`` keeps a Gaussian guide, or what a bound is a function of.
+
+        The optimiser and the random numbers are in it too.
 
         Raises:
             NotApplicable: for options that the guide does not support.
@@ -161,15 +163,13 @@ class SVI(Inference):
         options = self._options()
         check_batch(self, target, self.batch_size)
         if self.collapses(target.model):
-            if checkpoint is not None:
-                raise NotApplicable(
-                    "a Gaussian guide with a checkpoint",
-                    "a model's own bound",
-                    "leave checkpoint out",
-                )
             if self.batch_size is None and self.method == "stochastic":
                 options = replace(options, batch_size=_own_batch(target.data.n))
-            return fit_collapsed_elbo(self, options, target, seed, progress, init, started)
+            with Checkpoint(checkpoint, self, target, seed) as kept:
+                posterior = fit_collapsed_elbo(
+                    self, options, target, seed, progress, init, started, kept
+                )
+                return kept.with_notes(posterior)
         if all(s.param for s in target.slices.values()):
             raise NotApplicable(
                 "an uncertain site for a guide",
