@@ -35,14 +35,20 @@ def in_team(table: Dataset, team: Team) -> Dataset:
 
 
 def with_sample(table: Dataset, team: Team, total: int) -> Dataset:
-    """Return the table with its team, the number of rows of all ranks, and a sample of them."""
+    """Return the table with its team, the number of rows of all ranks, and a sample of them.
+
+    The rows of the extreme targets are part of the sample, for the checks of a model.
+    """
     part = copy(table)
     counts = team.gathered(table.n)
-    take = [table_rows * SAMPLE // max(total, SAMPLE) for table_rows in counts]
     own = torch.arange(table.n)
     if total > SAMPLE:
         generator = torch.Generator().manual_seed(team.rank)
-        own = torch.randperm(table.n, generator=generator)[: max(1, take[team.rank])]
+        take = max(1, table.n * SAMPLE // total)
+        own = torch.randperm(table.n, generator=generator)[:take]
+        y = table.y.cpu()
+        extremes = torch.stack([y.argmin(), y.argmax(), (y - y.round()).abs().argmax()])
+        own = torch.cat([extremes, own]).unique()
     sample = table.rows(own.to(table.X.device))
     whole = _joined(sample, team)
     vars(whole)["target_mean"] = _mean_of_targets(table, team)

@@ -36,16 +36,4 @@ def check_team(model: Model, data: Any, how: Inference, seed: int) -> None:
                 an(type(how).__name__),
                 "use MAP, Laplace or SVI, or fit in one process",
             )
-    if data.n < data.total:
-        with team.all_or_none():
-            _check_own_rows(model, data)
     team.check_alike({"model": model, "method": how, "seed": int(seed)})
-
-
-def _check_own_rows(model: Model, data: Any) -> None:
-    """Let a model check the rows of this rank, of which ``prepare`` sees a sample."""
-    likelihood = getattr(model, "likelihood", None)
-    if likelihood is not None:
-        likelihood.prepare(data.alone)
-    elif not hasattr(model, "Z"):
-        model.prepare(data.alone)

@@ -409,7 +409,12 @@ def _join(timeout: float) -> None:
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+        limit = timedelta(seconds=timeout)
+        store, rank, size = next(dist.rendezvous("env://", timeout=limit))
+        # torchrun may keep one store for all starts, with the addresses of processes that ended
+        own = dist.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+        own.set_timeout(limit)
+        dist.init_process_group(backend, timeout=limit, store=own, rank=rank, world_size=size)
     except (RuntimeError, ValueError, OSError) as error:
         size, rank = os.environ["WORLD_SIZE"], os.environ["RANK"]
         place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
@@ -433,7 +438,7 @@ def _leave() -> None:
 
 def _place(rank: int) -> str:
     """Return the key of a rank's host and process in the store of the group."""
-    return f"ppgp process of rank {rank}, start {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+    return f"ppgp process of rank {rank}"
 
 
 def _lost_ranks(rank: int, size: int, wait: float = GRACE) -> list[int]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from ..errors import NotApplicable, NumericalWarning
+from ..errors import LostRank, NotApplicable, NumericalWarning
 from ..numerics.process_locks import one_at_a_time
 from .branches import Key, Watched, difference
 from .density import Density
@@ -155,7 +155,7 @@ class Graphs:
                 for there, z, known in zip(found, points, own, strict=True)
             )
             reason = None if all(agree) else VALUES
-        except (KeyboardInterrupt, NotApplicable):
+        except (KeyboardInterrupt, LostRank, NotApplicable):
             raise
         except Exception as error:  # any error of a user's program inside a trace: run it eagerly
             graph, reason = one, _reason(error)
