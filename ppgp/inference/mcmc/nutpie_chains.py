@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from ...posterior.posterior import Posterior
 from ...target.target import Target
 from ..base import starting_point
 from ..checkpoint import Checkpoint
+from ..jobs import each, goes_elsewhere
 from ..optimise.expansion import laplace_preconditioner
 from ..progress import bar
 from .chain_starts import LOW_RANK_UP_TO, start_of_chain
@@ -139,12 +141,27 @@ def _sampled(
             if checkpoint is not None:  # a chain that Ctrl-C cut short is run again
                 checkpoint.save(tensors_of(finished, options.draws))
 
+        if goes_elsewhere():
+            return _elsewhere(run, wanted, heard, keep)
         single = cheap or target.eager
         if single and cores > 1 and can_fork():
             return _forked(run, wanted, cores, heard, keep)
         if single:
             cores = 1
         return _threaded(run, wanted, cores, cheap, heard, keep)
+
+
+def _elsewhere(run: NutpieSampler, wanted: list[int], heard: Heard, keep: Keep) -> bool:
+    """Run chains on the workers of joblib's active backend; return whether Ctrl-C came."""
+    length = run.options.draws + run.options.warmup
+    try:
+        with closing(each(run.job, wanted, noun="chain")) as ended:
+            for number, parts in ended:
+                heard(wanted[number], (length, 0))
+                keep(wanted[number], parts)
+    except KeyboardInterrupt:
+        return True
+    return False
 
 
 def _seconds_per_call(
