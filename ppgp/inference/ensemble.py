@@ -12,13 +12,14 @@ from torch import Tensor
 
 from ..errors import NotApplicable, Renamed, listed, renamed_arguments
 from ..learners import stack
-from ..overrides import computed
+from ..overrides import OF_THE_RUN, computed
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
+from ..target.sendable import Sendable
 from ..target.target import Target
 from .base import Inference, fresh_weights, from_draws, starting_point
 from .interrupts import raise_if_interrupted
-from .jobs import Workers, each, one_or_more
+from .jobs import Workers, each
 from .optimise.map import MAP
 from .options import Count
 from .runs import run
@@ -51,7 +52,9 @@ class Ensemble(Inference):
 
     base: Inference = field(default_factory=MAP)
     members: Count = 5
-    workers: Workers = one_or_more()
+    workers: Workers = field(
+        default=None, repr=False, compare=False, kw_only=True, metadata=OF_THE_RUN
+    )
     of = Renamed("base")
 
     def _optimises_params(self) -> bool:
@@ -130,7 +133,7 @@ class Ensemble(Inference):
         fitted: dict[int, Posterior] = {}
         interrupted = False
         title = f"Ensemble of {self.members}"
-        member = _Member(base, target, seeds[0], init)
+        member = _Member(base, Sendable(target), seeds[0], init)
         try:
             members = each(member, seeds, self.workers, progress, title=title, noun="member")
             with closing(members):
@@ -155,19 +158,19 @@ class _Member:
 
     Args:
         base: the method.
-        target: the density.
+        sendable: the density.
         first: the seed of the member that starts where the method does.
         init: where all members start; None: each elsewhere.
     """
 
     base: Inference
-    target: Target
+    sendable: Sendable
     first: int
     init: Posterior | Tensor | None
 
     def __call__(self, seed: int) -> Posterior:
         """Return the member of one seed."""
-        target, start = self.target.again(), self.init
+        target, start = self.sendable.again(), self.init
         if start is None and seed != self.first and self.base.starts_at_a_point:
             start = _start(target, seed)
         return run(self.base, target, {"seed": seed, "progress": False, "init": start})

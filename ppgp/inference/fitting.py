@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from inspect import signature
 from operator import index
@@ -33,7 +33,6 @@ from ..kernels import Kernel
 from ..kernels.places import check_places
 from ..models import Model, Multi, Program
 from ..numerics.process_locks import one_at_a_time
-from ..numerics.seeding import seeded
 from ..numerics.threads import limited, numbers_in
 from ..posterior.convergence import convergence_warnings
 from ..posterior.multi import MultiPosterior

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import index
 from typing import Any
 
@@ -20,7 +20,6 @@ from ..numerics.libraries import imported
 from ..numerics.process_locks import silenced
 from ..numerics.processes import begin_worker, without_interrupts
 from ..numerics.threads import available_cores
-from ..overrides import OF_THE_RUN
 from .one_job import Home, Outcome, in_a_worker, on_one_thread, run_job
 from .options import Count
 from .progress import bar
@@ -32,7 +31,6 @@ __all__ = [
     "goes_elsewhere",
     "in_parallel",
     "number_of_workers",
-    "one_or_more",
 ]
 
 Workers = Count | None
@@ -41,11 +39,6 @@ IDLE_SECONDS = 60  # until a worker of loky without a job ends
 IN_A_BATCH = 4  # jobs per worker, where results come in batches
 #: errors by which backends report that a worker ended before its job: those of loky, Dask and Ray
 DEATHS = {"BrokenProcessPool", "KilledWorker", "WorkerCrashedError", "RayActorError"}
-
-
-def one_or_more() -> Any:
-    """Return the field ``workers`` of a record of options, which is no part of its results."""
-    return field(default=None, repr=False, compare=False, kw_only=True, metadata=OF_THE_RUN)
 
 
 def check_workers(workers: Any) -> None:
@@ -277,7 +270,7 @@ def _outcomes(
     with without_interrupts():
         stream = place.parallel()(tasks(numbers))
     try:
-        for numbered in stream:  # not "yield from", which would close the stream by itself
+        for numbered in stream:  # noqa: UP028  (yield from would close it, with a warning)
             yield numbered
     finally:
         with silenced(UserWarning):  # that jobs were cancelled, as they should be

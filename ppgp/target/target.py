@@ -49,12 +49,12 @@ class Target(Density):
         empty: accept a model with nothing to search.
 
     Attributes:
+        arguments: those it was made from, in order.
         collapsed_elbo: whether the objective is the collapsed bound rather than the density.
         invalid: the validation error that Pyro reports at every point tried; None if any point
             passes.
         notes: sentences that every Posterior from this target carries.
         visited: some of the points z at which graphs of a user's program were run.
-        sent: whether another process sent it here.
 
     Raises:
         NotApplicable: if a latent site has infinitely many discrete values, or there is nothing to
@@ -72,10 +72,9 @@ class Target(Density):
         empty: bool = False,
     ) -> None:
         data = as_training_data(data)
-        self._arguments = model, data, optimise_params, compile, collapsed_elbo, empty
+        self.arguments = model, data, optimise_params, compile, collapsed_elbo, empty
         program = model.collapsed_elbo if collapsed_elbo else model.model
         self.optimise_params, self.collapsed_elbo = optimise_params, collapsed_elbo
-        self.sent = False
         self.invalid: str | None = None
         self.notes: list[str] = []
         of_the_library = data.is_table
@@ -97,14 +96,6 @@ class Target(Density):
         self._at_start: tuple[Tensor, bool, Tensor, Tensor] | None = None
         self._graphs = Graphs(self, compile, self.notes, not of_the_library)
         self.visited = self._graphs.visited
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Support pickling: the Target is made anew from its arguments, without its graphs."""
-        return _received, (type(self), self._arguments)
-
-    def again(self) -> Target:
-        """Return a new Target of the same density, without graphs."""
-        return type(self)(*self._arguments)
 
     def settle(self, jacobian: bool = True) -> None:
         """Compile, and forget values: what follows is equal whatever was evaluated before."""
@@ -375,10 +366,3 @@ class Target(Density):
             got = "a support that depends on another site"
             raise NotApplicable("sites of fixed support", got, "start from z instead")
         return laid(self.slices, draws, self.survey.like)
-
-
-def _received(kind: type[Target], arguments: tuple[Any, ...]) -> Target:
-    """Return a Target that another process has sent."""
-    target = kind(*arguments)
-    target.sent = True
-    return target

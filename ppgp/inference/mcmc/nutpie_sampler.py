@@ -69,15 +69,6 @@ class NutpieSampler:
         self.callback = target.callback()
         self.turns = turns_of_this_thread()  # this thread waits for those that sample
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Support pickling: the sampler is made anew where a chain runs."""
-        arguments = self.options, self.target, self.centre, self.preconditioner, self.seed
-        return type(self), arguments
-
-    def job(self, number: int) -> Parts | None:
-        """Run one chain that nobody watches, as a job of ``each``."""
-        return self.whole_chain(number, lambda *_: None)
-
     def whole_chain(self, number: int, report: Report) -> Parts | None:
         """Run one chain from start to end; after Ctrl-C, return the draws so far."""
         sampler, chain = self.begin(number, report)

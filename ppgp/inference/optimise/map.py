@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated
 
@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from ...errors import SettingError
+from ...overrides import OF_THE_RUN
 from ...posterior.posterior import Posterior
 from ...target.capabilities import WarmStart, require
 from ...target.target import Target
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
-from ..jobs import Workers, in_parallel, one_or_more
+from ..jobs import Workers, in_parallel
 from ..options import Count, OneOf, Positive, Share
 from .abreast import adam_abreast, can_go_abreast
 from .adversarial import reach_of
@@ -121,7 +122,9 @@ class MAP(Inference):
     batch_size: Count | None = None
     hold_out: Share | None = None
     adversarial: Share | None = None
-    workers: Workers = one_or_more()
+    workers: Workers = field(
+        default=None, repr=False, compare=False, kw_only=True, metadata=OF_THE_RUN
+    )
     optimises_params = True
     seeks_mode = True
 

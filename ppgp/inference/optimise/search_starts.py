@@ -13,6 +13,7 @@ from torch import Tensor
 from ...numerics.seeding import seeded
 from ...target.capabilities import NetworkWeights, supports
 from ...target.handlers import Run, mapping, quietly
+from ...target.sendable import Sendable
 from ...target.target import Target
 from ..base import fresh_weights
 from ..jobs import each
@@ -64,7 +65,7 @@ def best_of(
         ``end_log_densities`` [start], and ``losses_of_starts``, the losses of each search.
     """
     target.settle(jacobian)  # workers have no graph and no value from before
-    search_from = _Start(target, search, z0, seed, jacobian)
+    search_from = _Start(Sendable(target), search, z0, seed, jacobian)
     results, interrupted = _results(search_from, starts, enough, workers)
     ends = torch.stack([result.z for result in results])
     heights = _heights(results)
@@ -96,7 +97,7 @@ def best_of(
 class _Start:
     """The searches of one target, as the jobs of ``each``; the fields are those of ``best_of``."""
 
-    target: Target
+    sendable: Sendable
     search: Search
     z0: Tensor
     seed: int
@@ -104,11 +105,11 @@ class _Start:
 
     def __call__(self, number: int) -> tuple[SearchResult, list[Tensor]]:
         """Return the result of one search, and the points that a worker's graph was run at."""
-        target, seed = self.target, self.seed + number
+        target, seed = self.sendable.target, self.seed + number
         start = from_prior(target, seed) if number else self.z0
         target.settle(self.jacobian)
         result = self.search(target, start, seed)
-        return result, (target.visited if target.sent else [])
+        return result, (target.visited if self.sendable.received else [])
 
 
 def _results(
@@ -126,7 +127,7 @@ def _results(
             with closing(each(search_from, numbers, workers, noun="search")) as ended:
                 for i, (result, visited) in ended:
                     results[numbers[i]] = result
-                    search_from.target.visited += visited
+                    search_from.sendable.target.visited += visited
                     if result.interrupted:
                         return in_order(), True
             if first == enough and _alike(in_order()):
