@@ -26,6 +26,7 @@ __all__ = ["Rows", "evaluated", "rows_at_once"]
 
 KEPT = 2**29  # bytes of activations of all rows that are kept
 BLOCK = 2**26  # bytes of activations of one block of rows
+NUMBERS = BLOCK // 8  # computed at once: too many to do several points abreast
 PROBED = 6  # rows at which a network is examined
 Run = Callable[..., Tensor]
 _COSTS: WeakKeyDictionary[nn.Module, dict[Any, float | None]] = WeakKeyDictionary()
@@ -47,16 +48,12 @@ class Rows:
     rows: int
     random: bool = False
     __name__ = "rows_in_blocks"
+    numbers = NUMBERS
 
     @property
     def pure(self) -> bool:
         """Whether the results depend on the arguments alone."""
         return not self.random
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers are computed at once: too many to do several points abreast."""
-        return BLOCK // 8
 
     def __call__(self, X: Tensor, *weights: Tensor) -> Tensor:
         with torch.no_grad():
@@ -78,7 +75,7 @@ class Rows:
             return self.run(X, *weights)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Back:
     """(slopes [n, q], X [n, d], *weights) -> slopes of those inputs that need one.
 
@@ -92,11 +89,7 @@ class _Back:
     needed: tuple[bool, ...]
     states: list[Tensor]
     __name__ = "rows_in_blocks_back"
-
-    @property
-    def numbers(self) -> int:
-        """As those of ``Rows``."""
-        return self.rows.numbers
+    numbers = NUMBERS
 
     def __call__(self, slope: Tensor, X: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         needs_x, of_weights = self.needed[0], self.needed[1:]
@@ -111,7 +104,7 @@ class _Back:
                 block = x.detach().clone().requires_grad_(needs_x)
                 out = self.rows.again(i, block, own, self.states)
                 given = [block, *sources] if needs_x else sources
-                slopes = list(_slopes(out, given, s.detach().clone()))
+                slopes = list(_slopes(out, given, s.clone()))
                 if needs_x:
                     of_x.append(slopes.pop(0))
                 totals = [_sum(a, b) for a, b in zip(totals, slopes, strict=True)]
@@ -191,7 +184,8 @@ def evaluated(rows: Rows, X: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
     """
     mode = _get_current_dispatch_mode()
     inputs = (X, *weights)
-    if isinstance(mode, RecordsCalls) and not any(x.requires_grad or mode.varies(x) for x in inputs):
+    records = isinstance(mode, RecordsCalls)
+    if records and not any(x.requires_grad or mode.varies(x) for x in inputs):
         with _disable_current_modes():
             return rows(X, *weights)  # a constant of the graph
     return _InBlocks.apply(rows, *inputs)
@@ -240,7 +234,9 @@ def _bytes_per_row(module: nn.Module, state: dict[str, Tensor], X: Tensor) -> fl
             sizes = [_bytes_kept(probe, state, X[:n]) for n in (PROBED // 3, PROBED)]
             if not _by_row(probe.eval(), state, X):
                 return None
-    except (RuntimeError, ValueError, TypeError, IndexError):  # for the plain evaluation to say
+    except (
+        Exception
+    ):  # any error of a user's network: it takes all rows at once, or says what it is
         return None
     return (sizes[1] - sizes[0]) / (PROBED - PROBED // 3)
 
@@ -270,8 +266,7 @@ def _by_row(module: nn.Module, state: dict[str, Tensor], X: Tensor) -> bool:
         whole = functional_call(module, state, (X,))
         parts = [functional_call(module, state, (x,)) for x in (X[:1], X[1:])]
     unchanged = all(
-        torch.equal(a, b)
-        for a, b in zip(before, (*state.values(), *module.buffers()), strict=True)
+        torch.equal(a, b) for a, b in zip(before, (*state.values(), *module.buffers()), strict=True)
     )
     if not unchanged or not torch.equal(random_numbers, stream_state(X.device)):
         return False
