@@ -324,8 +324,7 @@ def outputs(network: Network | nn.Module, given: Mapping[str, Tensor], X: Tensor
     """
     shared = _built(network, X.shape[-1], _TRAINING.get())
     module = _own(shared)
-    parameters, buffers = weights(module)
-    initial: dict[str, Tensor] = {**parameters, **buffers}
+    initial = {name: value for part in weights(module) for name, value in part.items()}
     shapes = {name: value.shape for name, value in initial.items()}
     state = {name: given.get(name, value).to(X) for name, value in initial.items()}
     batches = (v.shape[: v.ndim - len(shapes[name])] for name, v in state.items())
@@ -343,9 +342,7 @@ def outputs(network: Network | nn.Module, given: Mapping[str, Tensor], X: Tensor
         blocks = Rows(_OnRows(shared, tuple(state)), rows, random)
         return evaluated(blocks, flat, tuple(state.values())).reshape(*X.shape[:-1], -1)
     batch = torch.broadcast_shapes(batch, X.shape[:-2])
-    each = {}
-    for name, value in state.items():
-        each[name] = value.expand(batch + shapes[name]).reshape(-1, *shapes[name])
+    each = {k: v.expand(batch + shapes[k]).reshape(-1, *shapes[k]) for k, v in state.items()}
     rows, axis_of_rows = X, None
     if X.ndim > 2:
         rows, axis_of_rows = X.expand(batch + X.shape[-2:]).reshape(-1, *X.shape[-2:]), 0

@@ -170,7 +170,7 @@ def deep(n: str, selection: str) -> None:
     images = rows(int(n), 64 * 64).to(torch.float32)
     kernel = kernels.Deep(CNN(channels=(16, 32, 32, 32)), kernels.ARD(kernels.RBF()))
     model = models.SGPR(kernel, 100, selection, reselect=2)
-    ppgp.fit(model, images, MAP("adam", steps=4), progress=False)
+    ppgp.fit(model, images, MAP("adam", steps=4, learning_rate=1e-4), progress=False)
     print(peak())
 
 
