@@ -25,7 +25,7 @@ from .seeding import replayed, stream, stream_state
 __all__ = ["Rows", "evaluated", "rows_at_once"]
 
 KEPT = 2**29  # bytes of activations of all rows that are kept
-BLOCK = 2**26  # bytes of activations of one block of rows
+BLOCK = 2**27  # bytes of activations of one block of rows
 NUMBERS = BLOCK // 8  # computed at once: too many to do several points abreast
 PROBED = 6  # rows at which a network is examined
 Run = Callable[..., Tensor]
@@ -184,10 +184,11 @@ def evaluated(rows: Rows, X: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
     """
     mode = _get_current_dispatch_mode()
     inputs = (X, *weights)
-    records = isinstance(mode, RecordsCalls)
-    if records and not any(x.requires_grad or mode.varies(x) for x in inputs):
-        with _disable_current_modes():
-            return rows(X, *weights)  # a constant of the graph
+    if isinstance(mode, RecordsCalls):
+        varying = [x for x in inputs if x.requires_grad or mode.varies(x)]
+        if not varying:
+            with _disable_current_modes():
+                return rows(X, *weights)  # a constant of the graph
     return _InBlocks.apply(rows, *inputs)
 
 

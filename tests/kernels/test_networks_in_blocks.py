@@ -106,7 +106,7 @@ def with_derivatives(network: Any) -> list[Tensor]:
     sources = [X, *own.values()]
     slopes = torch.autograd.grad(loss, sources, retain_graph=True)
     differentiable = torch.autograd.grad(loss, sources, create_graph=True)
-    norm = sum(slope.square().sum() for slope in differentiable)
+    norm = torch.stack([slope.square().sum() for slope in differentiable]).sum()
     return [F, *slopes, *torch.autograd.grad(norm, sources)]
 
 
@@ -164,7 +164,7 @@ def test_the_gradient_drops_out_the_units_that_the_outputs_did(second: bool) -> 
         slopes = torch.autograd.grad(F.sin().sum(), sources, create_graph=second)
         if not second:
             return [F, *slopes]
-        norm = sum(slope.square().sum() for slope in slopes)
+        norm = torch.stack([slope.square().sum() for slope in slopes]).sum()
         return [F, *torch.autograd.grad(norm, sources)]
 
     with training():
