@@ -92,7 +92,7 @@ class MAP(Inference):
             rows have to be independent given the sites.
         workers: how many processes make the searches, each on one thread; None: those of an active
             ``joblib.parallel_config``, or else 1. The result is the same for any number, and does
-            not record it. With ``hold_out`` the searches follow one another.
+            not record it. With ``hold_out`` or a checkpoint the searches follow one another.
 
     Raises:
         SettingError: if ``hold_out``, ``batch_size`` or ``adversarial`` does not apply to the
