@@ -52,8 +52,8 @@ class GPConditioning(WithMean, FactorUpdates, JointLatent):
     def _chunks(self, theta: Theta, n: int, m: int, like: Tensor) -> tuple[int, Iterator[Chunk]]:
         """Split the draws into chunks whose matrices fit into ``MEMORY_BUDGET``, or into one each.
 
-        Up to ``_rows_at_once`` new rows the chunks do not depend on ``m``, so that predictions share
-        what is kept of each chunk.
+        Up to ``_rows_at_once`` new rows the chunks do not depend on ``m``, so that predictions
+        share what is kept of each chunk.
 
         Args:
             theta: {site: [draw, *event]}.
