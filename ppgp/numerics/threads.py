@@ -130,6 +130,11 @@ class _Limiter:
                     number = stack[-1][0] if stack else self.before
                     torch.set_num_threads(number)
 
+    def ceiling(self) -> int:
+        """Return the upper limit of a request of this Python thread."""
+        stack = self.own.stack
+        return stack[-1][1] if stack else torch.get_num_threads()
+
     def after_fork(self) -> None:
         """Use one thread in a forked child.
 
@@ -237,6 +242,14 @@ def limited(
 def at_most(number: int) -> AbstractContextManager[None]:
     """Run on at most ``number`` threads inside the block, whatever the operations need."""
     return _LIMITER.request(number, hold=True)
+
+
+def threads_allowed() -> int:
+    """Return the threads that this Python thread may use, by the cores and the caller's setting.
+
+    In a forked child it is 1.
+    """
+    return min(available_cores(), _LIMITER.ceiling())
 
 
 def limited_by(
