@@ -27,3 +27,8 @@ def set_attributes(kind: type, **values: Any) -> None:
     """Set attributes of a class that has been made, as decorators of classes do."""
     for name, value in values.items():
         setattr(kind, name, value)
+
+
+#: metadata of a field that says how a run is carried out, which its results do not depend on:
+#: files and fingerprints leave it out
+OF_THE_RUN = {"of_the_run": True}

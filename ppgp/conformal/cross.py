@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from ..errors import ConvergenceWarning, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
+from ..inference.jobs import check_workers, each
 from ..models import Model
 from ..posterior.boosted import OUT_OF_FOLD, members_of
 from ..posterior.posterior import Posterior
@@ -122,6 +125,7 @@ def cross_calibrate(
     folds: int | None = 10,
     *,
     seed: int = 0,
+    workers: int | None = None,
     progress: bool = False,
     standardise: bool = True,
     fixed_beforehand: bool = False,
@@ -144,7 +148,10 @@ def cross_calibrate(
         score: the conformal score, with one side; None: ``Absolute()``, or ``LAC()`` for classes.
         folds: how many folds; None: one per row (jackknife+).
         seed: of the random folds, and of each fit.
-        progress: whether each fit shows a progress bar.
+        workers: how many processes fit the folds; None: those of an active
+            ``joblib.parallel_config``, or else 1. Each fit has one thread, so that neither the
+            number of workers nor the backend changes the result.
+        progress: whether a progress bar is shown.
         standardise: whether each fit standardises its rows, as in ``fit``.
         fixed_beforehand: your declaration that the numbers, inducing inputs and torch modules in
             the recipe do not depend on these rows; the sets are heuristic without it.
@@ -155,9 +162,11 @@ def cross_calibrate(
     Raises:
         NotApplicable: for a program, whose rows cannot be told from its arguments, or a score with
             two sides.
-        SettingError: if there are fewer than two folds, or more folds than rows.
+        SettingError: if there are fewer than two folds, more folds than rows, or no worker.
+        NumericalError: if a fold ends its worker, and does so again when it is fitted once more.
         KeyboardInterrupt: if Ctrl-C came before two folds were finished.
     """
+    check_workers(workers)
     if score is not None:
         check_score(score)
     if isinstance(model, Posterior | Prediction):
@@ -171,27 +180,26 @@ def cross_calibrate(
     recipe = model.given or model
     parts = _folds(data.n, folds, seed)
     K = len(parts)
-    posteriors: list[Posterior] = []
+    fit_without = partial(_fit_without, recipe, data, how, seed, standardise)
+    fitted: dict[int, Posterior] = {}
     interrupted = False
     try:
-        for part in parts:
-            kept = torch.ones(data.n, dtype=torch.bool)
-            kept[part] = False
-            rows = data.rows(kept)
-            posterior = fit(
-                recipe, rows, how, seed=seed, progress=progress, standardise=standardise
-            )
-            posteriors.append(raise_if_interrupted(posterior))
+        folds_done = each(fit_without, parts, workers, progress, title="CV+", noun="fold")
+        with closing(folds_done):
+            for number, posterior in folds_done:
+                fitted[number] = posterior
     except KeyboardInterrupt:
-        if len(posteriors) < FEWEST_FOLDS:
+        if len(fitted) < FEWEST_FOLDS:
             raise
         interrupted = True
         sentence = (
-            f"stopped by Ctrl-C: {len(posteriors)} of {K} folds; "
+            f"stopped by Ctrl-C: {len(fitted)} of {K} folds; "
             "the rows of the others are training rows throughout"
         )
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
-    parts = parts[: len(posteriors)]
+    done = sorted(fitted)
+    posteriors = [fitted[number] for number in done]
+    parts = tuple(parts[number] for number in done)
     given: tuple[str, ...] = ()
     if not fixed_beforehand:
         given = tuple(fixed_values(recipe, data.d))
@@ -204,6 +212,17 @@ def cross_calibrate(
         guarantee_if_estimated_from(recipe, data),
         interrupted,
     )
+
+
+def _fit_without(
+    recipe: Model, data: Dataset, how: Inference | None, seed: int, standardise: bool, part: Tensor
+) -> Posterior:
+    """Return the fit to all rows but those of one fold."""
+    kept = torch.ones(data.n, dtype=torch.bool)
+    kept[part] = False
+    rows = data.rows(kept)
+    posterior = fit(recipe, rows, how, seed=seed, progress=False, standardise=standardise)
+    return raise_if_interrupted(posterior)
 
 
 def _of_members(

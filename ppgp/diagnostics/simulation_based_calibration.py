@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +21,11 @@ from ..errors import ConvergenceWarning, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
+from ..inference.jobs import check_workers, each
 from ..inference.progress import bar
 from ..models import Model
 from ..numerics.fingerprint import fingerprint
 from ..numerics.process_locks import silenced
-from ..numerics.processes import Spawned, end_with_parent, kill_all, without_interrupts
 from ..numerics.seeding import seeded
 from ..posterior.convergence import ess, scalars
 from .prior_simulations import OfModel, OfProgram
@@ -72,10 +71,10 @@ class SBC:
         """
         points = np.arange(1, self.draws + 1) / (self.draws + 1)
         lower, upper = ecdf_band(self.simulations, points, self.level)
-        each = {}
+        gaps = {}
         for name, r in self.ranks.items():
-            each[name] = _counts(r, points, self.draws) / len(r) - points
-        return points, each, lower, upper
+            gaps[name] = _counts(r, points, self.draws) / len(r) - points
+        return points, gaps, lower, upper
 
     @property
     def passes(self) -> bool:
@@ -97,14 +96,14 @@ class SBC:
         """
         import pandas as pd
 
-        points, each, lower, upper = self.differences()
+        points, gaps, lower, upper = self.differences()
         smallest = _extremes(self.simulations, tuple(points))
         rows = {}
         for name, r in self.ranks.items():
             u = (r + 0.5) / (self.draws + 1)
             own = _smallest_p(_counts(r, points, self.draws)[None], self.simulations, points)
             p = float((smallest <= own).mean())
-            inside = bool(((each[name] >= lower) & (each[name] <= upper)).all())
+            inside = bool(((gaps[name] >= lower) & (gaps[name] <= upper)).all())
             rows[name] = {
                 "p_value": p,
                 "inside": inside,
@@ -175,7 +174,7 @@ def sbc(
     n: int = 20,
     d: int = 2,
     arguments: Mapping[str, Any] | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     checkpoint: str | Path | None = None,
     progress: bool = True,
     level: float = 0.95,
@@ -198,8 +197,9 @@ def sbc(
         d: how many columns, where X is None.
         arguments: of a program, those of the data left out:
             ``sbc(program, how, arguments=dict(x=x))``.
-        workers: how many processes. Each simulation has its own seed, so that the number of workers
-            does not change the ranks.
+        workers: how many processes; None: those of an active ``joblib.parallel_config``, or else
+            1. Each simulation has its own seed and one thread, so that neither the number of
+            workers nor the backend changes the ranks.
         checkpoint: a file that stores the ranks; a call with the same arguments continues from it.
         progress: whether a progress bar is shown.
         level: of the simultaneous bands.
@@ -209,6 +209,7 @@ def sbc(
 
     Raises:
         SettingError: if there are fewer than 20 simulations, or no worker.
+        NumericalError: if a simulation ends its worker, and does so again when it is run once more.
         NotApplicable: if a prior is Flat, as nothing can be drawn from it, or a program has no site
             of data.
         StorageError: if the checkpoint is of another call, or another call is using it.
@@ -216,8 +217,7 @@ def sbc(
     """
     if simulations < FEWEST:
         raise SettingError(f"at least {FEWEST} simulations", str(simulations), "for example 200")
-    if workers < 1:
-        raise SettingError("at least one worker", str(workers), "pass workers=2")
+    check_workers(workers)
     source = _source(model, how, X, (n, d), seed, arguments)
     with seeded(seed), _params_kept(source):
         source.check()
@@ -227,11 +227,13 @@ def sbc(
     with log.held():
         ranks = _ranks_in(log)
         missing = [i for i in range(simulations) if i not in ranks]
-        results = _results(source, how, seed, missing, workers)
+        simulate = partial(_simulate, source, how, seed)
+        results = each(simulate, missing, workers, noun="simulation")
         title = f"SBC of {type(how).__name__}"
         try:
             with bar(title, simulations, progress) as update, closing(results):
-                for i, own in results:
+                for number, own in results:
+                    i = missing[number]
                     ranks[i] = own
                     log.save({"i": i, "ranks": own})
                     update(len(ranks))
@@ -278,36 +280,6 @@ def _source(
         generator = torch.Generator().manual_seed(seed)
         X = torch.randn(*shape, generator=generator, dtype=torch.float64)
     return OfModel(model, Dataset(X, torch.zeros(len(X))).X)
-
-
-def _results(
-    source: OfModel | OfProgram, how: Inference, seed: int, wanted: list[int], workers: int
-) -> Generator[tuple[int, dict[str, int]], None, None]:
-    """Yield the number and the ranks of each simulation, as they finish."""
-    if workers == 1 or len(wanted) < 2:
-        yield from ((i, _simulate(source, how, seed, i)) for i in wanted)
-        return
-    context = Spawned()
-    # this initializer imports no torch, so that workers end with a parent that ends at once
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent)
-    try:
-        with without_interrupts():
-            futures = {pool.submit(_simulate_in_worker, source, how, seed, i): i for i in wanted}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    except BaseException:
-        kill_all(context.processes)
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _simulate_in_worker(
-    source: OfModel | OfProgram, how: Inference, seed: int, i: int
-) -> dict[str, int]:
-    """Run the i-th simulation on one thread, as the workers share the cores."""
-    torch.set_num_threads(1)
-    return _simulate(source, how, seed, i)
 
 
 def _params_kept(source: OfModel | OfProgram) -> AbstractContextManager[Any]:

@@ -17,6 +17,7 @@ without bound. The NLL of wine therefore measures the repeats, and its RMSE the 
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from ..data.dataset import Dataset
 from ..diagnostics import metrics
 from ..errors import UnknownName
 from ..files import JsonLines
+from ..inference.jobs import each, number_of_workers
 from .published_splits import file_of, folder_of, mean_of, splits_of, standard_error_of
 from .stacked_gps import RECIPES, stacked
 
@@ -54,6 +56,7 @@ def run(
     sets: str = "boston,concrete,energy,kin8nm,power,protein,wine,yacht",
     splits: str = "all",
     models: str = "auto",
+    workers: str = "",
 ) -> list[dict[str, Any]]:
     """Fit the models on the published splits.
 
@@ -69,6 +72,8 @@ def run(
         splits: Number of published splits to use, or "all".
         models: Comma-separated: "gp" (exact), "sgpr" (sparse), "svgp" (Matern 3/2, mini-batches)
             and "auto" (exact up to 2,000 rows, sparse up to 20,000, svgp beyond).
+        workers: How many processes fit the splits; "": those of an active
+            ``joblib.parallel_config``, or else 1. Each split has one thread.
 
     Returns:
         Rows with ``model``, ``set``, ``rmse``, ``nll`` (means over splits, in the units of y) and
@@ -77,7 +82,9 @@ def run(
     Raises:
         SettingError: If the data are missing, or there are fewer splits than asked for.
         UnknownName: If there is no such model.
+        SettingError: If there is no worker.
     """
+    how_many = number_of_workers(workers)
     wanted = [name.strip() for name in models.split(",")]
     for name in wanted:
         if name not in RECIPES:
@@ -91,23 +98,34 @@ def run(
     for name in (part.strip() for part in sets.split(",")):
         path = file_of(folder, name)
         for model in wanted:
-            records = []
+            at = {"set": name, "model": model, "seed": seed, "quick": quick}
+            records = {}
+            missing = []
             for number, train, test in splits_of(path, splits):
-                key = (name, model, number, seed, quick)
-                if key not in known:
-                    record: dict[str, Any] = {"set": name, "model": model, "split": number}
-                    record |= {"n": train.n + test.n, "seed": seed, "quick": quick}
-                    record |= _evaluate(RECIPES[model](train.n), train, test, seed, quick)
+                own = {**at, "split": number, "n": train.n + test.n}
+                records[number] = known.get(_key(own))
+                if records[number] is None:
+                    missing.append((own, train, test))
+            title = f"{name} by {model}"
+            done = each(_of_split, missing, how_many, title=title, noun="missing split")
+            with closing(done):
+                for _, record in done:
                     log.append(record)
-                    known[key] = record
-                records.append(known[key])
-            rows.append(_row(name, model, records))
+                    known[_key(record)] = records[record["split"]] = record
+            rows.append(_row(name, model, list(records.values())))
     return rows
 
 
 def _key(record: dict[str, Any]) -> tuple[Any, ...]:
     """Return what identifies a split in ``splits.jsonl``."""
     return tuple(record[name] for name in IDENTITY)
+
+
+def _of_split(job: tuple[dict[str, Any], Dataset, Dataset]) -> dict[str, Any]:
+    """Return the record of a split, from what identifies it and its rows."""
+    own, train, test = job
+    candidates = RECIPES[own["model"]](train.n)
+    return own | _evaluate(candidates, train, test, own["seed"], own["quick"])
 
 
 def _evaluate(

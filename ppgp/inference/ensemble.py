@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,15 +12,17 @@ from torch import Tensor
 
 from ..errors import NotApplicable, Renamed, listed, renamed_arguments
 from ..learners import stack
-from ..overrides import computed
+from ..overrides import OF_THE_RUN, computed
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
+from ..target.sendable import Sendable
 from ..target.target import Target
 from .base import Inference, fresh_weights, from_draws, starting_point
 from .interrupts import raise_if_interrupted
+from .jobs import Workers, each
 from .optimise.map import MAP
 from .options import Count
-from .progress import bar
+from .runs import run
 
 #: Members start Uniform(-2, 2) around the origin of unconstrained space, the first at the origin.
 #: Weights of networks start at the initial weights of another seed.
@@ -42,10 +45,16 @@ class Ensemble(Inference):
     Args:
         base: the method of each member. It must optimise no params, or give all members the same.
         members: the number of members.
+        workers: how many processes fit the members, each on one thread; None: those of an active
+            ``joblib.parallel_config``, or else 1. The result is the same for any number, and does
+            not record it. Members that are trained abreast need one process.
     """
 
     base: Inference = field(default_factory=MAP)
     members: Count = 5
+    workers: Workers = field(
+        default=None, repr=False, compare=False, kw_only=True, metadata=OF_THE_RUN
+    )
     of = Renamed("base")
 
     def _optimises_params(self) -> bool:
@@ -120,25 +129,51 @@ class Ensemble(Inference):
         init: Posterior | Tensor | None,
         progress: bool,
     ) -> tuple[list[Posterior], bool]:
-        """Return the members that were fitted one after another, and whether Ctrl-C came."""
-        members: list[Posterior] = []
+        """Return the members that were fitted each by itself, and whether Ctrl-C came."""
+        fitted: dict[int, Posterior] = {}
+        interrupted = False
+        title = f"Ensemble of {self.members}"
+        member = _Member(base, Sendable(target), seeds[0], init)
         try:
-            with bar(f"Ensemble of {self.members}", self.members, progress) as update:
-                for seed in seeds:
-                    start = init
-                    if init is None and members and base.starts_at_a_point:
-                        start = _start(target, seed)
-                    members.append(base(target, seed=seed, progress=False, init=start))
-                    _refuse_own_params(self.base, members, target)
-                    update(len(members))
-                    raise_if_interrupted(members[-1])
+            members = each(member, seeds, self.workers, progress, title=title, noun="member")
+            with closing(members):
+                for number, posterior in members:
+                    fitted[number] = posterior
+                    first = fitted[min(fitted)]
+                    _refuse_own_params(self.base, [first, posterior], target)
+                    raise_if_interrupted(posterior)
         except KeyboardInterrupt:
-            if not members:
+            if not fitted:
                 raise
-            if len(members) > 1 and cut_short(members[-1].stats):
-                members.pop()
-            return members, True
-        return members, False
+            interrupted = True
+        complete = [n for n in sorted(fitted) if not cut_short(fitted[n].stats)]
+        return [fitted[n] for n in complete or sorted(fitted)[:1]], interrupted
+
+
+@dataclass(frozen=True, eq=False)
+class _Member:
+    """The members of an ensemble as the jobs of ``each``.
+
+    Every member has a Target of its own, so that it depends on its seed alone.
+
+    Args:
+        base: the method.
+        sendable: the density.
+        first: the seed of the member that starts where the method does.
+        init: where all members start; None: each elsewhere.
+    """
+
+    base: Inference
+    sendable: Sendable
+    first: int
+    init: Posterior | Tensor | None
+
+    def __call__(self, seed: int) -> Posterior:
+        """Return the member of one seed."""
+        target, start = self.sendable.again(), self.init
+        if start is None and seed != self.first and self.base.starts_at_a_point:
+            start = _start(target, seed)
+        return run(self.base, target, {"seed": seed, "progress": False, "init": start})
 
 
 def _start(target: Target, seed: int) -> Tensor:

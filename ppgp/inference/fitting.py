@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from inspect import signature
 from operator import index
@@ -33,7 +33,6 @@ from ..kernels import Kernel
 from ..kernels.places import check_places
 from ..models import Model, Multi, Program
 from ..numerics.process_locks import one_at_a_time
-from ..numerics.seeding import seeded
 from ..numerics.team import ALONE, naming
 from ..numerics.threads import limited, numbers_in
 from ..posterior.convergence import convergence_warnings
@@ -42,11 +41,10 @@ from ..posterior.posterior import Posterior
 from ..target.capabilities import FollowsFit, Reselects
 from ..target.target import Target
 from . import NUTS, Inference
-from .all_fixed import only_draw
 from .base import check_draws
-from .interrupts import raise_if_interrupted
 from .other_training_tables import also_seen
 from .own_methods import own_method
+from .runs import run
 from .several_outputs import fit_each
 from .team_checks import check_team
 from .training_rows import check_training_rows, refuse_another_scale
@@ -192,7 +190,7 @@ def fit(
         if checkpoint is not None or target.random is not None:
             _check_support(how, target, checkpoint is not None)
         check_draws(how, target)
-        problem, posterior = _followed(problem, _run(how, target, options), how, options)
+        problem, posterior = _followed(problem, run(how, target, options), how, options)
         with torch.no_grad():  # warnings of the model about its data, and about its fit
             notes = [
                 *problem.model.check_identifiability(problem.data),
@@ -276,7 +274,7 @@ def _followed(
         changed: dict[str, Any] = {"init": posterior}
         if path is not None:  # the next fit is of another model
             changed["checkpoint"] = f"{fspath(path)}.{place}"
-        posterior = _run(how, problem.target(how), {**options, **changed})
+        posterior = run(how, problem.target(how), {**options, **changed})
     return problem, posterior
 
 
@@ -392,31 +390,3 @@ def _check_support(how: Inference, target: Target, checkpoint: bool) -> None:
             "use SVI, SGLD or SGHMC, or leave subsample_size out and write an integral as a site "
             "or a closed form",
         )
-
-
-def _run(how: Inference, target: Target, options: dict[str, Any]) -> Posterior:
-    """Run the method; run it again if the compiled graph of a program proves wrong afterwards."""
-    with nullcontext() if target.random is None else seeded(options["seed"]):
-        posterior = how(target, **options) if target.dim else only_draw(how, target)
-    compiled_program = isinstance(target.model, Program) and target.dim
-    if not compiled_program or not target.graph_was_wrong(_unconstrained_draws(target, posterior)):
-        return posterior
-    if "checkpoint" in options:  # it holds results of the wrong graph
-        Path(options["checkpoint"]).unlink(missing_ok=True)
-    raise_if_interrupted(posterior)
-    return how(target, **options)
-
-
-def _unconstrained_draws(target: Target, posterior: Posterior) -> Tensor | None:
-    """Return the draws of a posterior as z [n, p]; None if they cannot be mapped back."""
-    draws = {name: value.flatten(0, 1) for name, value in posterior.draws.items()}
-    size = max((len(value) for value in draws.values()), default=1)
-    params = {
-        name: value[None].expand(size, *value.shape)
-        for name, value in posterior.params.items()
-        if name in target.slices
-    }
-    try:
-        return target.unconstrain({**params, **draws})
-    except NotApplicable:  # a support that depends on another site
-        return None

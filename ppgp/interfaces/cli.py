@@ -64,8 +64,8 @@ def reproduce(
 ) -> None:
     """Run a published experiment again and print its table.
 
-    Some experiments have options of their own: uci takes --data-dir, --sets, --splits, --models;
-    league has --methods and --epochs in place of --models.
+    Some experiments have options of their own: uci takes --data-dir, --sets, --splits, --models,
+    --workers; league has --methods and --epochs in place of --models.
     """
     from ..experiments import experiment, options_of
     from .results_file import write_results

@@ -12,7 +12,7 @@ from ..errors import NotApplicable, SettingError
 from . import completion
 from . import data_options as columns
 from .json_output import Json, print_json
-from .options import Level, Likelihood, Progress, Seed, Settings
+from .options import Level, Likelihood, Progress, Seed, Settings, Workers
 from .output import results
 from .recipe_options import (
     AUTO,
@@ -59,6 +59,7 @@ def compare(
     seed: Seed = 0,
     settings: Settings = None,
     progress: Progress = True,
+    workers: Workers = None,
     missing: columns.Missing = "refuse",
     drop_missing: columns.DropMissing = False,
     categories: columns.Categories = "refuse",
@@ -78,12 +79,14 @@ def compare(
 ) -> None:
     """Fit models by several methods, predict, calibrate, and report which posterior to trust."""
     from ..diagnostics.comparison import compare as compare_posteriors
+    from ..inference.jobs import check_workers
     from ..posterior.region import exact_level
     from .model_method_grid import fit_grid
     from .report import write_report
     from .results_file import rows_of
 
     exact_level(level)
+    check_workers(workers)
     files.check_folder(out)
     roles = {
         "noise_sd": noise_sd,
@@ -120,7 +123,7 @@ def compare(
     warn_of_many_rows(built_models, train)
     pairs = [(name, method) for name, of_model in plan.items() for method in of_model]
     posteriors, names, refused, interrupted = fit_grid(
-        built_models, built_methods, pairs, train, seed, progress
+        built_models, built_methods, pairs, train, seed, progress, workers
     )
     if not posteriors:
         raise NotApplicable(

@@ -25,4 +25,7 @@ Settings = Annotated[
         "kernel.lengthscale=2, nuts.draws=200, noise='LogNormal(0, 1)'",
     ),
 ]
+Workers = Annotated[
+    int | None, typer.Option(help="how many processes fit, each on one thread; default: 1")
+]
 Progress = Annotated[bool, typer.Option(help="show progress bars")]

@@ -31,6 +31,7 @@ from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 
 from ..errors import SettingError, UnknownName, counted
+from ..numerics.row_blocks import Rows, evaluated, rows_at_once
 from ..numerics.seeding import stream
 
 __all__ = ["CNN", "MLP", "Network", "training"]
@@ -257,7 +258,11 @@ def module_of(network: Network | nn.Module, d: int) -> nn.Module:
     It is a clone that is never trained. Each thread of Python has its own module over the same
     numbers, as ``functional_call`` puts the weights into the module.
     """
-    shared = _built(network, d, _TRAINING.get())
+    return _own(_built(network, d, _TRAINING.get()))
+
+
+def _own(shared: nn.Module) -> nn.Module:
+    """Return the module of this thread over the numbers of one that all threads share."""
     if shared not in _OWN.modules:
         same = {id(value): value for value in (*shared.parameters(), *shared.buffers())}
         _OWN.modules[shared] = copy.deepcopy(shared, same)
@@ -296,6 +301,18 @@ def width(network: Network | nn.Module, d: int) -> int:
     return shape[1]
 
 
+@dataclass(frozen=True)
+class _OnRows:
+    """(X [n, d], *state) -> the outputs of a module, in any thread."""
+
+    module: nn.Module
+    names: tuple[str, ...]
+
+    def __call__(self, X: Tensor, *state: Tensor) -> Tensor:
+        named = dict(zip(self.names, state, strict=True))
+        return functional_call(_own(self.module), named, (X,))
+
+
 def outputs(network: Network | nn.Module, given: Mapping[str, Tensor], X: Tensor) -> Tensor:
     """Return what a network computes from X with given weights, [*batch, n, q].
 
@@ -305,9 +322,9 @@ def outputs(network: Network | nn.Module, given: Mapping[str, Tensor], X: Tensor
             network's own.
         X: The rows [n, d], or [*batch, n, d].
     """
-    module = module_of(network, X.shape[-1])
-    parameters, buffers = weights(module)
-    initial: dict[str, Tensor] = {**parameters, **buffers}
+    shared = _built(network, X.shape[-1], _TRAINING.get())
+    module = _own(shared)
+    initial = {name: value for part in weights(module) for name, value in part.items()}
     shapes = {name: value.shape for name, value in initial.items()}
     state = {name: given.get(name, value).to(X) for name, value in initial.items()}
     batches = (v.shape[: v.ndim - len(shapes[name])] for name, v in state.items())
@@ -318,11 +335,14 @@ def outputs(network: Network | nn.Module, given: Mapping[str, Tensor], X: Tensor
         return functional_call(module, state, (flat,)).reshape(*X.shape[:-1], -1)
 
     if not batch:
-        return run(state, X)
+        flat, random = X.reshape(-1, X.shape[-1]), drops_out(module) and _TRAINING.get()
+        rows = rows_at_once(shared, state, flat, random)
+        if rows is None:
+            return run(state, X)
+        blocks = Rows(_OnRows(shared, tuple(state)), rows, random)
+        return evaluated(blocks, flat, tuple(state.values())).reshape(*X.shape[:-1], -1)
     batch = torch.broadcast_shapes(batch, X.shape[:-2])
-    each = {}
-    for name, value in state.items():
-        each[name] = value.expand(batch + shapes[name]).reshape(-1, *shapes[name])
+    each = {k: v.expand(batch + shapes[k]).reshape(-1, *shapes[k]) for k, v in state.items()}
     rows, axis_of_rows = X, None
     if X.ndim > 2:
         rows, axis_of_rows = X.expand(batch + X.shape[-2:]).reshape(-1, *X.shape[-2:]), 0

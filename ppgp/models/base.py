@@ -51,6 +51,8 @@ class Model(NamedArguments):
             that of new rows [m].
         keeps_factor: whether ``predict`` and ``latent`` take ``kept``, a ResultCache by which the
             predictions of one posterior share the factor of the covariance of the training rows.
+        loo_keeps_factor: whether ``loo`` and ``log_likelihood`` take ``kept`` too. They then
+            divide the draws into chunks themselves.
         own_method: the method of ``fit`` without ``how``, a name of ``inference.own_methods``; "":
             NUTS up to ``sampled_rows`` rows (some ten minutes), and Laplace past them.
         sampled_rows: see ``own_method``; None: there is no limit.
@@ -88,6 +90,7 @@ class Model(NamedArguments):
     scales: ClassVar[str] = "Xy"
     known_noise: ClassVar[bool] = False
     keeps_factor: ClassVar[bool] = False
+    loo_keeps_factor: ClassVar[bool] = False
     own_method: str = ""
     sampled_rows: ClassVar[int | None] = None
     takes_missing: bool = False

@@ -43,6 +43,7 @@ from .matheron import matheron
 from .means import MeanLike
 from .memory_checks import (
     check_memory_of_covariance,
+    check_memory_of_predictions,
 )
 from .sites import (
     Theta,
@@ -90,6 +91,7 @@ class GP(
     known_noise = True
     joint_rows = True
     keeps_factor = True
+    loo_keeps_factor = True
     sampled_rows = 500
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
@@ -306,26 +308,31 @@ class GP(
             for name in labels
         }
 
-    def loo(self, theta: Theta, train: Dataset) -> Distribution:
+    def loo(self, theta: Theta, train: Dataset, kept: ResultCache | None = None) -> Distribution:
         """Return the distribution of each y_i given the other rows, batch [draw, n].
 
         Its mean is y_i - a_i / d_i and its variance 1 / d_i, with a = C^-1 (y - mean) and
         d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12.
         """
-        means, variances = [], []
-        for _, part in self._chunks(theta, train.n, train.n, train.X)[1]:
-            L, _ = self.training_factor(part, train)
-            inverse = torch.cholesky_inverse(L)
-            residual = train.y - self.mean_at(part, train.X)
-            a = (inverse @ residual.unsqueeze(-1)).squeeze(-1)
-            d = inverse.diagonal(dim1=-2, dim2=-1)
-            means.append((train.y - a / d).reshape(-1, train.n))
-            variances.append((1 / d).expand(len(means[-1]), -1))
-        return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
+        count = number_of_draws(split_params(self.sites_at(train.d), theta)[0])
+        check_memory_of_predictions(count, train.n, train.X)
+        means, variances = (train.X.new_empty(count, train.n) for _ in range(2))
 
-    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        def evaluate(draws: slice, part: dict[str, Tensor], factor: tuple[Tensor, Tensor]) -> None:
+            inverse = torch.cholesky_inverse(factor[0])
+            a = (inverse @ self._residual(part, train)).squeeze(-1)
+            d = inverse.diagonal(dim1=-2, dim2=-1)
+            means[draws] = train.y - a / d
+            variances[draws] = 1 / d
+
+        self._each_chunk(evaluate, theta, train, kept, train.n)
+        return dist.Normal(means, variances.sqrt())
+
+    def log_likelihood(
+        self, theta: Theta, data: Dataset, kept: ResultCache | None = None
+    ) -> dict[str, Tensor]:
         """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
-        return {"y": self.loo(theta, data).log_prob(data.y)}
+        return {"y": self.loo(theta, data, kept).log_prob(data.y)}
 
 
 show_latent(GP)

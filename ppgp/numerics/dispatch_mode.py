@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["DispatchMode"]
+__all__ = ["DispatchMode", "RecordsCalls"]
 
 
 class DispatchMode(TorchDispatchMode):
@@ -17,3 +21,21 @@ class DispatchMode(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         """Return False: nothing compiles ``__torch_dispatch__``."""
         return False
+
+
+class RecordsCalls(DispatchMode):
+    """A mode that records operations, and can record the call of a function as one of them.
+
+    Attributes:
+        takes_calls: Whether functions may be called in what it records.
+    """
+
+    takes_calls = True
+
+    def call(self, function: Callable[..., Any], *tensors: Tensor) -> Any:
+        """Return what a function of tensors returns, and record it as one operation."""
+        raise NotImplementedError
+
+    def varies(self, x: Tensor) -> bool:
+        """Return whether the values of a tensor depend on the arguments or are random."""
+        raise NotImplementedError

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..overrides import OF_THE_RUN
+
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # differs between processes
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 #: what a function may read from its surroundings as a constant; a list or a dict may be its own
@@ -97,8 +99,9 @@ def _of_object(value: Any) -> Iterator[Any]:
         yield dict(value.state_dict())
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
-            yield field.name
-            yield getattr(value, field.name)
+            if not field.metadata.keys() >= OF_THE_RUN.keys():
+                yield field.name
+                yield getattr(value, field.name)
     else:
         yield ADDRESS.sub("", repr(value))
 

@@ -8,15 +8,17 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-__all__ = ["Spawned", "end_with_parent", "kill_all", "without_interrupts"]
+__all__ = ["Spawned", "begin_worker", "end_with_parent", "kill_all", "without_interrupts"]
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+LOOK_SECONDS = 0.5  # between two looks of a worker for its parent
 
 
 def end_with_parent() -> None:
@@ -35,6 +37,25 @@ def end_with_parent() -> None:
 
     def watch() -> None:
         parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def begin_worker(parent: int) -> None:
+    """Make a worker of loky deaf to Ctrl-C, and end it once its parent has ended.
+
+    It is called in the worker. The kernel would kill it as soon as the thread that started it ends,
+    and loky starts workers from several threads, so that a thread looks for the parent instead.
+
+    Args:
+        parent: The process id of the parent.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK_SECONDS)
         os._exit(1)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()

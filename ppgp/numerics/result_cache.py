@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -20,7 +21,8 @@ Result = TypeVar("Result", bound=tuple[Tensor, ...])
 class ResultCache:
     """A small store of tensors that are expensive to compute.
 
-    A copy and a pickle of it are empty, so that they cost nothing.
+    Several threads may use it at once. A copy and a pickle of it are empty, so that they cost
+    nothing.
 
     Args:
         limit: the bytes that are kept; 0 keeps nothing.
@@ -29,6 +31,7 @@ class ResultCache:
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit, self.size = limit, 0
         self._results: dict[Hashable, tuple[Any, tuple[Tensor, ...]]] = {}
+        self._lock = threading.Lock()
 
     def get(
         self,
@@ -52,12 +55,19 @@ class ResultCache:
             return kept
         result = compute()
         size = sum(tensor.numel() * tensor.element_size() for tensor in result)
-        fits = self.size + size <= self.limit
-        if fits and (size <= SHARE * SMALL or size <= SHARE * available(result[0].device)):
-            # while the inputs are held, no other tensor has their addresses
-            self._results[_full(key, inputs)] = (inputs, result)
-            self.size += size
+        if size > self.limit - self.size:
+            return result
+        if size <= SHARE * SMALL or size <= SHARE * available(result[0].device):
+            self._keep(_full(key, inputs), inputs, result, size)
         return result
+
+    def _keep(self, key: Hashable, inputs: Any, result: tuple[Tensor, ...], size: int) -> None:
+        """Keep a result, unless another thread has kept it or has filled the store."""
+        with self._lock:
+            if key not in self._results and self.size + size <= self.limit:
+                # while the inputs are held, no other tensor has their addresses
+                self._results[key] = (inputs, result)
+                self.size += size
 
     def found(
         self, key: Hashable, inputs: Mapping[str, Tensor] = MappingProxyType({})

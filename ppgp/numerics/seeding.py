@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from .process_locks import one_at_a_time, one_on_the_stream
 
@@ -43,4 +44,31 @@ def stream(seed: int, device: torch.device | None = None) -> Iterator[None]:
         for each in cuda:
             with torch.cuda.device(each):
                 torch.cuda.manual_seed(seed)
+        yield
+
+
+def stream_state(device: torch.device) -> Tensor:
+    """Return the state of torch's random numbers on a device."""
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    return torch.get_rng_state()
+
+
+@contextmanager
+def replayed(state: Tensor, device: torch.device) -> Iterator[None]:
+    """Draw torch's random numbers inside the block from a state, which ``stream_state`` gave.
+
+    The caller's stream is restored afterwards, and one thread at a time is inside, as in
+    ``stream``.
+
+    Args:
+        state: The state.
+        device: The device on which the numbers are drawn.
+    """
+    cuda = [device] if device.type == "cuda" else []
+    with one_on_the_stream(), torch.random.fork_rng(devices=cuda):
+        if cuda:
+            torch.cuda.set_rng_state(state, device)
+        else:
+            torch.set_rng_state(state)
         yield

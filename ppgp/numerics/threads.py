@@ -130,6 +130,11 @@ class _Limiter:
                     number = stack[-1][0] if stack else self.before
                     torch.set_num_threads(number)
 
+    def ceiling(self) -> int:
+        """Return the upper limit of a request of this Python thread."""
+        stack = self.own.stack
+        return stack[-1][1] if stack else torch.get_num_threads()
+
     def after_fork(self) -> None:
         """Use one thread in a forked child.
 
@@ -165,6 +170,49 @@ def _libraries() -> Any:
     return controller.select(filepath=theirs)
 
 
+class _SingleBLAS:
+    """NumPy's and SciPy's BLAS on one thread, while at least one Python thread asks for it.
+
+    Their setting belongs to the process: the first that enters sets it, the last that leaves
+    restores it.
+
+    Attributes:
+        lock: Guards the attributes below.
+        inside: How many blocks are open.
+        limit: The open limit, which restores the setting; None where there is none.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.inside = 0
+        self.limit: Any = None
+
+    @contextmanager
+    def held(self, libraries: Any) -> Iterator[None]:
+        """Hold the setting inside the block."""
+        with self.lock:
+            if not self.inside:
+                self.limit = libraries.limit(limits=1)
+            self.inside += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.inside -= 1
+                if not self.inside:
+                    self.limit.restore_original_limits()
+
+    def after_fork(self) -> None:
+        """Use a new lock in a forked child, as another thread of the parent may have held it."""
+        self.lock = threading.Lock()
+
+
+_SINGLE_BLAS = _SingleBLAS()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_SINGLE_BLAS.after_fork)
+
+
 @contextmanager
 def blas_on_one_thread() -> Iterator[None]:
     """Run NumPy's and SciPy's own BLAS on one thread inside the block, and torch's as before.
@@ -176,7 +224,7 @@ def blas_on_one_thread() -> Iterator[None]:
     if libraries is None:
         yield
         return
-    with libraries.limit(limits=1):
+    with _SINGLE_BLAS.held(libraries):
         yield
 
 
@@ -194,6 +242,14 @@ def limited(
 def at_most(number: int) -> AbstractContextManager[None]:
     """Run on at most ``number`` threads inside the block, whatever the operations need."""
     return _LIMITER.request(number, hold=True)
+
+
+def threads_allowed() -> int:
+    """Return the threads that this Python thread may use, by the cores and the caller's setting.
+
+    In a forked child it is 1.
+    """
+    return min(available_cores(), _LIMITER.ceiling())
 
 
 def limited_by(

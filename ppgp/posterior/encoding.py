@@ -22,6 +22,7 @@ from torch.distributions import Distribution
 from ..data.found_on import Found, Origin, mark, origin_of
 from ..data.scaler import IdentityScaler
 from ..errors import StorageError, an
+from ..overrides import OF_THE_RUN
 
 DEEPEST = 400  # the most brackets within brackets
 PACKAGE = __name__.partition(".")[0]
@@ -151,7 +152,7 @@ def _record(value: Any, written: Written, where: str, depth: int) -> dict[str, A
     written.classes[name] = type(value)
     own = {}
     for f in fields(value):
-        if f.init:
+        if f.init and not f.metadata.keys() >= OF_THE_RUN.keys():
             own[f.name] = encode(getattr(value, f.name), written, f"{where}.{f.name}", depth + 1)
     return {"class": name, "fields": own}
 

@@ -36,7 +36,14 @@ from . import (
 from .boosted import INSTEAD, BoostedMethods, is_boosted
 from .fitted import evaluated_at, with_params
 from .model_inputs import model_inputs
-from .predicting import in_data_units, kept_by, predict_program, predict_table, terms_in_data_units
+from .predicting import (
+    in_data_units,
+    kept_by,
+    kept_for_loo,
+    predict_program,
+    predict_table,
+    terms_in_data_units,
+)
 from .prediction import Prediction
 from .summary import cut_short, table_of
 from .units_of_draws import draws_in, scale_of
@@ -259,7 +266,7 @@ class Posterior(BoostedMethods):
             raise NotApplicable(LeaveOneOut.expected, "a boosted posterior", INSTEAD)
         model = require(self.model, LeaveOneOut)
         with torch.no_grad(), limited(self.data.work(self.model)):
-            found = model.loo(self.theta, self.data)
+            found = model.loo(self.theta, self.data, **kept_for_loo(self))
         prediction = in_data_units(self, found, self.data.X, "loo")
         return replace(prediction, in_training=torch.ones(self.data.n, dtype=torch.bool))
 
@@ -281,8 +288,12 @@ class Posterior(BoostedMethods):
             return self.model.log_likelihood(with_params(self, part), self.data)
 
         draws = {name: value.flatten(0, 1) for name, value in self.draws.items()}
+        kept = kept_for_loo(self)
         with torch.no_grad(), limited(self.data.work(self.model)):
-            each = in_chunks(density, draws)
+            if kept:
+                each = self.model.log_likelihood(self.theta, self.data, **kept)
+            else:
+                each = in_chunks(density, draws)
         return {k: (v - self.scaler.y_sd.log()).reshape(*self.shape, -1) for k, v in each.items()}
 
     # methods and properties defined beside their code

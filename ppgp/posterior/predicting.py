@@ -63,6 +63,13 @@ def kept_by(fit: Fitted) -> dict[str, Any]:
     return {}
 
 
+def kept_for_loo(fit: Fitted) -> dict[str, Any]:
+    """Return the keyword by which leave-one-out shares that factor, if its model can."""
+    if fit.data.is_table and fit.model.loo_keeps_factor:
+        return {"kept": fit.kept}
+    return {}
+
+
 def predict_table(fit: Fitted, X: Any, joint: Any, arguments: Mapping[str, Any]) -> Prediction:
     """Return the prediction of a model on a table; see ``Posterior.predict``.
 

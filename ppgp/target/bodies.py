@@ -35,6 +35,8 @@ class OfBody(Recorder):
         refused: whether an operation was refused. The step may have caught the error.
     """
 
+    takes_calls = False
+
     def __init__(self, outer: Recorder) -> None:
         super().__init__()
         self.outer = outer

@@ -65,8 +65,10 @@ def worth_widening(graph: fx.GraphModule) -> bool:
 
 def _sizes(graph: fx.GraphModule) -> list[int]:
     """Return how many numbers each operation of a graph computes."""
-    computed = [n.meta.get("layout") for n in graph.graph.nodes if n.op == "call_function"]
-    return [layout.shape.numel() for layout in computed if layout is not None]
+    operations = [n for n in graph.graph.nodes if n.op == "call_function"]
+    computed = [n.meta.get("layout") for n in operations]
+    inside = [getattr(n.target, "numbers", 0) for n in operations]
+    return [layout.shape.numel() for layout in computed if layout is not None] + inside
 
 
 @_sources_forgotten()

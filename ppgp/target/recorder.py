@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..numerics.dispatch_mode import DispatchMode
+from ..numerics.dispatch_mode import RecordsCalls
 from ..numerics.libraries import settings_unchanged
 
 aten = torch.ops.aten
@@ -55,7 +55,7 @@ class Layout:
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
 
-class Recorder(DispatchMode):
+class Recorder(RecordsCalls):
     """Add a node to a graph for each operation that runs inside this context.
 
     An operation that turns a value into a Python number raises an error if the value depends on the
@@ -113,7 +113,11 @@ class Recorder(DispatchMode):
         return result
 
     def call(self, function: Callable[..., Any], *tensors: Tensor) -> Any:
-        """Return what a function of tensors returns, and record it as one operation."""
+        """Return what a function of tensors returns, and record it as one operation.
+
+        Equal functions whose attribute ``pure`` is true are called once for the same tensors. The
+        attribute ``numbers`` says how many numbers a function computes beside its results.
+        """
         inputs: list[fx.Node] = []
         node_args = self._in_graph(tensors, inputs)
         with _disable_current_modes():

@@ -77,8 +77,7 @@ def simplified(module: fx.GraphModule, together: bool = True) -> fx.GraphModule:
             _replaced(module, node, several[node.args[0]][node.args[1]], constants)
             continue
         if (
-            not isinstance(node.target, torch._ops.OpOverload)
-            or torch.Tag.nondeterministic_seeded in node.target.tags
+            not _is_pure(node.target)
             # what it reads may have changed since an equal operation read it
             or not changed.isdisjoint([node, *node.all_input_nodes])
         ):
@@ -234,6 +233,13 @@ def _constants_by_memory(module: fx.GraphModule) -> dict[fx.Node, list[fx.Node]]
             memory = memory_of(getattr(module, str(node.target)))
             groups.setdefault(memory, []).append(node)
     return {node: group for group in groups.values() for node in group}
+
+
+def _is_pure(target: Any) -> bool:
+    """Return whether the results of an operation depend on its arguments alone."""
+    if isinstance(target, torch._ops.OpOverload):
+        return torch.Tag.nondeterministic_seeded not in target.tags
+    return getattr(target, "pure", False)
 
 
 def _like(a: Any, b: Any) -> bool:

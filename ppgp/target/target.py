@@ -59,6 +59,7 @@ class Target(Density):
         empty: accept a model with nothing to search.
 
     Attributes:
+        arguments: those it was made from, in order.
         collapsed_elbo: whether the objective is the collapsed bound rather than the density.
         invalid: the validation error that Pyro reports at every point tried; None if any point
             passes.
@@ -81,6 +82,7 @@ class Target(Density):
         empty: bool = False,
     ) -> None:
         data = as_training_data(data)
+        self.arguments = model, data, optimise_params, compile, collapsed_elbo, empty
         program = model.collapsed_elbo if collapsed_elbo else model.model
         self.optimise_params, self.collapsed_elbo = optimise_params, collapsed_elbo
         self.invalid: str | None = None
@@ -104,6 +106,11 @@ class Target(Density):
         self._at_start: tuple[Tensor, bool, Tensor, Tensor] | None = None
         self._graphs = Graphs(self, compile, self.notes, not of_the_library)
         self.visited = self._graphs.visited
+
+    def settle(self, jacobian: bool = True) -> None:
+        """Compile, and forget values: what follows is equal whatever was evaluated before."""
+        self.compiled(None, jacobian)
+        self._at_start = None
 
     # -- the density -------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from ppgp.inference import (  # noqa: E402
     MetropolisHastings,
     Pathfinder,
 )
+from ppgp.networks import CNN  # noqa: E402
 from ppgp.target import Target  # noqa: E402
 
 METHODS: dict[str, Callable[[], inference.Inference]] = {
@@ -162,6 +163,15 @@ def exact(n: str) -> None:
     data, before = rows(int(n), 3), resident()
     ppgp.fit(models.GP(kernels.ARD(kernels.RBF())), data, MAP(steps=2, starts=1), progress=False)
     print((peak() - before) * 1e6 / (8 * int(n) ** 2))
+
+
+def deep(n: str, selection: str) -> None:
+    """Print the peak in MB of a sparse deep kernel of n images of 64 x 64, at four steps."""
+    images = rows(int(n), 64 * 64).to(torch.float32)
+    kernel = kernels.Deep(CNN(channels=(16, 32, 32, 32)), kernels.ARD(kernels.RBF()))
+    model = models.SGPR(kernel, 100, selection, reselect=2)
+    ppgp.fit(model, images, MAP("adam", steps=4, learning_rate=1e-4), progress=False)
+    print(peak())
 
 
 def state_space(n: str) -> None:

@@ -63,3 +63,11 @@ def test_figures_of_a_million_rows_on_demand(benchmark: Any) -> None:
     )
     assert seconds < 120  # 60 s on two cores
     assert megabytes < 2000
+
+
+@pytest.mark.parametrize("selection", ["kmeans", "bound"])
+def test_a_deep_kernel_of_a_thousand_images(selection: str, benchmark: Any) -> None:
+    """The activations of the network for all rows take 760 MB, and as many more with gradients."""
+    (megabytes,) = benchmark.pedantic(lambda: children.run("deep", 1000, selection), rounds=1)
+    print(f"\nSGPR of a CNN, 1,000 images, {selection}: {megabytes:.0f} MB at the peak")
+    assert megabytes < 1200

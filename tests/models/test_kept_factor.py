@@ -134,3 +134,43 @@ def test_inputs_that_are_replaced_or_changed_give_another_result() -> None:
         assert torch.equal(kept.get("twice", lambda x=x: (2 * x,), {"x": x})[0], 2 * x)
     first = kept.get("twice", lambda: (2 * x,), {"x": x})
     assert kept.get("twice", lambda: (torch.zeros(1),), {"x": x})[0] is first[0]
+
+
+def test_leave_one_out_shares_the_factors_of_predictions(factored: list[int]) -> None:
+    posterior = fitted(inference.Laplace(draws=12))
+    fresh = copy.deepcopy(posterior)
+    posterior.predict(NEW)
+    count = len(factored)
+    densities, left_out = posterior.pointwise()["y"], posterior.loo()
+    assert len(factored) == count > 0
+    assert torch.equal(densities, fresh.pointwise()["y"])
+    assert torch.equal(left_out.std, fresh.loo().std)
+
+
+def test_chunks_of_draws_do_not_depend_on_the_number_of_new_rows(
+    factored: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ppgp.models.gp_conditioning.CACHED", 5 * 8 * DATA.n**2)  # of five draws
+    posterior = fitted(inference.Laplace(draws=12))
+    posterior.predict(NEW)
+    assert len(factored) == 3
+    posterior.predict(NEW[:1].expand(5000, -1))
+    assert len(factored) == 3
+
+
+@pytest.mark.parametrize("limit", [0, 4 * 8 * (DATA.n**2 + DATA.n), 2**29])
+def test_threads_and_the_limit_of_what_is_kept_change_no_result(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posterior = fitted(inference.Laplace(draws=12))
+    monkeypatch.setattr("ppgp.models.gp_conditioning.CACHED", 8 * DATA.n**2)  # one draw at a time
+    object.__setattr__(posterior, "kept", ResultCache(limit=0))
+    one = posterior.predict(NEW), posterior.predict(NEW, joint=True), posterior.loo()
+    monkeypatch.setattr("ppgp.numerics.side_by_side.PAYS_FROM", 0.0)
+    monkeypatch.setattr("ppgp.numerics.side_by_side.threads_allowed", lambda: 3)
+    object.__setattr__(posterior, "kept", ResultCache(limit=limit))
+    several = posterior.predict(NEW), posterior.predict(NEW, joint=True), posterior.loo()
+    assert posterior.kept.size <= limit
+    for a, b in zip(one, several, strict=True):
+        assert torch.equal(a.distribution.mean, b.distribution.mean)
+        assert torch.equal(a.distribution.variance, b.distribution.variance)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,18 @@ from torch import Tensor
 from ...numerics.threads import at_most, available_cores, blas_on_one_thread
 from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
+from ...target.sendable import Sendable
 from ...target.target import Target
 from ..base import starting_point
 from ..checkpoint import Checkpoint
+from ..jobs import each, goes_elsewhere
 from ..optimise.expansion import laplace_preconditioner
 from ..progress import bar
 from .chain_starts import LOW_RANK_UP_TO, start_of_chain
 from .finished_chains import chains_in, joined, tensors_of
 from .forked_workers import WorkerPool, can_fork
 from .nutpie_sampler import Chain, NutpieSampler, Parts
-from .nuts_defaults import run_plan, trusted
+from .nuts_defaults import SettledOptions, run_plan, trusted
 from .nuts_engines import NUTSOptions, SampledChains
 
 #: Seconds per gradient above which threads pay. Chains with cheaper gradients wait longer for the
@@ -69,12 +72,12 @@ def run_nutpie(
     notes: list[str] = []
     interrupted = False
     used = plan[0]
-    for attempt, each in enumerate(plan):
-        run = NutpieSampler(each, target, centre, preconditioner, seed)
+    for attempt, settled in enumerate(plan):
+        run = NutpieSampler(settled, target, centre, preconditioner, seed)
         # the chains of the second attempt go on with the numbers, so that their seeds differ
         numbers = range(attempt * options.chains, (attempt + 1) * options.chains)
         again = "again with " if attempt else ""
-        label = f"NUTS, {options.chains} chains, {again}{each.warmup} steps of warm-up"
+        label = f"NUTS, {options.chains} chains, {again}{settled.warmup} steps of warm-up"
         interrupted = _sampled(run, numbers, finished, cheap, label, progress, checkpoint)
         if interrupted and chains:
             # the attempt before has all its draws
@@ -84,12 +87,12 @@ def run_nutpie(
             )
             break
         chains = [finished[number] for number in numbers if number in finished]
-        used = each
-        if interrupted or each is plan[-1]:
+        used = settled
+        if interrupted or settled is plan[-1]:
             break
         z, diverging = (np.stack([parts[name] for parts in chains]) for name in ("z", "diverging"))
         try:
-            if trusted(z, diverging, each.target_accept):
+            if trusted(z, diverging, settled.target_accept):
                 break
         except KeyboardInterrupt:
             notes.append("stopped by Ctrl-C before the chains were compared with one another")
@@ -139,12 +142,46 @@ def _sampled(
             if checkpoint is not None:  # a chain that Ctrl-C cut short is run again
                 checkpoint.save(tensors_of(finished, options.draws))
 
+        if goes_elsewhere():
+            return _elsewhere(run, wanted, heard, keep)
         single = cheap or target.eager
         if single and cores > 1 and can_fork():
             return _forked(run, wanted, cores, heard, keep)
         if single:
             cores = 1
         return _threaded(run, wanted, cores, cheap, heard, keep)
+
+
+@dataclass(frozen=True, eq=False)
+class _ChainElsewhere:
+    """The chains of a run as the jobs of ``each``; the fields are those of ``NutpieSampler``."""
+
+    options: SettledOptions
+    sendable: Sendable
+    centre: Tensor | None
+    preconditioner: tuple[Tensor, Tensor] | None
+    seed: int
+
+    def __call__(self, number: int) -> Parts | None:
+        """Return the draws of one chain."""
+        target = self.sendable.target
+        run = NutpieSampler(self.options, target, self.centre, self.preconditioner, self.seed)
+        return run.whole_chain(number, lambda *_: None)
+
+
+def _elsewhere(run: NutpieSampler, wanted: list[int], heard: Heard, keep: Keep) -> bool:
+    """Run chains on the workers of joblib's active backend; return whether Ctrl-C came."""
+    length = run.options.draws + run.options.warmup
+    sendable = Sendable(run.target)
+    chain = _ChainElsewhere(run.options, sendable, run.centre, run.preconditioner, run.seed)
+    try:
+        with closing(each(chain, wanted, noun="chain")) as ended:
+            for number, parts in ended:
+                heard(wanted[number], (length, 0))
+                keep(wanted[number], parts)
+    except KeyboardInterrupt:
+        return True
+    return False
 
 
 def _seconds_per_call(

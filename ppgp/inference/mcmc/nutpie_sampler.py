@@ -63,6 +63,7 @@ class NutpieSampler:
         seed: int,
     ) -> None:
         self.options, self.target, self.centre, self.seed = options, target, centre, seed
+        self.preconditioner = preconditioner
         self.preconditioned = preconditioner is not None
         self.coordinates = Coordinates(target, preconditioner)
         self.callback = target.callback()

@@ -240,7 +240,7 @@ class Laplace(Inference):
         if starts == 1:
             return SearchResult(z0, {})
 
-        def search(z: Tensor, seed: int) -> SearchResult:
+        def search(target: Target, z: Tensor, seed: int) -> SearchResult:
             return find_mode(target, z, progress, jacobian=True, steps=self.steps)
 
         best = best_of(target, search, z0, starts, seed, jacobian=True, enough=enough)

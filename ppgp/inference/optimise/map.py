@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from ...errors import SettingError
+from ...overrides import OF_THE_RUN
 from ...posterior.posterior import Posterior
 from ...target.capabilities import WarmStart, require
 from ...target.target import Target
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..checkpoint import Checkpoint
+from ..jobs import Workers, in_parallel
 from ..options import Count, OneOf, Positive, Share
 from .abreast import adam_abreast, can_go_abreast
 from .adversarial import reach_of
@@ -88,6 +90,9 @@ class MAP(Inference):
             moved so far against the sign of its slope by X is added to that of the rows, so that
             the distribution of y is smooth around them. Goodfellow, Shlens & Szegedy (2015). The
             rows have to be independent given the sites.
+        workers: how many processes make the searches, each on one thread; None: those of an active
+            ``joblib.parallel_config``, or else 1. The result is the same for any number, and does
+            not record it. With ``hold_out`` or a checkpoint the searches follow one another.
 
     Raises:
         SettingError: if ``hold_out``, ``batch_size`` or ``adversarial`` does not apply to the
@@ -120,6 +125,9 @@ class MAP(Inference):
     batch_size: Count | None = None
     hold_out: Share | None = None
     adversarial: Share | None = None
+    workers: Workers = field(
+        default=None, repr=False, compare=False, kw_only=True, metadata=OF_THE_RUN
+    )
     optimises_params = True
     seeks_mode = True
 
@@ -283,8 +291,12 @@ class MAP(Inference):
         if early_stopping is not None and starts is None:
             starts = 1
         starts, enough = number_of_starts(target, starts, init)
+        workers = self.workers
+        if early_stopping is not None or options.record.active or not target.team.alone:
+            workers = 1  # these follow all searches, one after another
         if init is None and self.starts in (None, 1) and not reweighted:
-            result = _after_a_subset(search, options, target, seed, starts, enough)
+            several = partial(best_of, starts=starts, seed=seed, enough=enough, workers=workers)
+            result = _after_a_subset(search, options, target, seed, starts, several)
             if result is not None:
                 return result
         z0 = starting_point(
@@ -295,10 +307,13 @@ class MAP(Inference):
             check=not reweighted,
             compile=reweighted or not self._record.compiles_late,
         )
-        search_from = partial(search, options, target)
         if starts == 1:
-            return search_from(z0, seed)
-        return best_of(target, search_from, z0, starts, seed, enough=enough)
+            return search(options, target, z0, seed)
+        if in_parallel(workers):
+            options = replace(options, progress=False)
+        return best_of(
+            target, partial(search, options), z0, starts, seed, enough=enough, workers=workers
+        )
 
 
 def _after_a_subset(
@@ -307,11 +322,12 @@ def _after_a_subset(
     target: Target,
     seed: int,
     starts: int,
-    enough: int | None,
+    several: Callable[..., SearchResult],
 ) -> SearchResult | None:
     """Search from the place to which the mode of the subset model leads.
 
-    With several starts, it is the subset model that is searched from several places.
+    With several starts, it is the subset model that is searched from several places, by
+    ``several(target, search, z0)``.
 
     Returns:
         The result; None if the model has no subset model, or the search found no finite density.
@@ -323,19 +339,13 @@ def _after_a_subset(
     if subset is None:
         return None
     small = Target(*subset, compile=False, empty=True)
-
-    def search_from(z: Tensor, seed: int) -> SearchResult:
-        few_steps = SearchOptions(steps=SUBSET_STEPS, record=options.record)
-        return lbfgs(few_steps, small, z, seed)
-
+    few_steps = SearchOptions(steps=SUBSET_STEPS, record=options.record)
+    search_small = partial(lbfgs, few_steps)
     ends: dict = {}
     z = small.origin()
     if small.dim:
         z = small.start(seed, jacobian=False)
-        if starts == 1:
-            first = search_from(z, seed)
-        else:
-            first = best_of(small, search_from, z, starts, seed, enough=enough)
+        first = search_small(small, z, seed) if starts == 1 else several(small, search_small, z)
         if first.interrupted:
             raise KeyboardInterrupt("stopped on the way to the start; there is no point to return")
         z, ends = first.z, first.stats

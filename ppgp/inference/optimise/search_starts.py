@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,8 +13,10 @@ from torch import Tensor
 from ...numerics.seeding import seeded
 from ...target.capabilities import NetworkWeights, supports
 from ...target.handlers import Run, mapping, quietly
+from ...target.sendable import Sendable
 from ...target.target import Target
 from ..base import fresh_weights
+from ..jobs import each
 from .search import SearchResult
 from .vague_priors import WIDE, improper, log_spread, vague_sites
 
@@ -29,7 +33,7 @@ NEAR = 3.0
 DIP = 0.1  # nats by which the density falls between two ends that are not one mode
 SAME = 1e-3  # of the unconstrained scale: a search ends closer than this to its mode
 
-Search = Callable[[Tensor, int], SearchResult]
+Search = Callable[[Target, Tensor, int], SearchResult]
 
 
 def best_of(
@@ -41,24 +45,28 @@ def best_of(
     *,
     jacobian: bool = False,
     enough: int | None = None,
+    workers: int | None = 1,
 ) -> SearchResult:
     """Search from z0 and from ``starts - 1`` draws from the prior, and return the highest end.
 
     Args:
         target: the density.
-        search: ``search(z, seed)``, one search. Its stats hold ``log_density``, and notes mean that
-            its end is no mode.
+        search: ``search(target, z, seed)``, one search. Its stats hold ``log_density``, and notes
+            mean that its end is no mode.
         z0: the first start, [p].
         starts: the number of searches.
         seed: the seed of the first search; each further search has the next one.
         jacobian: whether the density that is maximised includes the log-Jacobian.
         enough: end after so many searches if these end alike.
+        workers: how many processes search, as in ``jobs.each``.
 
     Returns:
         The best result. Its stats gain ``ends`` [start, p] on the unconstrained scale,
         ``end_log_densities`` [start], and ``losses_of_starts``, the losses of each search.
     """
-    results, interrupted = _results(target, search, z0, starts, seed, enough)
+    target.settle(jacobian)  # workers have no graph and no value from before
+    search_from = _Start(Sendable(target), search, z0, seed, jacobian)
+    results, interrupted = _results(search_from, starts, enough, workers)
     ends = torch.stack([result.z for result in results])
     heights = _heights(results)
     order = heights.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True).tolist()
@@ -85,24 +93,50 @@ def best_of(
     return SearchResult(best.z, stats, notes, interrupted)
 
 
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """The searches of one target, as the jobs of ``each``; the fields are those of ``best_of``."""
+
+    sendable: Sendable
+    search: Search
+    z0: Tensor
+    seed: int
+    jacobian: bool
+
+    def __call__(self, number: int) -> tuple[SearchResult, list[Tensor]]:
+        """Return the result of one search, and the points that a worker's graph was run at."""
+        target, seed = self.sendable.target, self.seed + number
+        start = from_prior(target, seed) if number else self.z0
+        target.settle(self.jacobian)
+        result = self.search(target, start, seed)
+        return result, (target.visited if self.sendable.received else [])
+
+
 def _results(
-    target: Target, search: Search, z0: Tensor, starts: int, seed: int, enough: int | None
+    search_from: _Start, starts: int, enough: int | None, workers: int | None
 ) -> tuple[list[SearchResult], bool]:
-    """Run the searches; return their results, and whether Ctrl-C ended them."""
-    results: list[SearchResult] = []
+    """Run the searches; return their results in order, and whether Ctrl-C ended them."""
+    results: dict[int, SearchResult] = {}
+
+    def in_order() -> list[SearchResult]:
+        return [results[number] for number in sorted(results)]
+
+    first = min(enough or starts, starts)
     try:
-        for i in range(starts):
-            start = z0 if i == 0 else from_prior(target, seed + i)
-            results.append(search(start, seed + i))
-            if results[-1].interrupted:
-                return results, True
-            if i + 1 == enough and _alike(results):
+        for numbers in (range(first), range(first, starts)):
+            with closing(each(search_from, numbers, workers, noun="search")) as ended:
+                for i, (result, visited) in ended:
+                    results[numbers[i]] = result
+                    search_from.sendable.target.visited += visited
+                    if result.interrupted:
+                        return in_order(), True
+            if first == enough and _alike(in_order()):
                 break
     except KeyboardInterrupt:
         if not results:
             raise
-        return results, True
-    return results, False
+        return in_order(), True
+    return in_order(), False
 
 
 def number_of_starts(target: Target, starts: int | None, init: object) -> tuple[int, int | None]:

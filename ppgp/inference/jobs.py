@@ -1,0 +1,289 @@
+"""``each``: a sweep of independent jobs, in this process or on the workers of joblib.
+
+The jobs of one machine go to loky, which joblib brings along. Inside
+``with joblib.parallel_config("dask"):``, or that of any other backend, they go there. Every job
+runs on one thread and draws its random numbers from its own seed, so that results depend neither on
+the number of workers nor on the backend.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from operator import index
+from typing import Any
+
+from ..errors import NumericalError, SettingError
+from ..numerics.libraries import imported
+from ..numerics.process_locks import silenced
+from ..numerics.processes import begin_worker, without_interrupts
+from ..numerics.threads import available_cores
+from .one_job import Home, Outcome, in_a_worker, on_one_thread, run_job
+from .options import Count
+from .progress import bar
+
+__all__ = [
+    "Workers",
+    "check_workers",
+    "each",
+    "goes_elsewhere",
+    "in_parallel",
+    "number_of_workers",
+]
+
+Workers = Count | None
+LOCAL = ("loky", "multiprocessing", "sequential", "threading")  # backends of one machine
+IDLE_SECONDS = 60  # until a worker of loky without a job ends
+IN_A_BATCH = 4  # jobs per worker, where results come in batches
+#: errors by which backends report that a worker ended before its job: those of loky, Dask and Ray
+DEATHS = {"BrokenProcessPool", "KilledWorker", "WorkerCrashedError", "RayActorError"}
+
+
+def check_workers(workers: Any) -> None:
+    """Raise SettingError unless ``workers`` is None or a whole number of at least 1."""
+    if workers is None:
+        return
+    try:
+        enough = not isinstance(workers, bool) and index(workers) >= 1
+    except TypeError:
+        enough = False
+    if not enough:
+        do = "pass workers=2, or leave it out"
+        raise SettingError("a whole number of at least 1 as workers", repr(workers)[:60], do)
+
+
+def number_of_workers(text: str) -> int | None:
+    """Return the workers that a text gives, None for an empty one.
+
+    Raises:
+        SettingError: if it is no whole number of at least 1.
+    """
+    workers: Any = text.strip() or None
+    if workers is not None and workers.lstrip("-").isdecimal():
+        workers = int(workers)
+    check_workers(workers)
+    return workers
+
+
+def each(
+    work: Callable[[Any], Any],
+    jobs: Iterable[Any],
+    workers: int | None = None,
+    progress: bool = False,
+    *,
+    title: str = "",
+    noun: str = "job",
+) -> Generator[tuple[int, Any], None, None]:
+    """Do the work for each job; yield pairs of the number of a job and its result, as they end.
+
+    Close the generator (``contextlib.closing``) to end workers that still run. After Ctrl-C it
+    raises KeyboardInterrupt, and what it has yielded so far is complete. An error of a job is
+    raised as it is.
+
+    Args:
+        work: ``work(job)``, which returns the same for the same job in every process.
+        jobs: what differs between the jobs. Both are sent to workers by cloudpickle, and nothing
+            is stored on disk.
+        workers: how many processes. 1: this one, in the order of the jobs. None: those of an active
+            ``joblib.parallel_config``, or else 1. A job that has jobs of its own does them itself.
+        progress: whether to show a progress bar.
+        title: what the bar says; "": the noun in the plural.
+        noun: what one job is called in messages.
+
+    Raises:
+        SettingError: if there is no worker.
+        NumericalError: if a job ends its worker, and does so again when it is sent once more.
+    """
+    check_workers(workers)
+    waiting = list(jobs)
+    place = _place(workers) if len(waiting) > 1 or goes_elsewhere(workers) else None
+    if place is None:
+        results = _in_this_process(work, waiting)
+    else:
+        results = _by_workers(place, work, waiting, noun)
+    return _shown(results, len(waiting), progress, title or f"{noun}s")
+
+
+def _shown(
+    results: Generator[tuple[int, Any], None, None], total: int, progress: bool, title: str
+) -> Generator[tuple[int, Any], None, None]:
+    with closing(results), bar(title, total, progress) as update:
+        for done, result in enumerate(results, 1):
+            update(done)
+            yield result
+
+
+def _in_this_process(
+    work: Callable[[Any], Any], jobs: list[Any]
+) -> Generator[tuple[int, Any], None, None]:
+    for number, job in enumerate(jobs):
+        with on_one_thread():
+            value = work(job)
+        yield number, value
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where workers are.
+
+    Attributes:
+        workers: how many are asked for; -1: as many as there are.
+        count: how many there are.
+        own: whether they are processes of loky that this module starts.
+        streams: whether results come as they end; else in batches.
+    """
+
+    workers: int
+    count: int
+    own: bool
+    streams: bool
+
+    def parallel(self) -> Any:
+        """Return a ``joblib.Parallel`` that sends single jobs, by memory alone."""
+        joblib = imported("joblib")
+        options: dict[str, Any] = {"n_jobs": self.workers, "batch_size": 1, "max_nbytes": None}
+        if self.streams:
+            options["return_as"] = "generator_unordered"
+        if not self.own:
+            # a cluster is far away: a second job waits at each worker
+            return joblib.Parallel(pre_dispatch="2*n_jobs", **options)
+        own = joblib.parallel_config(
+            "loky",
+            inner_max_num_threads=1,
+            idle_worker_timeout=IDLE_SECONDS,
+            initializer=begin_worker,
+            initargs=(os.getpid(),),
+        )
+        with own:
+            return joblib.Parallel(pre_dispatch="n_jobs", **options)
+
+
+def in_parallel(workers: int | None) -> bool:
+    """Return whether several jobs go to workers, so that a job shows no progress of its own."""
+    return _place(workers) is not None
+
+
+def goes_elsewhere(workers: int | None = None) -> bool:
+    """Return whether jobs go to a backend of several machines, such as Dask or Ray."""
+    if workers is not None or in_a_worker():
+        return False
+    backend, _ = imported("joblib.parallel").get_active_backend()
+    return not (_is_local(backend) or _by_threads(backend))
+
+
+def _is_local(backend: Any) -> bool:
+    known = imported("joblib.parallel").BACKENDS
+    return type(backend) in [known[name] for name in LOCAL]
+
+
+def _by_threads(backend: Any) -> bool:
+    """Return whether workers are threads of this process, where fits take turns in any case."""
+    if type(backend) is imported("joblib.parallel").BACKENDS["threading"]:
+        return True
+    scheduler = getattr(getattr(backend, "client", None), "scheduler", None)
+    return str(getattr(scheduler, "address", "")).startswith("inproc://")  # Dask without processes
+
+
+def _place(workers: int | None) -> _Place | None:
+    """Return where jobs go; None: nowhere but this process."""
+    if workers == 1 or in_a_worker():
+        return None
+    joblib = imported("joblib.parallel")
+    backend, configured = joblib.get_active_backend()
+    if _by_threads(backend):
+        return None
+    wanted = configured if workers is None else workers
+    streams = bool(backend.supports_return_generator)
+    if _is_local(backend):
+        if wanted is None or type(backend) is joblib.BACKENDS["sequential"]:
+            return None
+        count = backend.effective_n_jobs(wanted)
+        own = type(backend) is joblib.BACKENDS["loky"]
+        return None if count == 1 else _Place(count, count, own, streams)
+    if wanted is None:
+        wanted = getattr(backend, "default_n_jobs", 1)
+        if wanted == 1:  # the default of a backend that says nothing of its size
+            wanted = -1
+    try:
+        count = backend.effective_n_jobs(wanted)
+    except Exception:  # a cluster that is not reached yet, as Ray's before its first job
+        count = available_cores()
+    return _Place(wanted, max(1, count), False, streams)
+
+
+def _by_workers(
+    place: _Place, work: Callable[[Any], Any], jobs: list[Any], noun: str
+) -> Generator[tuple[int, Any], None, None]:
+    """Yield numbers and results; jobs that a dying worker took along are sent once more.
+
+    The second time, each of those that were under way is alone, so that the job that ends its
+    worker is known.
+    """
+    waiting = list(range(len(jobs)))
+    doubtful: list[int] = []
+    while waiting or doubtful:
+        alone = not waiting
+        numbers = [doubtful.pop(0)] if alone else waiting
+        under_way: dict[int, None] = {}  # in the order in which they were sent
+        of_a_job = False
+        try:
+            with closing(_outcomes(place, work, jobs, numbers, under_way)) as outcomes:
+                for number, outcome in outcomes:
+                    del under_way[number]
+                    waiting = [i for i in waiting if i != number]
+                    of_a_job = True
+                    result = outcome.opened()
+                    of_a_job = False
+                    yield number, result
+        except Exception as error:
+            if of_a_job or not _worker_died(error):
+                raise
+            if alone:
+                raise _ends_its_worker(noun, numbers[0]) from error
+            doubtful += under_way
+            waiting = [i for i in waiting if i not in under_way]
+
+
+def _outcomes(
+    place: _Place,
+    work: Callable[[Any], Any],
+    jobs: list[Any],
+    numbers: list[int],
+    under_way: dict[int, None],
+) -> Generator[tuple[int, Outcome], None, None]:
+    """Yield the outcomes of some jobs as they end; ``under_way`` gains those that are sent."""
+    home = Home.of_this_thread()
+    delayed = imported("joblib").delayed(run_job)
+
+    def tasks(some: list[int]) -> Iterator[Any]:
+        for number in some:
+            under_way[number] = None
+            yield delayed(work, number, jobs[number], home)
+
+    if not place.streams:
+        size = IN_A_BATCH * place.count
+        for start in range(0, len(numbers), size):
+            yield from place.parallel()(tasks(numbers[start : start + size]))
+        return
+    with without_interrupts():
+        stream = place.parallel()(tasks(numbers))
+    try:
+        for numbered in stream:  # noqa: UP028  (yield from would close it, with a warning)
+            yield numbered
+    finally:
+        with silenced(UserWarning):  # that jobs were cancelled, as they should be
+            stream.close()
+
+
+def _worker_died(error: BaseException) -> bool:
+    return any(kind.__name__ in DEATHS for kind in type(error).__mro__)
+
+
+def _ends_its_worker(noun: str, number: int) -> NumericalError:
+    return NumericalError(
+        f"a worker that lives until its {noun} is done",
+        f"{noun} {number}, which ended its worker twice",
+        "run it with workers=1 to see why, or give each worker more memory",
+    )

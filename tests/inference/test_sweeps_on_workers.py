@@ -1,0 +1,108 @@
+"""Sweeps have equal results, bit for bit, in this process, on loky and on Dask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ppgp
+from ppgp import Dataset
+from ppgp.inference import MAP, NUTS, Ensemble, Laplace
+from ppgp.interfaces.model_method_grid import fit_grid
+from ppgp.kernels import RBF
+from ppgp.models import GP, LinearRegression
+from ppgp.priors import InverseGamma
+
+LINEAR = LinearRegression(noise=InverseGamma(3.0, 1.0))
+
+
+def rows(n: int = 30) -> Dataset:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(n, 2, generator=generator, dtype=torch.float64)
+    noise = 0.3 * torch.randn(n, generator=generator, dtype=torch.float64)
+    return Dataset(X, X[:, 0].sin() + noise)
+
+
+def of_starts(workers: int | None) -> list[Tensor]:
+    posterior = ppgp.fit(GP(RBF()), rows(), MAP(starts=6, workers=workers), progress=False)
+    return [posterior.stats["ends"], posterior.stats["end_log_densities"]]
+
+
+def of_members(workers: int | None) -> list[Tensor]:
+    how = Ensemble(MAP(), members=3, workers=workers)
+    posterior = ppgp.fit(GP(RBF()), rows(), how, progress=False)
+    return [*posterior.draws.values(), posterior.stats["log_density"]]
+
+
+def of_folds(workers: int | None) -> list[Tensor]:
+    calibrator = ppgp.cross_calibrate(GP(RBF()), rows(), MAP(), folds=4, workers=workers)
+    region = calibrator(rows().X[:5], level=0.7)
+    return [region.lower, region.upper]
+
+
+def of_simulations(workers: int | None) -> list[Tensor]:
+    result = ppgp.sbc(LINEAR, Laplace(draws=100), 20, workers=workers, progress=False)
+    return [torch.from_numpy(np.asarray(ranks)) for ranks in result.ranks.values()]
+
+
+def of_fits(workers: int | None) -> list[Tensor]:
+    models, methods = {"gp": GP(RBF()), "linear": LINEAR}, {"map": MAP(), "laplace": Laplace()}
+    pairs = [(model, method) for model in models for method in methods]
+    posteriors, *_ = fit_grid(models, methods, pairs, rows(), 0, False, workers)
+    comparison = ppgp.compare(posteriors, test=rows(12))
+    assert list(posteriors) == [f"{model} {method}" for model, method in pairs]
+    columns = comparison.predictive[["rmse", "nll"]].to_numpy()
+    return [*(v for p in posteriors.values() for v in p.draws.values()), torch.tensor(columns)]
+
+
+def of_chains(workers: int | None) -> list[Tensor]:
+    """Chains are jobs where an active backend has several machines, and only there."""
+    how = NUTS(draws=30, warmup=30, chains=2)
+    return list(ppgp.fit(LINEAR, rows(), how, progress=False).draws.values())
+
+
+SWEEPS = [of_starts, of_members, of_folds, of_simulations, of_fits, of_chains]
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, list[Tensor]]:
+    return {}
+
+
+@contextmanager
+def on_dask() -> Iterator[None]:
+    distributed = pytest.importorskip("distributed", reason="dask and distributed are missing")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, protocol="tcp"
+        ) as cluster,
+        distributed.Client(cluster),
+        joblib.parallel_config("dask"),
+    ):
+        yield
+
+
+@pytest.fixture(scope="module", params=["loky", "dask"])
+def spread(request: pytest.FixtureRequest) -> Iterator[int | None]:
+    """Yield ``workers`` of a sweep on two processes."""
+    with on_dask() if request.param == "dask" else nullcontext():
+        yield None if request.param == "dask" else 2
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda sweep: sweep.__name__)
+def test_results_are_equal_on_any_workers(
+    spread: int | None, sweep: Callable[..., Any], alone: dict[str, list[Tensor]]
+) -> None:
+    with joblib.parallel_config("loky", n_jobs=1):
+        one = alone.setdefault(sweep.__name__, sweep(1))
+    other = sweep(spread)
+    assert len(one) == len(other) > 0
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
