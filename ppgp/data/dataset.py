@@ -20,7 +20,7 @@ from .roles import ROLES, at_rows, columns_given, moved, role_names_of
 from .same_numbers import same_numbers
 from .scaler import Scaler
 from .targets import check_targets, in_order_of_texts
-from .training_data import Tables, TrainingData
+from .training_data import Batch, Rows, Tables, TrainingData
 
 __all__ = ["Dataset", "Scaler"]
 
@@ -320,7 +320,7 @@ class Dataset(TrainingData):
         self, tables: Tables = (), observed: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         X, y, *others = tables or self._tables
-        named: dict[str, Any] = {"total": self.n}
+        named: dict[str, Any] = {"total": self.total}
         for (role, part), column in zip(self._parts, others, strict=True):
             if ROLES[role].of_target and not observed:
                 continue
@@ -330,9 +330,9 @@ class Dataset(TrainingData):
                 named.setdefault(role, {})[part] = column
         return (X, y if observed else None), named
 
-    def tables(self, rows: Tensor | None) -> Tables:
-        if rows is None:
-            return ()
+    def tables(self, rows: Rows | None) -> Tables:
+        if rows is None or isinstance(rows, Batch):
+            return () if rows is None else rows.tables
         return tuple(table[rows] for table in self._tables)
 
     @property

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..data.training_data import Batch, Rows
 from ..errors import NamedArguments, NotApplicable, SettingError, an
 from ..numerics.memory import must_fit
 from ..posterior.posterior import Posterior
@@ -103,7 +104,7 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
     """
     if batch_size is None:
         return
-    n = target.data.n
+    n = target.data.total
     if n is None:
         raise NotApplicable(
             "a Dataset to take mini-batches from",
@@ -118,14 +119,26 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
         )
 
 
-def draw_batch(target: Target, batch_size: int | None, generator: torch.Generator) -> Tensor | None:
-    """Return the indices of ``batch_size`` random rows, without replacement.
+def draw_batch(target: Target, batch_size: int | None, generator: torch.Generator) -> Rows | None:
+    """Return ``batch_size`` random rows, without replacement: their indices, or themselves.
 
     It is None, for all rows, without a batch size.
     """
     if batch_size is None:
         return None
-    return torch.randperm(target.data.n, generator=generator)[:batch_size]
+    return target.data.draw(batch_size, generator)
+
+
+def numbers_of(rows: Rows | None) -> Tensor | None:
+    """Return the indices of the rows of a mini-batch, for a method that looks rows up in a table.
+
+    Raises:
+        NotApplicable: if the rows are those of a stream.
+    """
+    if isinstance(rows, Batch):
+        do = "use MAP('adam') or SGLD()"
+        raise NotApplicable("a Dataset, whose rows have numbers", "a stream", do)
+    return rows
 
 
 def starting_point(

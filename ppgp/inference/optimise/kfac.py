@@ -12,6 +12,7 @@ from ...errors import NotApplicable
 from ...kernels.networks import training
 from ...numerics.seeding import seeded
 from ...target.target import Target
+from ..base import numbers_of
 from .curvature_of_rows import CurvatureOfRows
 from .first_order import Gradients, ascend, dropout_seed
 from .held_out_rows import EarlyStopping
@@ -125,7 +126,7 @@ class _Steps:
 
     def _refresh(self) -> None:
         """Bring the factors of the last mini-batch into the running means."""
-        rows, z = self.gradients.rows, self.z
+        rows, z = numbers_of(self.gradients.rows), self.z
         if self.gradients.dropout:
             with seeded(dropout_seed(self.generator), z.device), training():
                 found = self.factors.at(z, rows, self.generator)

@@ -165,7 +165,8 @@ class SVI(Inference):
                     "leave checkpoint out",
                 )
             if self.batch_size is None and self.method == "stochastic":
-                options = replace(options, batch_size=_own_batch(target.data.n))
+                own = target.data.own_batch or _own_batch(target.data.n)
+                options = replace(options, batch_size=own)
             return fit_collapsed_elbo(self, options, target, seed, progress, init, started)
         if all(s.param for s in target.slices.values()):
             raise NotApplicable(
