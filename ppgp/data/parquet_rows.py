@@ -16,8 +16,8 @@ __all__ = ["Columns", "ParquetRows"]
 
 AT_ONCE = 65_536  # rows that are decoded at once
 
-Columns = list[np.ndarray]
-"""One array [k] for each column."""
+Columns = list[Any]
+"""One array [k] for each column; labels without codes are one of Arrow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class ParquetRows:
             if at >= piece.stop:
                 return
 
-    def _column(self, column: Any, name: str, piece: Piece) -> np.ndarray:
+    def _column(self, column: Any, name: str, piece: Piece) -> Any:
         """Return one column of a chunk as numbers [k], or as labels that have no codes yet."""
         if column.null_count:
             raise _wrong("a value in every row", "an empty cell", name, piece)
@@ -102,7 +102,7 @@ class ParquetRows:
             raise _wrong("weights above 0", "others", name, piece)
         return numbers
 
-    def _codes(self, column: Any, name: str, piece: Piece) -> np.ndarray:
+    def _codes(self, column: Any, name: str, piece: Piece) -> Any:
         """Return the codes of labels, [k]; the labels themselves while they have no codes."""
         import pyarrow
         from pyarrow import compute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from .training_data import Tables
 __all__ = ["BatchIterator", "StreamBatches"]
 
 
+@runtime_checkable
 class Source(Protocol):
     """What mini-batches need of a ``Stream``, by the same names."""
 

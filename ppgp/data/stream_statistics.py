@@ -139,6 +139,6 @@ def _sorted_labels(
     own = RunningMoments.of(codes[None], counts)
     parts = {
         field: np.append(getattr(moments, field)[:-1], getattr(own, field))
-        for field in ("mean", "squares", "low", "high")
+        for field in ("shift", "offset", "squares", "low", "high")
     }
     return classes, replace(moments, **parts)

@@ -19,14 +19,17 @@ class RunningMoments:
 
     Attributes:
         weight: The number of rows; the sum of their weights, where rows have weights.
-        mean: The means, [columns].
+        shift: A value of each column near its mean, [columns].
+        offset: The means less the shift, [columns], so that numbers that share most of their digits
+            lose none.
         squares: The sums of squared deviations from the means, [columns].
         low: The least values, [columns].
         high: The largest values, [columns].
     """
 
     weight: float
-    mean: np.ndarray
+    shift: np.ndarray
+    offset: np.ndarray
     squares: np.ndarray
     low: np.ndarray
     high: np.ndarray
@@ -35,7 +38,7 @@ class RunningMoments:
     def none(cls, columns: int) -> RunningMoments:
         """Return the moments over no row."""
         zeros = np.zeros(columns)
-        return cls(0.0, zeros, zeros, np.full(columns, np.inf), np.full(columns, -np.inf))
+        return cls(0.0, zeros, zeros, zeros, np.full(columns, np.inf), np.full(columns, -np.inf))
 
     @classmethod
     def of(cls, values: np.ndarray, weights: np.ndarray | None = None) -> RunningMoments:
@@ -55,7 +58,7 @@ class RunningMoments:
             weight = float(weights.sum())
             mean = (moved * weights).sum(1) / weight
             squares = (np.square(moved - mean[:, None]) * weights).sum(1)
-        return cls(weight, first[:, 0] + mean, squares, values.min(1), values.max(1))
+        return cls(weight, first[:, 0], mean, squares, values.min(1), values.max(1))
 
     def joined(self, other: RunningMoments) -> RunningMoments:
         """Return the moments over the rows of both."""
@@ -64,14 +67,21 @@ class RunningMoments:
         if not self.weight:
             return other
         weight = self.weight + other.weight
-        apart, share = other.mean - self.mean, other.weight / weight
+        apart = (other.shift - self.shift) + (other.offset - self.offset)
+        share = other.weight / weight
         return RunningMoments(
             weight,
-            self.mean + apart * share,
+            self.shift,
+            self.offset + apart * share,
             self.squares + other.squares + np.square(apart) * (self.weight * share),
             np.minimum(self.low, other.low),
             np.maximum(self.high, other.high),
         )
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The means, [columns]."""
+        return self.shift + self.offset
 
     @property
     def sd(self) -> np.ndarray:
