@@ -40,6 +40,8 @@ SAMPLE = 20_000
 class Stream:
     """Rows in Parquet files. Nothing is in memory but what their footers tell.
 
+    While a row group is read, the compressed bytes of its columns are in memory.
+
     ``ppgp.stream`` makes it, and ``fit`` takes it in place of a Dataset for methods that read
     mini-batches, and for linear models.
 
@@ -152,7 +154,9 @@ class Stream:
         Raises:
             SettingError: If an option is not a whole number, or too small.
         """
-        return StreamBatches(self, order_of(batch_size, seed, pool, epochs))
+        order = order_of(batch_size, seed, pool, epochs)
+        _ = self.reader  # labels are found here, not once in each process that reads
+        return StreamBatches(self, order)
 
     def shard(self, rank: int, size: int) -> Stream:
         """Return the share of one of several processes: every ``size``-th row group.

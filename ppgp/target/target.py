@@ -41,7 +41,9 @@ class Target(Density):
 
     Args:
         model: a model of ``ppgp.models``, or a Program.
-        data: the Dataset, on the scale that the model sees, or the arguments of a program.
+        data: the Dataset, on the scale that the model sees, or the arguments of a program. Of a
+            stream, ``value_and_grad``, ``callback``, ``log_likelihood`` and the curvature by
+            formula pass over all rows, and what else takes all rows is estimated by its sample.
         optimise_params: whether ``pyro.param`` values are part of z (MAP), or held (samplers).
         compile: trace value and gradient once and run the graph; otherwise run Pyro's handlers at
             every call.
