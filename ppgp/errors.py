@@ -196,7 +196,7 @@ class NotEnoughMemory(PpgpError, MemoryError):
     """
 
 
-class LostRank(PpgpError):
+class LostRank(PpgpError, ConnectionError):
     """A process of a team has ended, or does not answer in time; the message names its rank.
 
     Args:

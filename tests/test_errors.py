@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from ppgp import errors
-from ppgp.errors import PpgpError, PpgpWarning, UnknownName, an, counted, listed, nearest
+from ppgp.errors import LostRank, PpgpError, PpgpWarning, UnknownName, an, counted, listed, nearest
 
 OWN = [c for c in vars(errors).values() if getattr(c, "__module__", None) == errors.__name__]
 CLASSES = [c for c in OWN if inspect.isclass(c) and issubclass(c, BaseException)]
@@ -16,11 +16,11 @@ ERRORS = [c for c in CLASSES if issubclass(c, PpgpError)]
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_a_message_is_one_sentence_of_expected_got_and_do(kind: type[PpgpError]) -> None:
-    error = (
-        kind("target column", "progresion", ["age"])
-        if kind is UnknownName
-        else kind("a level in (0, 1)", "95", "write 0.95")
-    )
+    arguments = {
+        UnknownName: ("target column", "progresion", ["age"]),
+        LostRank: ([1], 2),
+    }
+    error = kind(*arguments.get(kind, ("a level in (0, 1)", "95", "write 0.95")))
     assert str(error) == f"expected {error.expected}, got {error.got}: {error.do}"
     assert "\n" not in str(error)
 
@@ -33,7 +33,8 @@ def test_every_class_is_a_documented_error_or_warning(kind: type) -> None:
 
 @pytest.mark.parametrize("kind", [c for c in ERRORS if c is not PpgpError])
 def test_an_error_is_also_a_builtin_error(kind: type[PpgpError]) -> None:
-    assert issubclass(kind, ValueError | TypeError | LookupError | ArithmeticError | MemoryError)
+    builtin = ValueError | TypeError | LookupError | ArithmeticError | MemoryError
+    assert issubclass(kind, builtin | ConnectionError)
 
 
 def test_the_error_for_an_unknown_name_offers_the_nearest() -> None:

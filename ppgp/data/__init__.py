@@ -8,12 +8,14 @@ from .input_checks import check_inputs, check_noise
 from .loading import load
 from .new_rows import in_order
 from .outputs import Outputs
+from .stream import Stream
 from .table_files import read_frame
 
 __all__ = [
     "Dataset",
     "Outputs",
     "Scaler",
+    "Stream",
     "as_tensor",
     "check_inputs",
     "check_noise",

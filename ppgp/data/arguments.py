@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import NotApplicable
 from ..numerics.threads import numbers_in
-from .training_data import Tables, TrainingData, same_value
+from .training_data import Rows, Tables, TrainingData, same_value
 
 
 class Arguments(dict[str, Any], TrainingData):
@@ -29,7 +29,7 @@ class Arguments(dict[str, Any], TrainingData):
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (), dict(self)
 
-    def tables(self, rows: Tensor | None) -> Tables:
+    def tables(self, rows: Rows | None) -> Tables:
         if rows is None:
             return ()
         got = "a program with its own arguments"

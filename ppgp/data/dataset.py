@@ -22,7 +22,7 @@ from .same_numbers import same_numbers
 from .scaler import Scaler
 from .targets import check_targets, in_order_of_texts
 from .team_rows import in_team, with_sample
-from .training_data import Tables, TrainingData
+from .training_data import Batch, Rows, Tables, TrainingData
 
 __all__ = ["Dataset", "Scaler"]
 
@@ -197,6 +197,11 @@ class Dataset(TrainingData):
         return self.n if self.team.alone else vars(self)["total_of_team"]
 
     @property
+    def stands_for(self) -> int:
+        """The number of rows that ``model`` is told, whose mean over the ranks is that of all."""
+        return self.n * self.team.size
+
+    @property
     def alone(self) -> Dataset:
         """The rows of this rank, as a table of one process."""
         return self.with_numbers(self.X, self.y, {})
@@ -349,7 +354,7 @@ class Dataset(TrainingData):
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         X, y, *others = tables or self._tables
         # the density is the mean over the ranks, so that the rows of each count for all of them
-        named: dict[str, Any] = {"total": self.n * self.team.size}
+        named: dict[str, Any] = {"total": self.stands_for}
         for (role, part), column in zip(self._parts, others, strict=True):
             if ROLES[role].of_target and not observed:
                 continue
@@ -359,9 +364,9 @@ class Dataset(TrainingData):
                 named.setdefault(role, {})[part] = column
         return (X, y if observed else None), named
 
-    def tables(self, rows: Tensor | None) -> Tables:
-        if rows is None:
-            return ()
+    def tables(self, rows: Rows | None) -> Tables:
+        if rows is None or isinstance(rows, Batch):
+            return () if rows is None else rows.tables
         return tuple(table[rows] for table in self._tables)
 
     @property

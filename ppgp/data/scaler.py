@@ -71,7 +71,13 @@ class Scaler:
     identity = Renamed("is_identity")
 
     @classmethod
-    def of(cls, data: Table, scale_X: bool = True, scale_y: bool = True) -> Scaler:
+    def of(
+        cls,
+        data: Table,
+        scale_X: bool = True,
+        scale_y: bool = True,
+        spreads: tuple[magnitudes.Spread, magnitudes.Spread] | None = None,
+    ) -> Scaler:
         """Return the Scaler that standardises a Dataset.
 
         Coordinates share one standard deviation, the root mean square of their own. A constant
@@ -82,14 +88,14 @@ class Scaler:
             data: The Dataset.
             scale_X: Whether to standardise the columns of X.
             scale_y: Whether to standardise y.
+            spreads: The statistics of X and of y, if they are those of more rows than these.
         """
         X, y = data.X, data.y
         x_mean, x_sd = torch.zeros_like(X[0]), torch.ones_like(X[0])
         y_mean, y_sd = torch.zeros_like(y[0]), torch.ones_like(y[0])
         if scale_X:
-            x_mean, own_sd, constant = _of_team(
-                data, X, magnitudes.spread_without_missing(X, data.weights)
-            )
+            own = spreads or (magnitudes.spread_without_missing(X, data.weights),)
+            x_mean, own_sd, constant = _of_team(data, X, own[0])
             x_mean[data.coded], own_sd[data.coded], constant[data.coded] = 0.0, 1.0, False
             if bool(constant.any()):
                 _warn_constant(constant, data.feature_names)
@@ -98,7 +104,8 @@ class Scaler:
             if data.together and not bool(constant[data.together].all()):
                 x_sd[data.together] = magnitudes.root_mean_square(own_sd[data.together])
         if scale_y:
-            y_mean, y_sd, constant = _of_team(data, y, magnitudes.spread(y, data.weights))
+            of_y = spreads[1] if spreads else magnitudes.spread(y, data.weights)
+            y_mean, y_sd, constant = _of_team(data, y, of_y)
             if bool(constant):
                 warnings.warn(
                     "y is constant: centred, not scaled; every model will predict that constant",

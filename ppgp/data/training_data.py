@@ -5,18 +5,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..numerics.team import ALONE, Team
 
-__all__ = ["Tables", "TrainingData", "same_value"]
+__all__ = ["Batch", "Rows", "Tables", "TrainingData", "same_value"]
 
 Tables = tuple[Tensor, ...]
 """The inputs, the targets, and what a model takes by name, of some rows; () for all of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The rows of a mini-batch themselves, where no table in memory has them.
+
+    Attributes:
+        tables: Their inputs, targets and other columns.
+    """
+
+    tables: Tables
+
+    def __len__(self) -> int:
+        return len(self.tables[0])
+
+
+Rows = Tensor | Batch
+"""The indices of rows of a table, or the rows themselves."""
 
 
 class TrainingData:
@@ -29,17 +50,21 @@ class TrainingData:
         together: The numbers of the coordinates of a table, which are scaled by one factor.
         coded: The numbers of the columns of a table that hold codes of categories.
         team: The processes among which the rows are divided.
-        total: The number of rows of the whole team; n of a process by itself.
         shared: Rows that all processes of the team have alike: the data themselves of a process by
             itself, and a sample of the rows of all in a team.
         target_mean: The mean of all targets, where these rows are a sample of them; None elsewhere.
         design: The formula that made the columns of a table, a ``Design``; None: none. No file
             holds it.
+        streamed: Whether the rows in memory are a sample of those that the density stands for.
+        own_batch: The rows of a mini-batch where a method of mini-batches is given no number; None:
+            all.
         alphabetical: Whether the order of the classes is that of texts, as y has no other. No file
             holds it.
     """
 
     is_table: ClassVar[bool] = False
+    streamed: ClassVar[bool] = False
+    own_batch: int | None = None
     n: Any = None
     d: int = 0
     together: list[int]
@@ -50,12 +75,13 @@ class TrainingData:
     target_mean: float | None = None
 
     @property
-    def total(self) -> Any:
-        return self.n
-
-    @property
     def shared(self) -> Any:
         return self
+
+    @property
+    def rows_of_ranks(self) -> list[Any]:
+        """The number of rows of each process of the team."""
+        return [self.total]
 
     def with_origin_of(self, other: TrainingData) -> Any:
         """Return the same data, with what is known of where the other's columns are from."""
@@ -92,7 +118,35 @@ class TrainingData:
         """
         raise NotImplementedError
 
-    def tables(self, rows: Tensor | None) -> Tables:
+    @property
+    def total(self) -> Any:
+        """The number of all rows, of every process of a team; None for a program."""
+        return self.n
+
+    @property
+    def in_memory(self) -> Any:
+        """The rows that are in memory, as a table of their own."""
+        return self
+
+    @property
+    def sample(self) -> Any:
+        """The rows that are in memory, standing for all: the same data unless they are streamed."""
+        return self
+
+    def draw(self, size: int, generator: torch.Generator) -> Rows:
+        """Return a random mini-batch of so many rows, without replacement."""
+        return torch.randperm(self.n, generator=generator)[:size]
+
+    def portions(self) -> Iterator[tuple[Any, Rows | None, float]]:
+        """Yield all rows as tables that fit into memory.
+
+        Yields:
+            A table, its rows as a density takes them, and their share of all rows. The density of
+            all rows is the mean, weighted by the shares, of those of the portions.
+        """
+        yield self, None, 1.0
+
+    def tables(self, rows: Rows | None) -> Tables:
         """Return the inputs and targets of some rows; () for all of them.
 
         Raises:

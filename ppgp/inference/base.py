@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..data.training_data import Batch, Rows
 from ..errors import NamedArguments, NotApplicable, SettingError, an
 from ..numerics.memory import must_fit
 from ..posterior.posterior import Posterior
@@ -128,18 +129,30 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
             )
 
 
-def draw_batch(target: Target, batch_size: int | None, generator: torch.Generator) -> Tensor | None:
-    """Return the indices of ``batch_size`` random rows, without replacement.
+def draw_batch(target: Target, batch_size: int | None, generator: torch.Generator) -> Rows | None:
+    """Return ``batch_size`` random rows, without replacement: their indices, or themselves.
 
     It is None, for all rows, without a batch size.
     """
     if batch_size is None:
         return None
-    if not target.team.alone:
+    if not (target.team.alone or target.data.streamed):
         # one draw on every rank, whatever its number of rows, keeps their generators in step
         seed = int(torch.randint(2**62, (1,), generator=generator)) + target.team.rank
         generator = torch.Generator().manual_seed(seed)
-    return torch.randperm(target.data.n, generator=generator)[:batch_size]
+    return target.data.draw(batch_size, generator)
+
+
+def numbers_of(rows: Rows | None) -> Tensor | None:
+    """Return the indices of the rows of a mini-batch, for a method that looks rows up in a table.
+
+    Raises:
+        NotApplicable: if the rows are those of a stream.
+    """
+    if isinstance(rows, Batch):
+        do = "use MAP('adam') or SGLD()"
+        raise NotApplicable("a Dataset, whose rows have numbers", "a stream", do)
+    return rows
 
 
 def starting_point(

@@ -20,6 +20,7 @@ from ..data.arguments import Arguments, as_training_data
 from ..data.dataset import Dataset
 from ..data.outputs import Outputs
 from ..data.scaler import IdentityScaler, Scaler
+from ..data.stream import Stream
 from ..errors import (
     ConvergenceWarning,
     DataError,
@@ -46,6 +47,7 @@ from .other_training_tables import also_seen
 from .own_methods import own_method
 from .runs import run
 from .several_outputs import fit_each
+from .streamed_fits import rows_fitted, streamed_rows
 from .team_checks import check_team
 from .training_rows import check_training_rows, refuse_another_scale
 from .untrained_modules import left_untrained
@@ -89,7 +91,7 @@ def fit(
 @overload
 def fit(
     model_or_program: Model | Callable[..., Any],
-    data: Dataset | Mapping[str, Any],
+    data: Dataset | Stream | Mapping[str, Any],
     how: Inference | None = None,
     *,
     seed: int = 0,
@@ -102,7 +104,7 @@ def fit(
 
 def fit(
     model_or_program: Model | Multi | Callable[..., Any],
-    data: Dataset | Outputs | Mapping[str, Any],
+    data: Dataset | Stream | Outputs | Mapping[str, Any],
     how: Inference | None = None,
     *,
     seed: int = 0,
@@ -116,10 +118,12 @@ def fit(
     Args:
         model_or_program: a recipe from ``ppgp.models``, or any Pyro program: a function, or a
             ``pyro.nn.PyroModule``, whose ``forward`` has the arguments.
-        data: a Dataset for a model; Outputs for ``models.Multi``; ``{argument: value}`` for a
-            program. Arrays keep their dtype, which is float64 in NumPy and pandas, and torch's
-            products take one dtype: write ``torch.zeros(2, dtype=torch.float64)`` in the priors of
-            a program, or pass float32 arguments.
+        data: a Dataset for a model; a Stream (``ppgp.stream``) for SVGP by SVI, and for linear
+            models, networks and SVGP by MAP or SGLD; Outputs for ``models.Multi``;
+            ``{argument: value}`` for a program. Arrays keep their dtype, which is float64 in NumPy
+            and pandas, and torch's products take one dtype: write
+            ``torch.zeros(2, dtype=torch.float64)`` in the priors of a program, or pass float32
+            arguments.
         how: the method, a record from ``ppgp.inference``. None: the model's own, which is
             ``NaturalGradientBoosting()`` for Boosted and a deep ensemble for NeuralRegression with
             flat priors, and ``NUTS()`` for other models; ``Laplace()`` for a Gaussian process of
@@ -167,6 +171,7 @@ def fit(
         options: dict[str, Any] = {"how": how, "seed": seed, "progress": progress}
         options |= {"standardise": standardise, "init": init, "checkpoint": checkpoint}
         return fit_each(model_or_program, data, fit, options)
+    data = streamed_rows(model_or_program, how, data, checkpoint)
     work = _multiplications(model_or_program, data, how)
     team = getattr(data, "team", ALONE)
     untrained = left_untrained(model_or_program)
@@ -202,9 +207,10 @@ def fit(
                 stats |= {"processes": team.size, "bytes_reduced": team.bytes_reduced - sent}
         posterior = replace(
             posterior,
+            data=problem.data.in_memory,
             scaler=problem.scaler,
             recipe=problem.recipe,
-            stats={**posterior.stats, **stats},
+            stats={**posterior.stats, **stats, **rows_fitted(problem.data)},
             warnings=(*posterior.warnings, *notes),
             also_seen=also_seen(model_or_program, data, init),
         )
@@ -352,7 +358,8 @@ def _problem_of_model(
             model = replace(cast(Any, model), standardised=True)
     with team.all_or_none():
         check_places(model.covariance, data.X)
-        prepared = model.for_method(how).prepare(data.shared).made_from(recipe, (data, scaler))
+        prepared = model.for_method(how).prepare(data.shared)
+        prepared = prepared.made_from(recipe, (data.in_memory, scaler))
     team.check_alike({"prepared model": prepared})
     return _Problem(prepared, data, scaler, recipe.given or recipe)
 

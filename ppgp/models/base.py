@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
+from ..data.training_data import Rows
 from ..errors import (
     Elsewhere,
     NamedArguments,
@@ -62,6 +63,8 @@ class Model(NamedArguments):
         roles: the other columns with roles that ``model`` takes by name (``ppgp.data.roles``), such
             as "offset"; ``takes_role`` tells all of them. ``predict`` and ``distribution`` take
             those of their rows by name.
+        takes_stream: whether rows are independent given theta, so that some of them estimate the
+            density of all, and ``prepare`` needs no more than a sample (``ppgp.stream``).
         takes_categories: whether columns of X may hold codes of categories
             (``Dataset(categorical=)``).
         collapsed: sites that ``predict`` integrates out in closed form if the params of their
@@ -96,6 +99,7 @@ class Model(NamedArguments):
     takes_missing: bool = False
     takes_censored: bool = False
     takes_categories: bool = False
+    takes_stream: ClassVar[bool] = False
     roles: ClassVar[tuple[str, ...]] = ()
     collapsed: ClassVar[tuple[str, ...]] = ()
     latent_values: ClassVar[tuple[str, ...]] = ()
@@ -221,7 +225,7 @@ class Model(NamedArguments):
         """Return whether the density visits the rows in chunks too large to gain from compiling."""
         return False
 
-    def batch(self, data: Any, rows: Tensor) -> tuple[Tensor, ...]:
+    def batch(self, data: Any, rows: Rows) -> tuple[Tensor, ...]:
         """Return what ``model`` reads of a mini-batch: inputs, targets and columns of the rows."""
         return data.tables(rows)
 

@@ -80,6 +80,7 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
     effects: str | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
     collapsed = ("weight", "bias", "noise")
+    takes_stream = True
     with_groups: ClassVar[Any] = None  # the class ``Multilevel``, which its own file sets
 
     from_formula = classmethod(from_formula)

@@ -80,7 +80,7 @@ class LinearRegression(
     conjugate: bool = False
     standardised: bool = field(default=False, kw_only=True)
     collapsed = ("weight", "bias", "noise")
-    one_mode = True
+    one_mode = takes_stream = True
     roles = ("weights",)
 
     def sites(self, d: int) -> dict[str, Site]:

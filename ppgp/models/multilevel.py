@@ -86,6 +86,7 @@ class Multilevel(MultilevelPredictions, GLM, GroupEffects, LeaveOneOut):
     groupings: tuple[Grouping, ...] = field(default=(), repr=False, compare=False, kw_only=True)
     units: Units | None = field(default=None, repr=False, compare=False, kw_only=True)
     collapsed = ()
+    takes_stream = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

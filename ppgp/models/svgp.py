@@ -115,6 +115,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
     collapsed = ("v",)
     latent_values = ("v",)
     roles = ("weights",)
+    takes_stream = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

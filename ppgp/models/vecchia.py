@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
+from ..data.training_data import Batch, Rows
 from ..errors import SettingError, check_names_of_arguments
 from ..kernels import Kernel, Matern
 from ..kernels.base import check_kernel
@@ -214,13 +215,13 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         theta = draw(self.sites_at(X.shape[-1]), X)
         return pyro.sample("y", self._marginal(theta, X, noise_sd), obs=y)
 
-    def batch(self, data: Dataset, rows: Tensor) -> tuple[Tensor, ...]:
+    def batch(self, data: Dataset, rows: Rows) -> tuple[Tensor, ...]:
         """Return X [*b, k, d], y [*b, k] and columns of rows [*b], each after its neighbours.
 
         A neighbour that a row lacks has y = inf. A drift is determined by all rows together, so
         that the rows come without neighbours, and ``model`` refuses them.
         """
-        if self.drift != "none":
+        if self.drift != "none" or isinstance(rows, Batch):
             return data.tables(rows)
         sets = self._sets(data.X)
         place = torch.empty_like(sets.order)

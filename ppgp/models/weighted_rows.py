@@ -13,6 +13,7 @@ class WeightedRows(Model):
     """A model whose program takes how often each row counts, by the name ``weights``."""
 
     roles = ("weights",)
+    takes_stream = True
 
     def model(
         self,

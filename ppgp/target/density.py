@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import reduce
+from operator import add
 from typing import Any
 
 import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
-from ..data.training_data import Tables
+from ..data.training_data import Rows, Tables
 from ..numerics.process_locks import silenced
 from ..numerics.seeding import seeded
 from .capabilities import LikelihoodDerivatives, supports
@@ -78,7 +80,7 @@ class Density:
         args, kwargs = arguments(self.model, self.data, tables) if tables else self._all_rows
         self.program(*args, **kwargs)
 
-    def tables(self, rows: Tensor | None) -> Tables:
+    def tables(self, rows: Rows | None) -> Tables:
         """Return the inputs and targets of some rows; () for all of them.
 
         Raises:
@@ -209,7 +211,8 @@ class Density:
         formula = self.model.expected_curvature if expected else self.model.curvature
         with torch.no_grad():
             values = {name: s.transform(s.of(z)) for name, s in self.slices.items()}
-            value, gradient, H = self.team.sums(*formula(values, self.data))
+            own = _summed(formula(values, part) for part, *_ in self.data.portions())
+            value, gradient, H = self.team.sums(*own)
         z.requires_grad_(True)
         gradient, H = self._by_unconstrained(z, gradient, H, expected)
         first = self.tables(torch.zeros(1, dtype=torch.long))  # one row runs the priors
@@ -246,21 +249,25 @@ class Density:
 
         A row of scale w counts as w rows, in both.
         """
-        total, count = self._own_log_likelihood(z.to(self.survey.like))
+        z = z.to(self.survey.like)
+        total, count = 0.0, 0.0
+        for _, rows, share in self.data.portions():
+            value, seen = self._log_likelihood_of(z, self.tables(rows))
+            total, count = total + share * value, count + share * seen
         if self.model.sums_over_team:
             count *= self.team.size  # of rows of this rank, beside the density of all
         return self.team.mean(total), round(self.team.mean(count))
 
-    def _own_log_likelihood(self, z: Tensor) -> tuple[float, int]:
-        """Return ``log_likelihood`` as this rank's rows estimate it."""
+    def _log_likelihood_of(self, z: Tensor, tables: Tables) -> tuple[float, int]:
+        """Return ``log_likelihood`` as some of the rows estimate it; () for all of them."""
         with torch.no_grad(), quietly(), self._run(z) as run, Guarding(self.guards):
-            self.run_program()
+            self.run_program(tables)
         observed = run.observed()
         data = self._entries_of_data(run)
         counts = {name: numbers_seen(s) * data.get(name, 1) for name, s in observed.items()}
         count = sum(_weighted(counts[name], s["scale"]) for name, s in observed.items())
         if self.survey.nesting is not None:
-            joint, prior = (float(self.joint(z, (), False, of_y)) for of_y in (True, False))
+            joint, prior = (float(self.joint(z, tables, False, of_y)) for of_y in (True, False))
             return joint - prior, count
         total = 0.0
         for name, s in observed.items():
@@ -351,6 +358,11 @@ class Density:
             yield
         finally:
             self.noise_seed = before
+
+
+def _summed(parts: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Return the sums of values, gradients and Hessians of portions of the rows."""
+    return tuple(reduce(add, each) for each in zip(*parts, strict=True))
 
 
 def _weighted(counts: Tensor, scale: float | Tensor) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from ..data.argument_mistakes import explained
 from ..data.arguments import as_training_data
+from ..data.training_data import Rows
 from ..errors import NotApplicable, Renamed
 from ..numerics.seeding import seeded
 from .checks import check_program
@@ -49,7 +51,9 @@ class Target(Density):
 
     Args:
         model: a model of ``ppgp.models``, or a Program.
-        data: the Dataset, on the scale that the model sees, or the arguments of a program.
+        data: the Dataset, on the scale that the model sees, or the arguments of a program. Of a
+            stream, ``value_and_grad``, ``callback``, ``log_likelihood`` and the curvature by
+            formula pass over all rows, and what else takes all rows is estimated by its sample.
         optimise_params: whether ``pyro.param`` values are part of z (MAP), or held (samplers).
         compile: trace value and gradient once and run the graph; otherwise run Pyro's handlers at
             every call.
@@ -119,9 +123,7 @@ class Target(Density):
         """The Pyro program of the model, with a density of 0 where its sites leave their sets."""
         return Guarding(self.guards)(self.model.model) if self.guards else self.model.model
 
-    def log_density(
-        self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True
-    ) -> Tensor:
+    def log_density(self, z: Tensor, rows: Rows | None = None, *, jacobian: bool = True) -> Tensor:
         """Return the log joint density at z [p], a differentiable scalar.
 
         Args:
@@ -139,21 +141,43 @@ class Target(Density):
         return value + (mean - value.detach())
 
     def value_and_grad(
-        self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True, compile: bool = True
+        self, z: Tensor, rows: Rows | None = None, *, jacobian: bool = True, compile: bool = True
     ) -> tuple[Tensor, Tensor]:
         """Return ``log_density`` and its gradient [p]; NaN where it cannot be evaluated.
 
         They come from the graph. With ``compile=False`` the program itself runs unless there is
-        a graph already.
+        a graph already. All rows of a stream are one pass over it.
         """
+        if rows is None and self.data.streamed:
+            return self._of_all_portions(z, jacobian)
         graph = self.compiled(None if rows is None else len(rows), jacobian, compile=compile)
         with torch.no_grad():
             return graph(z.to(self.survey.like), *self.tables(rows))
 
+    def _of_all_portions(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor]:
+        """Return value and gradient over all rows of a stream, summed in float64."""
+        like = self.survey.like
+        value, gradient = torch.zeros((), dtype=torch.float64), torch.zeros(self.dim).double()
+        size: int | None = None
+        for _, rows, share in self.data.portions():
+            size = size or len(rows)  # the last portion is smaller: no graph is made for it
+            found = self.value_and_grad(z, rows, jacobian=jacobian, compile=len(rows) == size)
+            value, gradient = value + share * found[0], gradient + share * found[1]
+        return value.to(like), gradient.to(like)
+
+    @cached_property
+    def on_sample(self) -> Target:
+        """The density that the rows in memory estimate; itself unless the data are streamed."""
+        if not self.data.streamed:
+            return self
+        options = {"optimise_params": self.optimise_params, "compile": self.compile}
+        options["collapsed_elbo"] = self.collapsed_elbo
+        return Target(self.model, self.data.sample, **options, empty=True)
+
     side_by_side = Renamed("value_and_grad_batch")
 
     def value_and_grad_batch(
-        self, z: Tensor, rows: Tensor | None = None, few: bool = False
+        self, z: Tensor, rows: Rows | None = None, few: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Return values [k] and gradients [k, p] at several points z [k, p], from one graph.
 
@@ -227,14 +251,17 @@ class Target(Density):
         like = self.survey.like
         plain = like.dtype == torch.float64 and like.device.type == "cpu"
         calls = 0
-        graph = self.compiled(None, jacobian, compile=not after)
+        if self.data.streamed:
+            graph, after = partial(self._of_all_portions, jacobian=jacobian), 0
+        else:
+            graph = self.compiled(None, jacobian, compile=not after)
 
         def in_numpy(z: np.ndarray) -> tuple[float, np.ndarray]:
             nonlocal calls, graph
             # in torch's own memory: BLAS may sum in another order where NumPy's is aligned
             # otherwise
             point = torch.from_numpy(z).clone()
-            if calls == after:
+            if calls == after and after:
                 graph = self.compiled(None, jacobian)
             calls += 1
             z_here = point.to(like)
@@ -331,6 +358,8 @@ class Target(Density):
         Raises:
             NumericalError: if the density is finite at none of 100 points.
         """
+        if self.data.streamed:
+            return self.on_sample.start(seed, spread, jacobian, compile)
         generator = torch.Generator().manual_seed(seed)
         origin = self.origin()
         value = gradient = origin.new_tensor(torch.nan)  # of the last attempt

@@ -13,7 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow
 import torch
+from pyarrow import parquet
 
 warnings.simplefilter("ignore")
 
@@ -183,6 +186,56 @@ def state_space(n: str) -> None:
     started = time.process_time()
     target.value_and_grad(z)
     print(time.process_time() - started, peak())
+
+
+def write_stream(path: str, n: str) -> None:
+    """Write n rows of 10 float32 columns, and y = 10^6 + N(0, 1), in row groups of 100,000.
+
+    Print the largest errors of the statistics of the stream beside NumPy's in float64: of the means
+    in sds, of the sds relative to them.
+    """
+    generator, chunk = np.random.default_rng(0), 100_000
+    schema = pyarrow.schema([(name, pyarrow.float32()) for name in [*map(str, range(10)), "y"]])
+    values = np.empty((11, int(n)), dtype=np.float32)
+    for start in range(0, int(n), chunk):
+        part = values[:, start : start + chunk]
+        part[:] = generator.standard_normal(part.shape, dtype=np.float32)
+        # one number for each value near 10^6: float32 there has a rounding unit of 0.06
+        part[10] += np.sin(part[0]) + 1e6
+    with parquet.ParquetWriter(path, schema) as file:
+        for start in range(0, int(n), chunk):
+            arrays = [pyarrow.array(column[start : start + chunk]) for column in values]
+            file.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+    found = ppgp.stream(path, "y").statistics().moments
+    errors = []
+    for j, column in enumerate(values):
+        exact = column.astype(float)
+        sd = exact.std()
+        errors.append((abs(found.mean[j] - exact.mean()) / sd, abs(found.sd[j] / sd - 1)))
+    print(*(max(each) for each in zip(*errors, strict=True)))
+
+
+def read_stream(path: str, batches: str) -> None:
+    """Print milliseconds of the processor per batch of 1,024 rows, and of the clock."""
+    iterator = iter(ppgp.stream(path, "y").batches(1024))
+    next(iterator)
+    processor, clock = time.process_time(), time.perf_counter()
+    for _ in range(int(batches)):
+        next(iterator)
+    elapsed = time.process_time() - processor, time.perf_counter() - clock
+    print(*(1000 * each / int(batches) for each in elapsed))
+
+
+def svgp_of_a_stream(path: str, steps: str) -> None:
+    """Print the peak in MB of an SVGP with 256 inducing inputs, and seconds per step of the clock.
+
+    The steps are of 1,024 rows; a whole pass for the bound at their end is part of the time.
+    """
+    how = SVI(steps=int(steps), batch_size=1024, patience=int(steps))
+    model = models.SVGP(kernels.ARD(kernels.RBF()), inducing=256)
+    started = time.perf_counter()
+    ppgp.fit(model, ppgp.stream(path, "y"), how, progress=False)
+    print(peak(), (time.perf_counter() - started) / int(steps))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pyro
@@ -97,9 +98,15 @@ class Interrupted(Target):
     In the main thread it raises at once; in another thread it sends the signal.
     """
 
-    def __init__(self, after: int) -> None:
+    def __init__(self, after: int, seen: SimpleNamespace | None = None) -> None:
         super().__init__(Program(gaussian), {"mean": MEAN})
-        self.after, self.calls, self.came = after, count(1), False
+        self.after = after
+        self.seen = seen or SimpleNamespace(calls=count(1), came=False)
+        self.arguments = (after, self.seen)  # targets made again share what was seen
+
+    @property
+    def came(self) -> bool:
+        return self.seen.came
 
     def compiled(
         self,
@@ -112,8 +119,8 @@ class Interrupted(Target):
         graph = super().compiled(batch, jacobian, k, compile, few)
 
         def evaluate(*arguments: Tensor) -> tuple[Tensor, Tensor]:
-            if next(self.calls) == self.after:
-                self.came = True
+            if next(self.seen.calls) == self.after:
+                self.seen.came = True
                 if threading.current_thread() is threading.main_thread():
                     raise KeyboardInterrupt
                 os.kill(os.getpid(), signal.SIGINT)

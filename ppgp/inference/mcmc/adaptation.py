@@ -27,7 +27,7 @@ def preconditioner(target: Target, z: Tensor) -> dict[str, Tensor]:
     p = target.dim
     if p <= DENSE_UP_TO:
         with target.same_noise(0):
-            origin, root = laplace_preconditioner(target, z[0])
+            origin, root = laplace_preconditioner(target.on_sample, z[0])
         return {"origin": origin, "root": root, "moments": z.new_zeros(1 + p + p * p)}
     return {
         "origin": z[0].clone(),

@@ -48,7 +48,7 @@ class SGLD(Chains):
         step: the size of a step after the warm-up. During the warm-up it falls polynomially from
             ten times that.
         batch_size: rows per step, drawn without replacement, which makes the gradient unbiased.
-            None: all rows.
+            None: all rows, but 1,000 of a stream.
         thin: steps per draw.
     """
 
@@ -75,9 +75,13 @@ class SGLD(Chains):
 
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
         value, gradient = target.value_and_grad_batch(
-            z, draw_batch(target, self.batch_size, generator)
+            z, draw_batch(target, self._rows_per_step(target), generator)
         )
         return {"z": z, "lp": value, "gradient": gradient, **preconditioner(target, z)}
+
+    def _rows_per_step(self, target: Target) -> int | None:
+        """Return how many rows a step takes; None: all."""
+        return self.batch_size or target.data.own_batch
 
     def _size(self, t: int) -> float:
         """Return the step size of transition ``t``."""
@@ -95,8 +99,9 @@ class SGLD(Chains):
         et al. (2019).
         """
         gradient = apply_transpose(state["root"], torch.nan_to_num(state["gradient"], nan=0.0))
-        rows = target.data.n or 1
-        most = FAR * (target.dim * rows / min(self.batch_size or rows, rows)) ** 0.5
+        rows = target.data.total or 1
+        batch = self._rows_per_step(target) or rows
+        most = FAR * (target.dim * rows / min(batch, rows)) ** 0.5
         length = gradient.norm(dim=-1, keepdim=True)
         return gradient * (most / length.clamp_min(most)), (length > most)[:, 0]
 
@@ -113,7 +118,7 @@ class SGLD(Chains):
             Whether the chain stayed, [chain].
         """
         value, gradient = target.value_and_grad_batch(
-            z, draw_batch(target, self.batch_size, generator)
+            z, draw_batch(target, self._rows_per_step(target), generator)
         )
         there = torch.isfinite(value) & torch.isfinite(gradient).all(-1)
         state["z"] = torch.where(there[:, None], z, state["z"])

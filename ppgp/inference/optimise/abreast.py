@@ -11,7 +11,7 @@ from torch import Tensor
 from ...kernels.networks import drops_out
 from ...target.capabilities import Reselects, SubsetModel
 from ...target.target import Target
-from ..base import draw_batch
+from ..base import draw_batch, numbers_of
 from ..progress import bar
 from .first_order import ended, not_finite, stopped_by_the_user
 from .schedules import scheduled
@@ -112,7 +112,8 @@ class _Batches:
         """Return log densities [k] and gradients [k, p]."""
         rows = None
         if self.options.batch_size is not None:
-            each = [draw_batch(self.target, self.options.batch_size, g) for g in self.generators]
+            size = self.options.batch_size
+            each = [numbers_of(draw_batch(self.target, size, g)) for g in self.generators]
             rows = torch.stack([batch for batch in each if batch is not None])
         return self.target.value_and_grad_of_rows(
             z, rows, jacobian=self.options.jacobian, reach=self.options.reach

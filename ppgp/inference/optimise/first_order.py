@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...data.training_data import Rows
 from ...kernels.networks import drops_out, training
 from ...numerics.seeding import seeded
 from ...numerics.team import at_step
 from ...target.capabilities import Reselects
 from ...target.target import Target
-from ..base import draw_batch
+from ..base import draw_batch, numbers_of
 from ..progress import bar
 from .adam_memory import memory_of, restore_memory
 from .held_out_rows import EarlyStopping
@@ -68,7 +69,8 @@ def adam(
     """Maximise the log density by Adam. Kingma & Ba (2015)."""
     z = z0.clone()
     steps = _AdamSteps(z, options, target)
-    gradients = Gradients(options, target, z, options.batch_size, seed)
+    batch_size = options.batch_size or target.data.own_batch
+    gradients = Gradients(options, target, z, batch_size, seed)
     schedule = options.schedule or "constant"
     return ascend(options, target, z, gradients, steps, schedule, early_stopping)
 
@@ -119,7 +121,7 @@ class Gradients:
     Attributes:
         exact: whether every step uses all rows, no dropout and no adversarial step.
         dropout: whether units are left out.
-        rows: the indices of the last mini-batch; None for all rows.
+        rows: the last mini-batch; None for all rows.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class Gradients:
         self.batch_size = batch_size if target.data.is_table else None
         self.dropout = drops_out(target.model)
         self.exact = self.batch_size is None and not self.dropout and self.reach is None
-        self.rows: Tensor | None = None
+        self.rows: Rows | None = None
         self.reselect_every: int | None = None
         if isinstance(target.model, Reselects):
             self.reselect_every = target.model.reselect
@@ -146,7 +148,7 @@ class Gradients:
             return with_dropout(self.target, z, rows, self.jacobian, seed, self.reach)
         if self.reach is not None:
             return self.target.value_and_grad_of_rows(
-                z, rows, jacobian=self.jacobian, reach=self.reach
+                z, numbers_of(rows), jacobian=self.jacobian, reach=self.reach
             )
         return self.target.value_and_grad(z, rows, jacobian=self.jacobian)
 
@@ -334,7 +336,7 @@ def dropout_seed(generator: torch.Generator) -> int:
 def with_dropout(
     target: Target,
     z: Tensor,
-    rows: Tensor | None,
+    rows: Rows | None,
     jacobian: bool,
     seed: int,
     reach: Tensor | None = None,
@@ -346,7 +348,7 @@ def with_dropout(
     if reach is not None:
         with seeded(seed, z.device), training():
             return target.value_and_grad_of_rows(
-                z, rows, jacobian=jacobian, reach=reach, compile=False
+                z, numbers_of(rows), jacobian=jacobian, reach=reach, compile=False
             )
     with torch.enable_grad(), seeded(seed, z.device), training():
         point = z.detach().clone().requires_grad_(True)

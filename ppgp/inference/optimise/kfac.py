@@ -12,6 +12,7 @@ from ...errors import NotApplicable
 from ...kernels.networks import training
 from ...numerics.seeding import seeded
 from ...target.target import Target
+from ..base import numbers_of
 from .adam_memory import memory_of, restore_memory
 from .curvature_of_rows import CurvatureOfRows
 from .first_order import Gradients, Steps, ascend, dropout_seed
@@ -149,7 +150,7 @@ class _Steps(Steps):
 
     def _refresh(self) -> None:
         """Bring the factors of the last mini-batch into the running means."""
-        rows, z = self.gradients.rows, self.z
+        rows, z = numbers_of(self.gradients.rows), self.z
         if self.gradients.dropout:
             with seeded(dropout_seed(self.generator), z.device), training():
                 found = self.factors.at(z, rows, self.generator)

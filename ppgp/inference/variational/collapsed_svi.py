@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...data.training_data import Rows
 from ...kernels.networks import drops_out, training
 from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
@@ -96,8 +97,7 @@ def fit_collapsed_elbo(
             )
         record.save()
         with torch.no_grad():
-            objective = float(bound.log_density(z, jacobian=False))
-            elbo = _elbo(bound, model, data, z)
+            objective, elbo = _heights(bound, model, data, z)
     stats = {
         "elbo": elbo,
         "objective": objective,
@@ -141,13 +141,29 @@ def _state(z: Tensor, natural: NaturalSteps) -> dict[str, Tensor]:
     return {"z": z.clone(), "natural_rate": torch.tensor(natural.rate, dtype=torch.float64)}
 
 
-def _elbo(bound: Target, model: Any, data: Any, z: Tensor) -> float:
-    """Return the ELBO of all rows at z, without log p(theta), whatever the model's objective."""
+def _heights(bound: Target, model: Any, data: Any, z: Tensor) -> tuple[float, float]:
+    """Return the objective of all rows at z, and the ELBO without log p(theta)."""
+    objective = elbo = 0.0
+    log_prior: float | None = None
+    for _, rows, share in data.portions():
+        bounded = _elbo(bound, model, data, z, rows)
+        if log_prior is None:
+            here = float(bound.log_density(z, rows, jacobian=False))
+        else:
+            here = bounded + log_prior
+        if getattr(model, "objective", "elbo") == "elbo":
+            log_prior = here - bounded  # no row enters it
+        objective, elbo = objective + share * here, elbo + share * bounded
+    return objective, elbo
+
+
+def _elbo(bound: Target, model: Any, data: Any, z: Tensor, rows: Rows | None) -> float:
+    """Return the ELBO at z, without log p(theta), whatever the model's objective."""
     if getattr(model, "objective", "elbo") != "elbo":
         model = replace(model, objective="elbo")
     theta = {**bound.params, **bound.constrain(z)}
-    rows, named = data.passed()
-    return bound.team.mean(float(model.elbo(theta, *rows, **named)))
+    some, named = data.passed(data.tables(rows))
+    return bound.team.mean(float(model.elbo(theta, *some, **named)))
 
 
 def _start(
@@ -192,7 +208,7 @@ class NaturalSteps:
             self.names = set(moved[0])
 
     def _moved(
-        self, z: Tensor, rows: Tensor | None, rate: float
+        self, z: Tensor, rows: Rows | None, rate: float
     ) -> tuple[dict[str, Tensor], float] | None:
         """Return the unconstrained params after a step, and the bound before it."""
         some, named = self.data.passed(self.data.tables(rows))
@@ -207,7 +223,7 @@ class NaturalSteps:
         free = {name: slices[name].transform.inv(v).reshape(-1) for name, v in params.items()}
         return free, float(value)
 
-    def step(self, z: Tensor, rows: Tensor | None, rate: float) -> float:
+    def step(self, z: Tensor, rows: Rows | None, rate: float) -> float:
         """Move z in place and return the bound before; a step to values not finite is left out."""
         if not self.names:
             return math.nan
@@ -297,7 +313,7 @@ class JointSteps:
             self.optimizer.step()
         return float(value)
 
-    def _natural_step(self, rows: Tensor | None, rate: float) -> tuple[Tensor, Tensor]:
+    def _natural_step(self, rows: Rows | None, rate: float) -> tuple[Tensor, Tensor]:
         """Move the collapsed sites; return the objective after that, and its gradient [p]."""
         z = self.z
         if self.dropout:  # both halves of the step drop the same units out

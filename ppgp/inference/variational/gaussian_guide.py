@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...data.training_data import Rows
 from ...numerics.cholesky import LOG_2PI
 from ...target.target import Target
 
@@ -68,7 +69,7 @@ class GaussianGuide:
         )
 
     def estimates(
-        self, target: Target, e: Tensor, kind: str = "pathwise", batch: Tensor | None = None
+        self, target: Target, e: Tensor, kind: str = "pathwise", batch: Rows | None = None
     ) -> tuple[Tensor, list[Tensor]]:
         """Return unbiased estimates of the ELBO and of its gradient, one per draw.
 
@@ -114,7 +115,7 @@ class GaussianGuide:
         return f, [_weighted(f, h, baseline=kind == "score_baseline") for h in scores]
 
     def evaluate(
-        self, target: Target, e: Tensor, at_a_time: int | None = None, batch: Tensor | None = None
+        self, target: Target, e: Tensor, at_a_time: int | None = None, batch: Rows | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the ELBOs [k] of draws e [k, p], and the gradients [k, p] of the log density.
 

@@ -14,6 +14,7 @@ from pyro.infer.autoguide import AutoContinuous
 from torch import Tensor, nn
 from torch.distributions import biject_to
 
+from ...data.training_data import Rows
 from ...errors import NotApplicable
 from ...kernels.networks import drops_out, training
 from ...numerics.conjugate_gradients import conjugate_gradients
@@ -166,7 +167,7 @@ class NaturalSteps:
                 return False
         return True
 
-    def _of_all_draws(self, rows: Tensor | None) -> Estimates:
+    def _of_all_draws(self, rows: Rows | None) -> Estimates:
         """Return the estimates from all draws in one tensor."""
         guide: Any = self.guide
         with torch.enable_grad():
@@ -192,7 +193,7 @@ class NaturalSteps:
 
     # -- other guides -----------------------------------------------------------------------------
 
-    def _of_each_draw(self, rows: Tensor | None) -> Estimates:
+    def _of_each_draw(self, rows: Rows | None) -> Estimates:
         """Return the estimates from one run of the guide per draw."""
         data = self.target.data
         args, kwargs = data.passed(self.target.tables(rows))

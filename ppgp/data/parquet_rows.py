@@ -1,0 +1,126 @@
+"""Rows of Parquet files as NumPy arrays, checked as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from .parquet_files import Piece, footer, unreadable
+
+__all__ = ["Columns", "ParquetRows"]
+
+AT_ONCE = 65_536  # rows that are decoded at once
+
+Columns = list[Any]
+"""One array [k] for each column; labels without codes are one of Arrow."""
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetRows:
+    """The columns that are read of Parquet files: inputs, the target and the weights, in order.
+
+    Attributes:
+        inputs: The names of the inputs.
+        target: The name of the target.
+        weights: The name of the column of weights; None: there is none.
+        classes: The labels that codes stand for, if the target holds labels; None: numbers. An
+            empty tuple: labels that are not known yet, which are left as they are in Arrow.
+    """
+
+    inputs: tuple[str, ...]
+    target: str
+    weights: str | None
+    classes: tuple[Any, ...] | None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns."""
+        return [*self.inputs, self.target, *([self.weights] if self.weights else [])]
+
+    def read(self, pieces: Sequence[Piece], skip: int = 0) -> Iterator[Columns]:
+        """Yield the rows of pieces, one after the other, as chunks of columns.
+
+        Only the columns that are needed are read, one row group at a time.
+
+        Args:
+            pieces: Where the rows are.
+            skip: How many of the first rows to leave out.
+
+        Raises:
+            DataError: If a value is missing or not finite, a weight is not above 0, or a file
+                cannot be read; the message names column, file and row group.
+        """
+        import pyarrow
+        from pyarrow import parquet
+
+        footers: dict[Path, Any] = {}
+        for piece in pieces:
+            if skip >= piece.n:
+                skip -= piece.n
+                continue
+            try:
+                if piece.file not in footers:
+                    footers[piece.file] = footer(piece.file)
+                with parquet.ParquetFile(piece.file, metadata=footers[piece.file]) as file:
+                    yield from self._of_piece(file, piece, skip)
+            except (OSError, pyarrow.ArrowException) as error:
+                raise unreadable(piece.file, error) from None
+            skip = 0
+
+    def _of_piece(self, file: Any, piece: Piece, skip: int) -> Iterator[Columns]:
+        """Yield the rows of one piece from an open file, without the first ``skip``."""
+        at, start = 0, piece.start + skip
+        chunks = file.iter_batches(
+            AT_ONCE, row_groups=[piece.group], columns=self.names, use_threads=False
+        )
+        for chunk in chunks:
+            low, high = max(start - at, 0), min(piece.stop - at, chunk.num_rows)
+            at += chunk.num_rows
+            if low < high:
+                part = chunk.slice(low, high - low)
+                yield [self._column(part.column(name), name, piece) for name in self.names]
+            if at >= piece.stop:
+                return
+
+    def _column(self, column: Any, name: str, piece: Piece) -> Any:
+        """Return one column of a chunk as numbers [k], or as labels that have no codes yet."""
+        if column.null_count:
+            raise _wrong("a value in every row", "an empty cell", name, piece)
+        if name == self.target and self.classes is not None:
+            return self._codes(column, name, piece)
+        numbers = column.to_numpy(zero_copy_only=False)
+        if numbers.dtype.kind not in "fiub":
+            numbers = numbers.astype(float)  # decimals
+        if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+            raise _wrong("finite numbers", "NaN or infinity", name, piece)
+        if name == self.weights and not bool((numbers > 0).all()):
+            raise _wrong("weights above 0", "others", name, piece)
+        return numbers
+
+    def _codes(self, column: Any, name: str, piece: Piece) -> Any:
+        """Return the codes of labels, [k]; the labels themselves while they have no codes."""
+        import pyarrow
+        from pyarrow import compute
+
+        if pyarrow.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if not self.classes:
+            return column
+        known = pyarrow.array(self.classes, column.type)
+        codes = compute.call_function(
+            "index_in", [column], compute.SetLookupOptions(value_set=known)
+        )
+        if codes.null_count:
+            raise _wrong("the labels of the other rows", "another label", name, piece)
+        return codes.to_numpy(zero_copy_only=False)
+
+
+def _wrong(expected: str, got: str, name: str, piece: Piece) -> DataError:
+    """Return the error for values that cannot be used."""
+    where = f"{got} in column {name} of {piece.file.name}, row group {piece.group}"
+    return DataError(expected, where, "correct the rows, or drop them from the file")

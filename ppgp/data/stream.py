@@ -1,0 +1,331 @@
+"""Rows in Parquet files that are read as they are needed, and may be more than memory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import DataError, SettingError, counted, listed
+from .columns import refuse_twice
+from .dataset import Dataset
+from .input_checks import check_columns
+from .parquet_files import (
+    Piece,
+    check_columns_exist,
+    check_same_types,
+    footer,
+    kind_of,
+    parquet_files,
+    pieces_of,
+    shared_out,
+    types_in,
+)
+from .parquet_rows import ParquetRows
+from .stream_batches import StreamBatches, order_of
+from .stream_statistics import Statistics, statistics_of
+
+__all__ = ["Stream", "stream"]
+
+POOL = 131_072
+SAMPLE = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Rows in Parquet files. Nothing is in memory but what their footers tell.
+
+    While a row group is read, the compressed bytes of its columns are in memory.
+
+    ``ppgp.stream`` makes it, and ``fit`` takes it in place of a Dataset for methods that read
+    mini-batches, and for linear models.
+
+    Attributes:
+        n: The number of rows.
+        d: The number of inputs.
+        feature_names: The names of the inputs.
+        target_name: The name of the target.
+        weights_name: The name of the column of frequency weights; None: there is none.
+        coordinates: The inputs that are places in one space; None: there are none.
+        dtype: float32 if all inputs are float32 or float16 in the files, else float64.
+        kind: What the target holds: "text", "booleans", or the type of its numbers in Arrow.
+        pieces: Where the rows are: row groups, or parts of them.
+    """
+
+    feature_names: tuple[str, ...]
+    target_name: str
+    weights_name: str | None
+    coordinates: tuple[str | int, ...] | None
+    dtype: torch.dtype
+    kind: str
+    pieces: tuple[Piece, ...] = field(repr=False)
+    whole: Stream | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        groups = counted(len(self.pieces), "row group")
+        return f"<Stream n={self.n} d={self.d} target={self.target_name} ({groups})>"
+
+    def __len__(self) -> int:
+        return self.n
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return self._n
+
+    @cached_property
+    def _n(self) -> int:
+        return sum(piece.n for piece in self.pieces)
+
+    @property
+    def d(self) -> int:
+        """The number of inputs."""
+        return len(self.feature_names)
+
+    # -- one pass --------------------------------------------------------------------------------
+
+    def statistics(self) -> Statistics:
+        """Return n, means, standard deviations, labels and constant columns, from one pass.
+
+        The pass is made once; its result is kept. Moments of chunks are joined in float64 (Chan,
+        Golub & LeVeque 1983).
+
+        Raises:
+            DataError: If a value is missing or not finite; the message names column, file and row
+                group.
+        """
+        return self._statistics
+
+    @cached_property
+    def _statistics(self) -> Statistics:
+        return statistics_of(self._numbers, self.pieces, self.kind, self.dtype)
+
+    @property
+    def _numbers(self) -> ParquetRows:
+        return ParquetRows(self.feature_names, self.target_name, self.weights_name, None)
+
+    @cached_property
+    def classes(self) -> tuple[Any, ...] | None:
+        """The labels of the target, all files together; None: it holds numbers.
+
+        Labels of text take the pass of ``statistics``.
+        """
+        if self.kind == "booleans":
+            return (False, True)
+        if self.kind != "text":
+            return None
+        return (self.whole or self).statistics().classes
+
+    @property
+    def reader(self) -> ParquetRows:
+        """What reads the rows, labels as codes."""
+        return self._reader
+
+    @cached_property
+    def _reader(self) -> ParquetRows:
+        classes = self.classes if self.kind == "text" else None
+        return replace(self._numbers, classes=classes)
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def batches(
+        self,
+        batch_size: int,
+        seed: int = 0,
+        pool: int = POOL,
+        epochs: int | None = None,
+    ) -> StreamBatches:
+        """Return mini-batches in random order, an ``IterableDataset`` for a ``DataLoader``.
+
+        Each is (X [b, d], y [b]), followed by the weights [b] if the stream has any. Rows of
+        files that are sorted are mixed well if the pool holds several row groups.
+
+        Args:
+            batch_size: The rows of each batch.
+            seed: The seed of the order.
+            pool: How many rows are in memory at once and are shuffled together.
+            epochs: How often each row is drawn; None: without end.
+
+        Raises:
+            SettingError: If an option is not a whole number, or too small.
+        """
+        order = order_of(batch_size, seed, pool, epochs)
+        _ = self.reader  # labels are found here, not once in each process that reads
+        return StreamBatches(self, order)
+
+    def shard(self, rank: int, size: int) -> Stream:
+        """Return the share of one of several processes: every ``size``-th row group.
+
+        With fewer row groups than processes, the largest are divided, so that each has rows.
+
+        Args:
+            rank: The number of the process, from 0.
+            size: The number of processes.
+
+        Raises:
+            SettingError: If there is no such process, or there are fewer rows than processes.
+        """
+        if not 0 <= rank < size:
+            got = f"rank {rank} of {size}"
+            raise SettingError("a rank from 0 to size - 1", got, "number the processes from 0")
+        if size > self.n:
+            do = "use fewer processes"
+            raise SettingError(f"at most {self.n} processes", f"{size}", do)
+        parts = shared_out(self.pieces, size)[rank::size]
+        return replace(self, pieces=tuple(parts), whole=self.whole or self)
+
+    def chunks(self, rows: int) -> Iterator[Dataset]:
+        """Yield all rows in the order of the files, as tables of ``rows`` rows.
+
+        The last table has the rows that are left.
+        """
+        held: list[list[np.ndarray]] = []
+        count = 0
+        for columns in self.reader.read(self.pieces):
+            start = 0
+            while start < len(columns[0]):
+                stop = min(start + rows - count, len(columns[0]))
+                held.append([column[start:stop] for column in columns])
+                count, start = count + stop - start, stop
+                if count == rows:
+                    yield self._table(held)
+                    held, count = [], 0
+        if held:
+            yield self._table(held)
+
+    def sample(self, rows: int = SAMPLE, seed: int = 0) -> Dataset:
+        """Return random rows, without replacement, in the order of the files.
+
+        It takes one pass.
+
+        Args:
+            rows: How many; all, if there are fewer.
+            seed: The seed of the choice.
+        """
+        generator = np.random.default_rng(seed)
+        chosen = np.sort(generator.choice(self.n, min(rows, self.n), replace=False, shuffle=False))
+        held: list[list[np.ndarray]] = []
+        start = 0
+        for columns in self.reader.read(self.pieces):
+            stop = start + len(columns[0])
+            low, high = np.searchsorted(chosen, (start, stop))
+            if low < high:
+                here = chosen[low:high] - start
+                held.append([column[here] for column in columns])
+            start = stop
+        return self._table(held)
+
+    def _table(self, parts: Sequence[Sequence[np.ndarray]]) -> Dataset:
+        """Return rows that were read in parts as a table."""
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        numbers = np.empty((len(columns[0]), self.d), dtype=_in_numpy(self.dtype))
+        for j in range(self.d):
+            numbers[:, j] = columns[j]
+        names: dict[str, Any] = {}
+        if self.weights_name is not None:
+            names = {"role_names": {"weights": self.weights_name}, "weights": columns[-1]}
+        table = Dataset(
+            numbers,
+            columns[self.d].astype(numbers.dtype),
+            feature_names=self.feature_names,
+            target_name=self.target_name,
+            classes=self.classes,
+            coordinates=self.coordinates,
+            **names,
+        )
+        vars(table)["alphabetical"] = self.kind == "text"
+        return table
+
+
+def _in_numpy(dtype: torch.dtype) -> type:
+    """Return a dtype of torch as that of NumPy."""
+    return np.float32 if dtype == torch.float32 else np.float64
+
+
+def stream(
+    paths: str | PathLike[str] | Sequence[str | PathLike[str]],
+    target: str,
+    features: Sequence[str] | None = None,
+    *,
+    weights: str | None = None,
+    coordinates: Sequence[str | int] | None = None,
+) -> Stream:
+    """Open Parquet files as rows that are read as they are needed.
+
+    Only the footers of the files are read.
+
+    Args:
+        paths: A file, a folder (with the folders in it), or a list of files and folders.
+        target: The column that is y: numbers, booleans or text.
+        features: The columns of X, of numbers or booleans; None: all others.
+        weights: The column that says how often each row counts, numbers above 0.
+        coordinates: The inputs that are places in one space, as ``Dataset`` takes them.
+
+    Raises:
+        DataError: If there is no file, one cannot be read, they have no rows, an input holds no
+            numbers, or a column is missing in a file or has another type there.
+        UnknownName: If there is no such column; the message offers the nearest name.
+        SettingError: If one column has two parts.
+    """
+    found = parquet_files(paths)
+    footers = [footer(file) for file in found]
+    types = types_in(found[0], footers[0])
+    check_columns_exist([target], types, "target column")
+    given = [] if weights is None else [weights]
+    check_columns_exist(given, types, "column of weights")
+    if isinstance(features, str):
+        raise SettingError("a list of features", repr(features), f"write [{features!r}]")
+    if features is None:
+        features = [name for name in types if name not in (target, *given)]
+    names = tuple(map(str, features))
+    check_columns_exist(names, types, "feature")
+    refuse_twice(names)
+    twice = [name for name in (target, *given) if name in names]
+    if twice or target == weights:
+        got = f"{listed(twice or [target], 'column')} twice"
+        raise SettingError("one part for each column", got, "leave it out of one of them")
+    if not names:
+        raise DataError("at least one feature", "none", "name the columns of X in features")
+    used = (*names, target, *given)
+    for file, metadata in zip(found[1:], footers[1:], strict=True):
+        check_same_types(used, (found[0], types), (file, types_in(file, metadata)))
+    _check_numbers([*names, *given], types)
+    kind = kind_of(types[target])
+    if kind not in ("text", "booleans"):
+        _check_numbers([target], types)
+    pieces = [
+        p for file, metadata in zip(found, footers, strict=True) for p in pieces_of(file, metadata)
+    ]
+    if not pieces:
+        raise DataError(
+            "at least one row",
+            f"none in {listed([f.name for f in found], 'file')}",
+            "check the files",
+        )
+    narrow = all(str(types[name]) in ("float", "halffloat") for name in names)
+    return Stream(
+        names,
+        str(target),
+        weights,
+        check_columns(coordinates, names, len(names), "coordinates"),
+        torch.float32 if narrow else torch.float64,
+        kind,
+        tuple(pieces),
+    )
+
+
+def _check_numbers(names: Sequence[str], types: dict[str, Any]) -> None:
+    """Raise DataError for a column that holds neither numbers nor booleans."""
+    from pyarrow import types as of
+
+    for name in names:
+        t = types[name]
+        if of.is_integer(t) or of.is_floating(t) or of.is_boolean(t) or of.is_decimal(t):
+            continue
+        do = "leave the column out of features, or write numbers in its place"
+        raise DataError(f"numbers in column {name}", f"the type {t}", do)

@@ -1,0 +1,144 @@
+"""What one pass over a stream of rows finds out: means, standard deviations, labels, constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import DataError, listed
+from ..numerics.running_moments import RunningMoments
+from .magnitudes import ULPS, Spread
+from .parquet_files import Piece
+from .parquet_rows import ParquetRows
+from .targets import encode
+
+__all__ = ["Statistics", "statistics_of"]
+
+MOST_LABELS = 10_000  # of which a target may hold different ones
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """The statistics of all rows of a stream, in float64.
+
+    Attributes:
+        n: The number of rows.
+        names: The d names of the inputs, followed by that of the target.
+        moments: The moments of the inputs and of the target; of its codes, if it holds labels.
+        classes: The labels of the target in sorted order; None: it holds numbers.
+        eps: The rounding unit of the dtype of the stream.
+    """
+
+    n: int
+    names: tuple[str, ...]
+    moments: RunningMoments
+    classes: tuple[Any, ...] | None
+    eps: float
+
+    @property
+    def means(self) -> np.ndarray:
+        """The means of the inputs, [d]."""
+        return self.moments.mean[:-1]
+
+    @property
+    def sds(self) -> np.ndarray:
+        """The standard deviations of the inputs, [d], with n as divisor."""
+        return self.moments.sd[:-1]
+
+    @property
+    def y_mean(self) -> float:
+        """The mean of the target."""
+        return float(self.moments.mean[-1])
+
+    @property
+    def y_sd(self) -> float:
+        """The standard deviation of the target."""
+        return float(self.moments.sd[-1])
+
+    @property
+    def constant(self) -> tuple[str, ...]:
+        """The names of the columns, the target included, that hold one number up to rounding."""
+        return tuple(np.array(self.names)[self._constant].tolist())
+
+    @property
+    def _constant(self) -> np.ndarray:
+        """Whether each column is constant, the target last."""
+        low, high = self.moments.low, self.moments.high
+        largest = np.maximum(np.abs(low), np.abs(high))
+        power = np.where(largest == 0, 0.0, np.ldexp(1.0, np.frexp(largest)[1] - 1))
+        return high - low <= ULPS * self.eps * power
+
+    def spreads(self, dtype: torch.dtype) -> tuple[Spread, Spread]:
+        """Return the statistics of the inputs [d] and of the target [] as tensors of a dtype."""
+        mean, sd = (torch.from_numpy(v).to(dtype) for v in (self.moments.mean, self.moments.sd))
+        constant = torch.from_numpy(self._constant)
+        return Spread(mean[:-1], sd[:-1], constant[:-1]), Spread(mean[-1], sd[-1], constant[-1])
+
+
+def statistics_of(
+    rows: ParquetRows, pieces: Sequence[Piece], kind: str, dtype: torch.dtype
+) -> Statistics:
+    """Go once over the rows of pieces, one row group at a time, and return their statistics.
+
+    Args:
+        rows: The columns.
+        pieces: Where the rows are, at least one.
+        kind: What the target holds, "text" or "booleans"; anything else: numbers.
+        dtype: The dtype of the stream.
+
+    Raises:
+        DataError: If a value is missing or not finite, a target of text has too many labels, or
+            a column is so large that its squares overflow.
+    """
+    names = (*rows.inputs, rows.target)
+    by_label: dict[str, int] = {}
+    moments, n = RunningMoments.none(len(names)), 0
+    reader = replace(rows, classes=()) if kind == "text" else rows
+    for columns in reader.read(pieces):
+        if kind == "text":
+            columns[len(rows.inputs)] = _numbered(columns[len(rows.inputs)], by_label, rows.target)
+        values = np.array(columns[: len(names)], dtype=float)
+        weights = columns[-1].astype(float) if rows.weights else None
+        n += values.shape[1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = moments.joined(RunningMoments.of(values, weights))
+    classes: tuple[Any, ...] | None = None
+    if kind == "booleans":
+        classes = (False, True)
+    if kind == "text":
+        classes, moments = _sorted_labels(by_label, moments)
+    too_large = [name for name, s in zip(names, moments.sd, strict=True) if not np.isfinite(s)]
+    if too_large:
+        got = f"{listed(too_large, 'column')} with larger numbers"
+        raise DataError("numbers whose squares are finite", got, "change their units")
+    return Statistics(n, names, moments, classes, torch.finfo(dtype).eps)
+
+
+def _numbered(labels: Any, by_label: dict[str, int], name: str) -> np.ndarray:
+    """Return zeros [k] in place of labels, after counting the labels in ``by_label``."""
+    for one in labels.value_counts():
+        label, count = one["values"].as_py(), one["counts"].as_py()
+        by_label[label] = by_label.get(label, 0) + count
+    if len(by_label) > MOST_LABELS:
+        do = "pass a column of numbers, or of fewer labels, as target"
+        raise DataError(f"at most {MOST_LABELS:,} labels in {name}", "more", do)
+    return np.zeros(len(labels))
+
+
+def _sorted_labels(
+    by_label: dict[str, int], moments: RunningMoments
+) -> tuple[tuple[Any, ...] | None, RunningMoments]:
+    """Return the labels in sorted order, and the moments with those of their codes."""
+    _, classes = encode(np.array(sorted(by_label), dtype=object), None)
+    codes = np.arange(len(classes or ()), dtype=float)
+    counts = np.array([by_label[label] for label in classes or ()], dtype=float)
+    own = RunningMoments.of(codes[None], counts)
+    parts = {
+        field: np.append(getattr(moments, field)[:-1], getattr(own, field))
+        for field in ("shift", "offset", "squares", "low", "high")
+    }
+    return classes, replace(moments, **parts)

@@ -1,0 +1,147 @@
+"""What a fit to a stream is given: a sample of its rows in memory, and mini-batches of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from ..numerics.team import ALONE
+from .dataset import Dataset
+from .scaler import IdentityScaler, Scaler
+from .stream import POOL, Stream
+from .stream_batches import BatchIterator
+from .training_data import Batch, Rows
+
+__all__ = ["StreamedRows"]
+
+OWN_BATCH = 1_000
+PORTION = 8_192  # rows of which the density is evaluated at once
+
+
+class StreamedRows(Dataset):
+    """A sample of the rows of a stream, whose density stands for all rows of the stream.
+
+    X, y and ``n`` are those of the sample: pilots, medians and inducing inputs follow from it.
+    Mini-batches and ``portions`` are of all rows. Tables that are made from it (``rows``,
+    ``dataclasses.replace``) are plain Datasets, and stand for themselves alone.
+
+    Attributes:
+        stream: Where all rows are.
+        scaler: What puts them on the scale of X and y.
+    """
+
+    stream: Stream
+    scaler: Scaler
+    streamed = True  # type: ignore[misc]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Return a plain Dataset; ``of`` makes a sample of a stream."""
+        return Dataset(*args, **kwargs)
+
+    @classmethod
+    def of(cls, stream: Stream, sample: Dataset, scaler: Scaler | None = None) -> StreamedRows:
+        """Return the rows of a sample that stand for a stream.
+
+        Args:
+            stream: The stream.
+            sample: Some of its rows, on the scale of the scaler.
+            scaler: What puts the rows of the stream on that scale; None: it is their own.
+        """
+        rows: StreamedRows = object.__new__(cls)
+        scaler = IdentityScaler.for_data(sample) if scaler is None else scaler
+        vars(rows).update(vars(sample), stream=stream, scaler=scaler)
+        vars(rows).update(own_batch=min(OWN_BATCH, stream.n), _drawn=WeakKeyDictionary())
+        return rows
+
+    def __copy__(self) -> StreamedRows:
+        return type(self).of(self.stream, self.in_memory, self.scaler)
+
+    @property
+    def total(self) -> int:
+        return self.stream.n
+
+    @property
+    def stands_for(self) -> int:
+        return self.stream.n * self.team.size
+
+    @property
+    def rows_of_ranks(self) -> list[int]:
+        return [self.total]
+
+    @property
+    def shared(self) -> Dataset:
+        return self.in_memory
+
+    @property
+    def in_memory(self) -> Dataset:
+        table = self.with_numbers(self.X, self.y, {})
+        vars(table)["target_mean"] = self.target_mean
+        return table
+
+    @property
+    def sample(self) -> Dataset:
+        return _Sample.of(self.stream, self.in_memory, self.scaler)
+
+    def draw(self, size: int, generator: torch.Generator) -> Rows:
+        """Return the next mini-batch of the order that follows from the generator."""
+        return Batch(self._scaled(next(self.batches_of(size, generator))))
+
+    def batches_of(self, size: int, generator: torch.Generator) -> BatchIterator:
+        """Return the mini-batches of one fit, whose order its generator seeds at the first call."""
+        drawn: WeakKeyDictionary[torch.Generator, dict[int, BatchIterator]] = vars(self)["_drawn"]
+        by_size = drawn.setdefault(generator, {})
+        if size not in by_size:
+            seed = int(torch.randint(2**31, (1,), generator=generator))
+            by_size[size] = iter(self.stream.batches(size, seed, max(POOL, size)))
+        return by_size[size]
+
+    def portions(self) -> Iterator[tuple[Dataset, Rows, float]]:
+        for table in self.stream.chunks(min(PORTION, self.n)):
+            scaled = self.scaler(table)
+            yield scaled, Batch(scaled.tables(torch.arange(table.n))), table.n / self.total
+
+    def standardised(
+        self, scale_y: bool = True, scale_X: bool = True
+    ) -> tuple[StreamedRows, Scaler]:
+        """Return the sample and the stream on the scale of the statistics of all rows."""
+        scaler = Scaler.of(
+            self,
+            scale_X=scale_X,
+            scale_y=scale_y and self.classes is None,
+            spreads=self.stream.statistics().spreads(self.X.dtype),
+        )
+        rows = type(self).of(self.stream, scaler(self.in_memory), scaler)
+        mean = self.y.new_tensor(self.stream.statistics().y_mean)
+        vars(rows)["target_mean"] = float(scaler.targets(mean))
+        return rows, scaler
+
+    def _scaled(self, columns: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the columns of a mini-batch on the scale of X and y."""
+        if self.scaler.is_identity:
+            return columns
+        X, y, *others = columns
+        return (self.scaler.inputs(X), self.scaler.targets(y), *others)
+
+    def with_numbers(self, X: Tensor, y: Tensor, columns: Any) -> Dataset:
+        own = ("stream", "scaler", "own_batch", "_drawn")
+        table = object.__new__(Dataset)
+        kept = {name: value for name, value in vars(self).items() if name not in own}
+        vars(table).update({**kept, **columns, "X": X, "y": y, "n": X.shape[0], "d": X.shape[1]})
+        vars(table).update(team=ALONE, target_mean=None)
+        return table
+
+
+class _Sample(StreamedRows):
+    """The sample of a stream, whose density is an estimate of that of all rows."""
+
+    streamed = False  # type: ignore[misc]
+
+    def draw(self, size: int, generator: torch.Generator) -> Rows:
+        return torch.randperm(self.n, generator=generator)[:size]
+
+    def portions(self) -> Iterator[tuple[Any, Any, float]]:
+        yield self, None, 1.0

@@ -1,0 +1,90 @@
+"""Fits to a stream of rows: which models and methods take one, and the rows in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..data.stream import SAMPLE, Stream
+from ..data.streamed_rows import StreamedRows
+from ..errors import NotApplicable, SettingError
+from ..models import Model
+from . import MAP, SGLD, SVI
+
+__all__ = ["rows_fitted", "streamed_rows"]
+
+PASSES = ("lbfgs", "newton")  # optimizers of MAP that take one pass over the rows per evaluation
+STEPS = ("adam", "sgd")
+IN_MEMORY = "fit a sample, stream.sample(rows)"
+BY_STEPS = "SVGP by SVI(), or a linear model or network by MAP('adam') or SGLD()"
+
+
+def streamed_rows(model: Any, how: Any, rows: Any, checkpoint: Any) -> Any:
+    """Return what a fit to a stream sees: a sample of the rows, which stands for all of them.
+
+    Other data are returned as they are.
+
+    Args:
+        model: the model.
+        how: the method; None: none was given.
+        rows: the stream, or other data.
+        checkpoint: the path of a checkpoint; None: there is none.
+
+    Raises:
+        NotApplicable: if the model or the method needs all rows in memory.
+        SettingError: if ``batch_size`` exceeds the number of rows.
+        DataError: if a value of the stream is missing or not finite.
+    """
+    if not isinstance(rows, Stream):
+        return rows
+    _check_model(model)
+    _check_method(model, how)
+    if checkpoint is not None:
+        do = "leave checkpoint out"
+        raise NotApplicable("a Dataset with a checkpoint", "a stream", do)
+    batch = getattr(how, "batch_size", None) or 0
+    if batch > rows.n:
+        wanted = f"batch_size of at most n = {rows.n} in {type(how).__name__}"
+        raise SettingError(wanted, str(batch), "lower it, or leave it out")
+    rows.statistics()  # before the sample: it names the row group of a value that cannot be used
+    # graphs of mini-batches are traced on rows of the sample
+    return StreamedRows.of(rows, rows.sample(max(SAMPLE, batch)))
+
+
+def rows_fitted(data: Any) -> dict[str, int]:
+    """Return the number of all rows as a stat of a fit to a stream; nothing of other data."""
+    return {"rows": data.total} if data.streamed else {}
+
+
+def _check_model(model: Any) -> None:
+    """Raise NotApplicable for a model whose rows are not independent given its sites."""
+    if isinstance(model, Model) and model.takes_stream:
+        return
+    name = "a program" if callable(model) else type(model).__name__
+    raise NotApplicable(
+        "a model of independent rows for a stream", name, f"use {BY_STEPS}, or {IN_MEMORY}"
+    )
+
+
+def _check_method(model: Model, how: Any) -> None:
+    """Raise NotApplicable for a method that needs all rows at once."""
+    got = type(how).__name__
+    if isinstance(how, SVI) and how.collapses(model) and how.method == "stochastic":
+        return
+    if isinstance(how, SGLD):
+        return
+    if isinstance(how, MAP):
+        if how.hold_out is not None or how.adversarial is not None:
+            name = "hold_out" if how.hold_out is not None else "adversarial"
+            raise NotApplicable(f"a Dataset with {name}", "a stream", f"leave {name} out")
+        if how.optimizer in (*STEPS, *PASSES):
+            return
+        got = f"MAP({how.optimizer!r})"
+    elif isinstance(how, SVI):
+        got = f"SVI of {type(model).__name__} with guide={how.guide!r}, method={how.method!r}"
+    elif how is None:
+        got = "none"
+    suited = "MAP('adam'), MAP('sgd'), MAP() or SGLD()"
+    if SVI().collapses(model):
+        suited = "SVI()"
+    do = f"use {suited}, or {IN_MEMORY}"
+    raise NotApplicable("a method that reads a stream as how", got, do)
