@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .cholesky import LOG_2PI, factor_or_nan
+from .triangles import inverse_of_product
 
 
 class _GaussianLogDensity(torch.autograd.Function):
@@ -50,7 +51,7 @@ class _GaussianLogDensity(torch.autograd.Function):
             inverse = torch.cholesky_inverse(factor_or_nan(C))
             a = (inverse @ r.unsqueeze(-1)).squeeze(-1)
         else:
-            inverse = torch.cholesky_inverse(L)
+            inverse = inverse_of_product(L)
         if inverse.ndim == 2:  # one pass over the matrix instead of three
             gradient = torch.addr(inverse, a, a, beta=-0.5, alpha=0.5)
         else:
@@ -98,7 +99,7 @@ def value_and_slopes(
     w = w.squeeze(-1)
     value = -0.5 * len(r) * LOG_2PI - torch.addcmul(pivots.log(), w, w, value=0.5).sum()
     # new memory would cost more than the pass itself
-    slope = torch.cholesky_inverse(L).mT.addr_(a, a, beta=-0.5, alpha=0.5)
+    slope = inverse_of_product(L).addr_(a, a, beta=-0.5, alpha=0.5)
     return value, slope, a
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn.functional import pad
 
 __all__ = [
     "between_inverses",
+    "inverse_of_product",
     "lower_half",
     "lower_times",
     "solved",
@@ -21,6 +23,10 @@ __all__ = [
 ]
 
 BLOCK = 256  # rows; products of fewer are slower than the zeros they skip
+SMALL = 128  # rows of a triangle that one solve inverts
+#: rows from which several threads invert faster by products than by LAPACK's ``potri``, which runs
+#: no faster on two threads than on one
+BY_PRODUCTS = 500
 
 
 def _blocks(m: int) -> list[tuple[int, int]]:
@@ -94,3 +100,37 @@ def between_inverses(L: Tensor, S: Tensor) -> Tensor:
     X1 = between_inverses(L1, S[..., :h, :h] - shared - shared.mT)
     X2 = torch.linalg.solve_triangular(L1, T, upper=False, left=False)
     return torch.cat([torch.cat([X1, X2.mT], -1), torch.cat([X2, X3], -1)], -2)
+
+
+def inverse_of_product(L: Tensor) -> Tensor:
+    """Return (L L')^-1 [..., m, m] in row-major memory, of a lower triangular L [..., m, m].
+
+    It comes from LAPACK, or with several threads and no derivatives from products of blocks.
+    """
+    m = L.shape[-1]
+    plain = L.ndim == 2 and L.device.type == "cpu" and not is_functorch_wrapped_tensor(L)
+    followed = torch.is_grad_enabled() and L.requires_grad
+    if not plain or followed or m < BY_PRODUCTS or torch.get_num_threads() == 1:
+        return torch.cholesky_inverse(L).mT
+    M = _inverse(L)
+    out = L.new_empty(m, m)
+    for i in range(0, m, SMALL):
+        j = min(i + SMALL, m)
+        rows = M[i:, i:j].mT @ M[i:, :j]
+        out[i:j, :j] = rows
+        out[:i, i:j] = rows[:, :i].mT
+    return out
+
+
+def _inverse(L: Tensor) -> Tensor:
+    """Return L^-1 [m, m] of a lower triangular L."""
+    m = len(L)
+    if m <= SMALL:
+        eye = torch.eye(m, dtype=L.dtype, device=L.device)
+        return torch.linalg.solve_triangular(L, eye, upper=False)
+    h = m // 2
+    out = L.new_zeros(m, m)
+    first, last = _inverse(L[:h, :h]), _inverse(L[h:, h:])
+    out[:h, :h], out[h:, h:] = first, last
+    out[h:, :h] = (last @ (L[h:, :h] @ first)).neg_()
+    return out

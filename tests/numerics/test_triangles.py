@@ -9,6 +9,7 @@ from torch import Tensor
 from ppgp.numerics import triangles
 from ppgp.numerics.triangles import (
     between_inverses,
+    inverse_of_product,
     lower_half,
     lower_times,
     solved,
@@ -107,3 +108,22 @@ def test_it_maps_over_matrices() -> None:
     many = torch.vmap(between_inverses)(L, S)
     one_by_one = torch.stack([between_inverses(a, b) for a, b in zip(L, S, strict=True)])
     assert_close(many, one_by_one, 100 * EPS)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("m", [1, 127, 128, 129, 300, 513])
+def test_the_inverse_of_a_product(m: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triangles, "BY_PRODUCTS", 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    L = lower(m)
+    found = inverse_of_product(L)
+    expected = torch.linalg.inv(L @ L.mT)
+    assert found.is_contiguous()
+    torch.testing.assert_close(found, expected, rtol=0, atol=10 * m * EPS)
+
+
+def test_the_inverse_of_a_product_has_derivatives() -> None:
+    L = lower(4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda L: inverse_of_product(L.tril()), L)
+    many = torch.stack([lower(3), 2 * lower(3)])
+    torch.testing.assert_close(torch.vmap(inverse_of_product)(many), inverse_of_product(many))
