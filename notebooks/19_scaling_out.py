@@ -72,7 +72,8 @@ prediction = streamed.predict(test[["east", "north"]])
 y = test["y"].to_numpy()
 error = prediction.mean.numpy() - y
 print(f"RMSE {np.sqrt(np.mean(error**2)):.3f} (the noise alone has 0.3)")
-print(f"90 % intervals cover {float(metrics.coverage(prediction.interval(0.9), y)):.1%}")
+covered = float(metrics.coverage(prediction.interval(0.9), y))
+print(f"90 % intervals cover {covered:.1%}")
 
 # %% [markdown]
 # ## Several processes
@@ -140,3 +141,6 @@ for axis, (values, title) in zip(axes, parts, strict=True):
     image = axis.pcolormesh(*grid.reshape(60, 60, 2).transpose(2, 0, 1), values.reshape(60, 60))
     axis.set(title=title, xlabel="east", ylabel="north")
     figure.colorbar(image, ax=axis)
+
+# %%
+assert same and 0.85 < covered < 0.95
