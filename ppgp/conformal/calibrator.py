@@ -195,6 +195,8 @@ class Calibrator:
     def _weights(self, weights: Any, m: int) -> tuple[Tensor, Tensor] | None:
         """Return the weights of the calibration rows and of the new rows, or None."""
         old = self.weights
+        if old is None and weights is None:
+            return None
         device = self.y.device
         if isinstance(weights, tuple):
             old, weights = check_weights(weights[0], len(self)), weights[1]
@@ -204,8 +206,6 @@ class Calibrator:
                 raise DataError(expected, "some", "leave them out")
             ones = torch.ones(m, dtype=torch.float64, device=device)
             return old.of(len(self)).to(device), ones
-        if old is None and weights is None:
-            return None
         if old is None or weights is None:
             raise DataError(
                 "weights for both the calibration rows and the new ones",

@@ -157,8 +157,10 @@ def _check_target(target: str, frame: Any, posterior: Posterior, file: str) -> N
 
     Another name than that of the fit may be that of the same quantity in another table.
     """
+    from ..data.columns_read import names_read
+
     own = posterior.data.target_name
-    if target != own and target in _names_read(posterior):
+    if target != own and target in names_read(posterior.data):
         got, do = f"{target!r}, which the fit predicts from", "leave --target out"
         raise SettingError(f"the target of the fit, {own!r}, as --target", got, do)
     if target == own and target not in frame.columns:
@@ -177,16 +179,9 @@ def _rows_without_inputs(frame: Any, posterior: Posterior, target: str | None) -
 
 def _columns_without_blanks(frame: Any, posterior: Posterior, *excluded: str | None) -> list[Any]:
     """Return the columns of a frame that a prediction reads and whose cells need values."""
-    from ..data.dates import source_of
-    from ..data.roles import ROLES
+    from ..data.columns_read import columns_without_blanks
 
-    data = posterior.data
-    optional = {name for role, name in data.names_of_roles.items() if not ROLES[role].predicts}
-    if data.missing == "keep":
-        names = data.feature_names or tuple(map(str, frame.columns))
-        optional |= {*names, *(source_of(name) or "" for name in names)}
-    read = _columns_read(frame, posterior, *excluded)
-    return [column for column in read if str(column) not in optional | set(excluded)]
+    return columns_without_blanks(frame.columns, posterior.data, excluded)
 
 
 def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
@@ -196,34 +191,14 @@ def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
     the frame holds. Any other posterior takes all columns but the ``excluded`` ones.
     """
     from ..data.columns import numeric, refuse_missing
+    from ..data.columns_read import columns_read
 
-    read = frame[_columns_read(frame, posterior, *excluded)]
+    read = frame[columns_read(frame.columns, posterior.data, excluded)]
     names = posterior.data.feature_names
     if not names:
         return numeric(read).to_numpy(dtype=float)
     refuse_missing(names, [str(column) for column in frame.columns])
     return read
-
-
-def _columns_read(frame: Any, posterior: Posterior, *excluded: str | None) -> list[Any]:
-    """Return the names of the columns of ``inputs_for``."""
-    if not posterior.data.feature_names:
-        return [column for column in frame.columns if column not in excluded]
-    names = _names_read(posterior)
-    return [column for column in frame.columns if str(column) in names]
-
-
-def _names_read(posterior: Posterior) -> set[str]:
-    """Return the names of columns that a posterior reads; without names of inputs, of the others.
-
-    An input that was made of categories or dates has the name of that column too.
-    """
-    from ..data.dates import source_of
-
-    data = posterior.data
-    names = data.feature_names or ()
-    made = {name.partition("=")[0] for name in names} | {source_of(name) or "" for name in names}
-    return {*names, *made, *data.names_of_roles.values(), *(data.groups or ())}
 
 
 def known_targets(frame: Any, target: str, posterior: Posterior) -> Any:
