@@ -73,8 +73,12 @@ def calibrate(
     check_score(score)
     if isinstance(y, Stream):
         return _of_stream(score, prediction, y, {"groups": groups, "weights": weights}, level)
+    return _in_memory(score, prediction, y, groups, weights)
+
+
+def _in_memory(score: Score, prediction: Any, y: Any, groups: Any, weights: Any) -> Calibrator:
+    """Return the calibrator of rows in memory."""
     check_prediction(prediction)
-    assert isinstance(prediction, Prediction)
     score.check(prediction)
     if prediction.kind == "classes":
         refuse_names(y)
@@ -128,5 +132,5 @@ def _warn_of_training_rows(calibrator: Calibrator) -> None:
         f"{rows} were also used in the fit: their residuals are too small, and no coverage is "
         "guaranteed; calibrate on rows that the fit did not use",
         DataWarning,
-        stacklevel=3,
+        stacklevel=4,
     )

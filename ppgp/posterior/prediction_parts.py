@@ -59,8 +59,9 @@ class Parts:
             known = None
         if known == self.facts:
             return
-        named = isinstance(known, dict)
-        differing = [key for key in self.facts if named and known.get(key) != self.facts[key]]
+        differing: list[str] = []
+        if isinstance(known, dict):
+            differing = [key for key in self.facts if known.get(key) != self.facts[key]]
         got = f"those of a call with another {differing[0]}" if differing else "other files"
         do = "choose another out, make the same call again, or remove that folder"
         raise StorageError(f"the parts of this call in {folder}", got, do)
