@@ -125,7 +125,7 @@ def predicted_file(
     from ..data.parquet_files import footer, parquet_files, types_in
     from ..data.rows_in_chunks import rows_of
     from ..posterior.loading import load_posterior
-    from ..posterior.predicting_to_files import predict_to_file
+    from ..posterior.predicting_to_files import ROWS_AT_ONCE, predict_to_file
     from ..posterior.region import exact_level
     from .output import results
 
@@ -141,7 +141,7 @@ def predicted_file(
     if calibration is not None:
         calibrator = _calibrator(fitted, calibration, str(name), drop_missing)
     with results():
-        written = predict_to_file(fitted, rows, out, level, calibrator, progress=progress)
+        written = predict_to_file(fitted, rows, out, level, calibrator, ROWS_AT_ONCE, progress)
     if written.blank:
         some = f"{written.blank} of {counted(written.n, 'row')}"
         sentence = f"{some} have an input without a value: their predictions are empty"

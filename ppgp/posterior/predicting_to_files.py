@@ -22,7 +22,7 @@ from .prediction import Prediction
 from .prediction_parts import ALL_BLANK, GUARANTEE, Parts
 from .region import Region, exact_level
 
-__all__ = ["Predicted", "predict_to", "predict_to_file"]
+__all__ = ["ROWS_AT_ONCE", "Predicted", "predict_to", "predict_to_file"]
 
 ROWS_AT_ONCE = 65_536  # a multiple of the blocks in which models predict, which fixes the rounding
 SUFFIX = ".parquet"
@@ -138,8 +138,8 @@ def predict_to_file(
     out: Path,
     level: float,
     calibrator: Any,
-    rows_at_once: int = ROWS_AT_ONCE,
-    progress: bool = True,
+    rows_at_once: int,
+    progress: bool,
 ) -> Predicted:
     """Do what ``predict_to`` does, whose arguments are checked, for rows that are found."""
     if isinstance(rows, RowsInFiles):

@@ -29,4 +29,4 @@ def test_predictions_of_more_rows_than_memory(benchmark: Any, tmp_path: Path) ->
     )
     assert megabytes < 1500
     assert processor <= 15
-    assert processor <= 1.25 * alone
+    assert processor <= 2 * alone  # the rest reads and writes files
