@@ -15,6 +15,7 @@ from .. import files
 from ..data.row_numbers import numbered
 from ..data.rows_in_chunks import Chunk, RowsGiven, RowsInFiles, rows_of
 from ..errors import DataError, NotApplicable, SettingError, StorageError, an, listed
+from ..numerics.fingerprint import fingerprint
 from ..numerics.progress import bar
 from .fitted import Fitted
 from .origin import digest_of
@@ -146,7 +147,7 @@ def predict_to_file(
         _refuse_source(rows, out)
     facts = {
         "posterior": digest_of(posterior),
-        "source": rows.identity(),
+        "source": fingerprint(rows.identity()),
         "level": str(exact_level(level)),
         "calibrator": None if calibrator is None else calibrator.identity(level),
         "rows_at_once": int(rows_at_once),
@@ -155,19 +156,31 @@ def predict_to_file(
     parts = Parts(out, facts)
     with files.locked(out):
         parts.open()
-        number = at = 0
-        if rows.n is not None:
-            number = parts.complete(rows_at_once, rows.n)
-            at = min(number * rows_at_once, rows.n)
-        with bar("predict_to", rows.n or 1, progress and rows.n is not None) as update:
-            for chunk in rows.chunks(rows_at_once, at):
-                parts.write(number, writing.table(chunk, at))
-                number, at = number + 1, at + len(chunk.blank)
-                update(at)
-        if not number:
-            raise DataError("at least one row", "none", "pass rows of inputs")
-        blank, guarantee = parts.join(number)
+        try:
+            written = _written(rows, rows_at_once, parts, writing, progress)
+        except (DataError, SettingError):
+            parts.remove()  # the call cannot go on, and a corrected one is another call
+            raise
         parts.remove()
+    return written
+
+
+def _written(
+    rows: RowsInFiles | RowsGiven, rows_at_once: int, parts: Parts, writing: _Writing, show: bool
+) -> Predicted:
+    """Write the parts that are not complete, and the output."""
+    number = at = 0
+    if rows.n is not None:
+        number = parts.complete(rows_at_once, rows.n)
+        at = min(number * rows_at_once, rows.n)
+    with bar("predict_to", rows.n or 1, show and rows.n is not None) as update:
+        for chunk in rows.chunks(rows_at_once, at):
+            parts.write(number, writing.table(chunk, at))
+            number, at = number + 1, at + len(chunk.blank)
+            update(at)
+    if not number:
+        raise DataError("at least one row", "none", "pass rows of inputs")
+    blank, guarantee = parts.join(number)
     return Predicted(at, blank, guarantee)
 
 

@@ -49,8 +49,8 @@ class Parts:
         """
         folder, facts = self.folder, self.folder / FACTS
         with files.explained(folder):
-            there = folder.is_dir() and any(folder.iterdir())
-        if not there:
+            there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        if there in ([], [FACTS]):
             files.write(facts, json.dumps(self.facts), folder=True)
             return
         try:

@@ -141,8 +141,8 @@ def test_what_does_not_fit(of_numbers: Posterior, of_labels: Posterior, tmp_path
         ppgp.calibrate(score, of_numbers, held_out(tmp_path, LABELS))
     with pytest.raises(DataError, match=r"labels 0\.\.2 as y, got "):
         ppgp.calibrate(conformal.LAC(), of_labels, held_out(tmp_path, Y))
+    strange = np.where(Y > 25, "other", LABELS)
     with pytest.raises(DataError, match="labels among high, low, middle, got other"):
-        strange = np.where(Y > 25, "other", LABELS)
         ppgp.calibrate(conformal.LAC(), of_labels, held_out(tmp_path, strange))
     with pytest.raises(SettingError, match="a level in"):
         ppgp.calibrate(score, of_numbers, held_out(tmp_path), level=2)
