@@ -5,316 +5,37 @@ The guarantee holds for finite samples, where no calibration row was used in the
 
 from __future__ import annotations
 
-import math
 import warnings
-from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
-from torch import Tensor
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, DataWarning, NotApplicable, Renamed, counted_are, listed
+from ..data.stream import Stream
+from ..errors import DataError, DataWarning, NotApplicable, listed
 from ..numerics.finite import all_finite
+from ..posterior.fitted import Fitted
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region, exact_level
-from .calibration_checks import check_codes, group_labels, groups_missing, refuse_names
-from .scores.base import Score, check_prediction, check_score, made_otherwise, raised_at_ties
-from .weighted_threshold import check_weights, weighted_threshold
+from ..posterior.region import exact_level
+from .calibration_checks import check_codes, group_labels, refuse_names
+from .calibrator import Calibrator
+from .ranks import rank, side_level, smallest_n, threshold
+from .scores.base import Score, check_prediction, check_score
+from .streamed_calibrator import StreamCalibrator
+from .weighted_threshold import check_weights
 from .weights import Decay
 
-SHOWN = 5  # groups that a message names
-
-
-def side_level(level: float, sides: int = 1) -> Fraction:
-    """Return the level of each side, for all sides to hold together at ``level``.
-
-    It is 1 - (1 - level) / sides, exactly.
-    """
-    return 1 - (1 - exact_level(level)) / sides
-
-
-def rank(n: int, level: float, sides: int = 1) -> int:
-    """Return k = ceil((n + 1) level): the k-th smallest score is the threshold.
-
-    The arithmetic is exact, from the level as written. Floating point would sometimes give k off by
-    one.
-    """
-    return math.ceil((n + 1) * side_level(level, sides))
-
-
-def smallest_n(level: float, sides: int = 1) -> int:
-    """Return how many calibration rows a finite set needs: ceil(sides / alpha) - 1."""
-    return math.ceil(Fraction(sides) / (1 - exact_level(level))) - 1
-
-
-def threshold(scores: Tensor, level: float) -> Tensor:
-    """Return the k-th smallest score, or +inf where k > n.
-
-    It is never clipped to the largest score. The shape is [] for scores [n], and [2] for [n, 2].
-    """
-    columns = scores.reshape(len(scores), -1)
-    k = rank(len(scores), level, columns.shape[1])
-    if k > len(scores):
-        q = torch.full(columns.shape[1:], torch.inf, dtype=scores.dtype, device=scores.device)
-    else:
-        q = columns.kthvalue(k, 0).values
-    return q.reshape(scores.shape[1:])
-
-
-@dataclass(frozen=True, eq=False)
-class Calibrator:
-    """A score with the calibration rows it is measured on; call it on new predictions.
-
-    ``calibrator(new_prediction, level=0.9) -> Region``
-
-    Attributes:
-        score: the conformal score.
-        prediction: of the n calibration rows.
-        y: [n], their true values.
-        groups: [n], one label per row, or None.
-        weights: [n], one weight per row, or ``Decay``, or None.
-    """
-
-    score: Score
-    prediction: Prediction
-    y: Tensor
-    groups: np.ndarray | None = None
-    weights: Tensor | Decay | None = None
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    seen = Renamed("n_in_training")
-
-    @property
-    def n_in_training(self) -> int:
-        """The number of calibration rows that were also used in the fit."""
-        return int(self.prediction.in_training_with(self.y).sum())
-
-    def __repr__(self) -> str:
-        return f"<Calibrator {self.score!r} on {len(self)} rows>"
-
-    def scores(self, level: float) -> Tensor:
-        """Return the calibration scores [n], or [n, 2] with one column per side.
-
-        A score of +inf stays (it is the largest); NaN is an error.
-
-        Raises:
-            DataError: if a score is NaN; it names the rows.
-        """
-        scores = self.score.score(self.prediction, self.y, level)
-        if not all_finite(scores) and bool(torch.isnan(scores).any()):
-            here = torch.isnan(scores).reshape(len(scores), -1).any(1)
-            bad = torch.nonzero(here).flatten().tolist()
-            raise DataError(
-                "finite calibration scores",
-                f"NaN in {listed(bad, 'row')}",
-                "check the predictions of those rows",
-            )
-        return scores
-
-    def __call__(
-        self,
-        new_prediction: Prediction,
-        level: float = 0.9,
-        groups: Any = None,
-        weights: Any = None,
-    ) -> Region:
-        """Return the set for each new row, with the sentence that is guaranteed.
-
-        Args:
-            new_prediction: of the m new rows, by the same fit and method as that of the
-                calibration rows; the sets are heuristic otherwise.
-            level: the coverage wanted, in (0, 1).
-            groups: [m], one label per new row, where the calibration rows have labels (Mondrian
-                conformal prediction): each group has its own threshold.
-            weights: [m], one weight per new row, where the calibration rows have weights; or
-                (weights of the calibration rows, weights of the new rows), which replaces those of
-                ``calibrate``.
-
-        Returns:
-            The Region of the m rows.
-
-        Raises:
-            NotApplicable: if the score is not for such a y.
-            SettingError: if level does not lie in (0, 1).
-            DataError: if groups or weights do not fit, or a group has no calibration rows.
-        """
-        exact_level(level)
-        check_prediction(new_prediction)
-        self.score.check(new_prediction)
-        scores, m = self.scores(level), len(new_prediction)
-        labels = self._labels(groups, m)
-        pair = self._weights(weights, m)
-        q = self._thresholds(scores, level, labels, pair, m)
-        region = self.score.region(
-            new_prediction, raised_at_ties(q, scores, self.score.roundings), level
-        )
-        declared = isinstance(self.weights, Decay) and not isinstance(weights, tuple)
-        sentence = made_otherwise(new_prediction.origin, self.prediction.origin)
-        if sentence is None or self.n_in_training:
-            sentence = self._guarantee(level, pair and pair[0], declared)
-        return replace(region, guarantee=sentence, n_calibration=len(self))
-
-    def _thresholds(
-        self,
-        scores: Tensor,
-        level: float,
-        labels: np.ndarray | None,
-        pair: tuple[Tensor, Tensor] | None,
-        m: int,
-    ) -> Tensor:
-        """Return one threshold for all new rows, or one per row where groups or weights count."""
-        if labels is None:
-            if pair is None:
-                return threshold(scores, level)
-            return weighted_threshold(scores, level, *pair).to(scores)
-        q = scores.new_full((m, *scores.shape[1:]), torch.inf)
-        for label in pd.unique(labels):
-            here, ours = torch.as_tensor(labels == label), torch.as_tensor(self.groups == label)
-            if pair is None:
-                q[here] = threshold(scores[ours], level)
-            else:
-                old, new = pair
-                q[here] = weighted_threshold(scores[ours], level, old[ours], new[here])
-        return q
-
-    def _labels(self, groups: Any, m: int) -> np.ndarray | None:
-        """Return the checked group labels of the new rows; None where there are no groups."""
-        if self.groups is None:
-            if groups is None:
-                return None
-            raise groups_missing("calibration", "new")
-        if groups is None:
-            raise groups_missing("new", "calibration")
-        labels = group_labels(groups, m)
-        empty = sorted(set(labels.tolist()) - set(self.groups.tolist()), key=str)
-        if empty:
-            raise DataError(
-                "calibration rows in every group",
-                f"none in {', '.join(map(str, empty[:SHOWN]))}",
-                "merge groups, or calibrate without them",
-            )
-        return labels
-
-    def _weights(self, weights: Any, m: int) -> tuple[Tensor, Tensor] | None:
-        """Return the weights of the calibration rows and of the new rows, or None."""
-        old = self.weights
-        device = self.y.device
-        if isinstance(weights, tuple):
-            old, weights = check_weights(weights[0], len(self)), weights[1]
-        if isinstance(old, Decay):
-            if weights is not None:
-                expected = "no weights for the new rows, as Decay gives them 1"
-                raise DataError(expected, "some", "leave them out")
-            ones = torch.ones(m, dtype=torch.float64, device=device)
-            return old.of(len(self)).to(device), ones
-        if old is None and weights is None:
-            return None
-        if old is None or weights is None:
-            raise DataError(
-                "weights for both the calibration rows and the new ones",
-                "one of the two",
-                "pass calibrate(..., weights=) and calibrator(..., weights=), "
-                "or here the pair (calibration, new)",
-            )
-        return old.to(device), check_weights(weights, m, new=True).to(device)
-
-    def _guarantee(self, level: float, weights: Tensor | None, decay: bool) -> str:
-        """Return the sentence that holds; ``decay``: whether ``Decay`` gave the weights."""
-        n, need = len(self), smallest_n(level, self.score.sides)
-        if self.n_in_training:
-            rows = f"{self.n_in_training} of {n} calibration rows"
-            return f"heuristic: {rows} were also used in the fit"
-        if weights is not None:
-            if decay:
-                drift = "the total-variation distance when a row and the new one trade places"
-                weighted = f"averaged with the weights {self.weights!r}"
-                sentence = f"coverage >= {level} minus the drift ({drift}, {weighted})"
-            else:
-                share = weights / weights.max()
-                size = float(share.sum().square() / share.square().sum())
-                given = f"if the weights are exact (n_eff = {size:.0f} of {n})"
-                sentence = f"marginal coverage >= {level} {given}"
-            if self.groups is not None:
-                sentence += ", given the group"
-            return sentence
-        if self.groups is not None:
-            counts = pd.Series(self.groups).value_counts()
-            small = sorted(str(name) for name, count in counts.items() if count < need)
-            given = "given the group, groups fixed beforehand (exchangeable rows)"
-            sentence = f"coverage >= {level} {given}"
-            if small:
-                names = ", ".join(small[:SHOWN])
-                if len(small) > SHOWN:
-                    names += f" and {len(small) - SHOWN} more"
-                reason = f"with fewer than the {need} rows a finite set needs"
-                sentence += f": infinite in {names}, {reason}"
-            return sentence
-        sentence = f"marginal coverage >= {level} (exchangeable rows)"
-        if n < need:
-            rows_are = counted_are(n, "calibration row")
-            sentence += f": infinite, as {rows_are} fewer than the {need} a finite set needs"
-        return sentence
-
-    def ties(self, level: float) -> bool:
-        """Return whether calibration scores repeat, so that ``coverage_band`` does not hold."""
-        ordered = self.scores(level).reshape(len(self), -1).sort(0).values
-        margin = self.score.roundings * torch.finfo(ordered.dtype).eps * ordered[1:].abs()
-        return bool((~(ordered.diff(dim=0) > margin)).any())
-
-    def coverage_band(
-        self, level: float, confidence: float = 0.9, rows: int | None = None
-    ) -> tuple[float, float]:
-        """Return where the coverage lies, given these calibration rows.
-
-        It is the central band of Beta(k, n + 1 - k), for distinct scores (see ``ties``) and i.i.d.
-        rows; with ``rows``, that of the share covered among so many test rows, which is
-        beta-binomial.
-
-        Args:
-            level: the nominal coverage, in (0, 1).
-            confidence: the probability of the band, in (0, 1).
-            rows: how many test rows; None: infinitely many.
-
-        Returns:
-            The lower and the upper end.
-
-        Raises:
-            NotApplicable: for a score with two sides, a score whose sets only grow, groups,
-                weights, or calibration rows that were used in the fit: their coverage has another
-                distribution.
-        """
-        from scipy.stats import beta, betabinom
-
-        exclusions = {
-            f"{self.score!r}, which has {self.score.sides} sides": self.score.sides != 1,
-            f"{self.score!r}, whose sets only grow beyond the model's own": self.score.conservative,
-            "groups": self.groups is not None,
-            "weights": self.weights is not None,
-            "calibration rows that were used in the fit": bool(self.n_in_training),
-        }
-        reasons = [name for name, holds in exclusions.items() if holds]
-        if reasons:
-            do = "measure the coverage on test rows: ppgp.metrics.coverage(region, y)"
-            raise NotApplicable("one threshold from exchangeable rows for the band", reasons[0], do)
-
-        n, k = len(self), rank(len(self), level)
-        if k > n:
-            return 1.0, 1.0
-        tail = (1 - float(exact_level(confidence))) / 2
-        if rows is None:
-            return float(beta.ppf(tail, k, n + 1 - k)), float(beta.ppf(1 - tail, k, n + 1 - k))
-        low, high = (float(betabinom.ppf(p, rows, k, n + 1 - k)) for p in (tail, 1 - tail))
-        return low / rows, high / rows
+__all__ = ["Calibrator", "calibrate", "rank", "side_level", "smallest_n", "threshold"]
 
 
 def calibrate(
-    score: Score, prediction: Prediction, y: Any, *, groups: Any = None, weights: Any = None
+    score: Score,
+    prediction: Prediction | Fitted,
+    y: Any,
+    *,
+    groups: Any = None,
+    weights: Any = None,
+    level: float = 0.9,
 ) -> Calibrator:
     """Measure a conformal score on calibration rows: their predictions and their true y.
 
@@ -324,15 +45,22 @@ def calibrate(
     2018). Training rows are recognised: there is a DataWarning, and the sentence of every Region
     then begins with "heuristic".
 
+    Calibration rows in files are a ``ppgp.stream`` with the target: ``calibrate(score, posterior,
+    stream)`` predicts them in chunks and keeps their scores alone, 8 bytes a row. The threshold is
+    the same order statistic. Scores equal those in memory where the model predicts a row alike in
+    every batch, else up to rounding (``Score.roundings``).
+
     Args:
         score: the conformal score, such as ``Absolute()``.
-        prediction: of the n calibration rows.
-        y: [n], their true values, in the units of the data.
+        prediction: of the n calibration rows; for a stream the posterior, which predicts them.
+        y: [n], their true values, in the units of the data; or the stream.
         groups: [n], one label per row, fixed before y is observed: coverage is then guaranteed in
             each group. Vovk et al. (2005).
         weights: [n], one weight per row, the ratio of the density of new rows to that of these
             (covariate shift; Tibshirani et al. 2019), or ``Decay`` for rows in the order of time
             (Barber et al. 2023).
+        level: of the one pass over a stream. A score that depends on the level takes a further pass
+            for each other level that is asked for.
 
     Returns:
         A Calibrator: call it on the prediction of new rows.
@@ -343,6 +71,13 @@ def calibrate(
         DataError: if y, groups or weights do not fit the prediction.
     """
     check_score(score)
+    if isinstance(y, Stream):
+        return _of_stream(score, prediction, y, {"groups": groups, "weights": weights}, level)
+    return _in_memory(score, prediction, y, groups, weights)
+
+
+def _in_memory(score: Score, prediction: Any, y: Any, groups: Any, weights: Any) -> Calibrator:
+    """Return the calibrator of rows in memory."""
     check_prediction(prediction)
     score.check(prediction)
     if prediction.kind == "classes":
@@ -363,12 +98,39 @@ def calibrate(
     if weights is not None and not isinstance(weights, Decay):
         weights = check_weights(weights, len(y))
     calibrator = Calibrator(score, prediction, y, labels, weights)
-    if calibrator.n_in_training:
-        rows = f"{calibrator.n_in_training} of {len(prediction)} calibration rows"
-        warnings.warn(
-            f"{rows} were also used in the fit: their residuals are too small, and no coverage is "
-            "guaranteed; calibrate on rows that the fit did not use",
-            DataWarning,
-            stacklevel=2,
-        )
+    _warn_of_training_rows(calibrator)
     return calibrator
+
+
+def _of_stream(
+    score: Score, posterior: Any, rows: Stream, given: dict[str, Any], level: float
+) -> StreamCalibrator:
+    """Return the calibrator of a stream."""
+    exact_level(level)
+    if not isinstance(posterior, Fitted) or not posterior.data.is_table:
+        wanted = "the posterior of a model on a table, to predict the rows of a stream"
+        raise NotApplicable(
+            wanted, f"{posterior!r:.60}", "write calibrate(score, posterior, stream)"
+        )
+    some = [name for name, value in given.items() if value is not None]
+    if rows.weights_name is not None:
+        some.append("weights")
+    if some:
+        do = "calibrate on rows in memory, or leave them out"
+        raise NotApplicable("a stream without groups and weights", some[0], do)
+    calibrator = StreamCalibrator(score, posterior, rows, level)
+    _warn_of_training_rows(calibrator)
+    return calibrator
+
+
+def _warn_of_training_rows(calibrator: Calibrator) -> None:
+    """Warn if calibration rows were also used in the fit."""
+    if not calibrator.n_in_training:
+        return
+    rows = f"{calibrator.n_in_training} of {len(calibrator)} calibration rows"
+    warnings.warn(
+        f"{rows} were also used in the fit: their residuals are too small, and no coverage is "
+        "guaranteed; calibrate on rows that the fit did not use",
+        DataWarning,
+        stacklevel=4,
+    )

@@ -69,7 +69,8 @@ def parquet_files(paths: Any) -> tuple[Path, ...]:
 def _files_at(path: Path) -> list[Path]:
     """Return the files that one path names."""
     if path.is_dir():
-        inside = [one.relative_to(path) for one in sorted(path.rglob("*.parquet"))]
+        found = sorted(one for one in path.rglob("*.parquet") if one.is_file())
+        inside = [one.relative_to(path) for one in found]
         shown = [one for one in inside if not any(part[0] in "._" for part in one.parts)]
         if not shown:
             do = "check the path, or name the files"

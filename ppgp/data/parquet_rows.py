@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import DataError
 from .parquet_files import Piece, footer, unreadable
 
-__all__ = ["Columns", "ParquetRows"]
+__all__ = ["Columns", "ParquetRows", "record_batches", "wrong_values"]
 
 AT_ONCE = 65_536  # rows that are decoded at once
 
@@ -55,51 +55,22 @@ class ParquetRows:
             DataError: If a value is missing or not finite, a weight is not above 0, or a file
                 cannot be read; the message names column, file and row group.
         """
-        import pyarrow
-        from pyarrow import parquet
-
-        footers: dict[Path, Any] = {}
-        for piece in pieces:
-            if skip >= piece.n:
-                skip -= piece.n
-                continue
-            try:
-                if piece.file not in footers:
-                    footers[piece.file] = footer(piece.file)
-                with parquet.ParquetFile(piece.file, metadata=footers[piece.file]) as file:
-                    yield from self._of_piece(file, piece, skip)
-            except (OSError, pyarrow.ArrowException) as error:
-                raise unreadable(piece.file, error) from None
-            skip = 0
-
-    def _of_piece(self, file: Any, piece: Piece, skip: int) -> Iterator[Columns]:
-        """Yield the rows of one piece from an open file, without the first ``skip``."""
-        at, start = 0, piece.start + skip
-        chunks = file.iter_batches(
-            AT_ONCE, row_groups=[piece.group], columns=self.names, use_threads=False
-        )
-        for chunk in chunks:
-            low, high = max(start - at, 0), min(piece.stop - at, chunk.num_rows)
-            at += chunk.num_rows
-            if low < high:
-                part = chunk.slice(low, high - low)
-                yield [self._column(part.column(name), name, piece) for name in self.names]
-            if at >= piece.stop:
-                return
+        for piece, part in record_batches(pieces, self.names, skip):
+            yield [self._column(part.column(name), name, piece) for name in self.names]
 
     def _column(self, column: Any, name: str, piece: Piece) -> Any:
         """Return one column of a chunk as numbers [k], or as labels that have no codes yet."""
         if column.null_count:
-            raise _wrong("a value in every row", "an empty cell", name, piece)
+            raise wrong_values("a value in every row", "an empty cell", name, piece)
         if name == self.target and self.classes is not None:
             return self._codes(column, name, piece)
         numbers = column.to_numpy(zero_copy_only=False)
         if numbers.dtype.kind not in "fiub":
             numbers = numbers.astype(float)  # decimals
         if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-            raise _wrong("finite numbers", "NaN or infinity", name, piece)
+            raise wrong_values("finite numbers", "NaN or infinity", name, piece)
         if name == self.weights and not bool((numbers > 0).all()):
-            raise _wrong("weights above 0", "others", name, piece)
+            raise wrong_values("weights above 0", "others", name, piece)
         return numbers
 
     def _codes(self, column: Any, name: str, piece: Piece) -> Any:
@@ -116,11 +87,58 @@ class ParquetRows:
             "index_in", [column], compute.SetLookupOptions(value_set=known)
         )
         if codes.null_count:
-            raise _wrong("the labels of the other rows", "another label", name, piece)
+            raise wrong_values("the labels of the other rows", "another label", name, piece)
         return codes.to_numpy(zero_copy_only=False)
 
 
-def _wrong(expected: str, got: str, name: str, piece: Piece) -> DataError:
+def record_batches(
+    pieces: Sequence[Piece], names: Sequence[str], skip: int = 0
+) -> Iterator[tuple[Piece, Any]]:
+    """Yield the rows of pieces as record batches of Arrow, each with the piece that it is from.
+
+    Args:
+        pieces: Where the rows are.
+        names: The columns to read.
+        skip: How many of the first rows to leave out.
+
+    Raises:
+        DataError: If a file cannot be read.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    footers: dict[Path, Any] = {}
+    for piece in pieces:
+        if skip >= piece.n:
+            skip -= piece.n
+            continue
+        try:
+            if piece.file not in footers:
+                footers[piece.file] = footer(piece.file)
+            with parquet.ParquetFile(piece.file, metadata=footers[piece.file]) as file:
+                for part in _of_piece(file, piece, names, skip):
+                    yield piece, part
+        except (OSError, pyarrow.ArrowException) as error:
+            raise unreadable(piece.file, error) from None
+        skip = 0
+
+
+def _of_piece(file: Any, piece: Piece, names: Sequence[str], skip: int) -> Iterator[Any]:
+    """Yield the rows of one piece from an open file, without the first ``skip``."""
+    at, start = 0, piece.start + skip
+    chunks = file.iter_batches(
+        AT_ONCE, row_groups=[piece.group], columns=list(names), use_threads=False
+    )
+    for chunk in chunks:
+        low, high = max(start - at, 0), min(piece.stop - at, chunk.num_rows)
+        at += chunk.num_rows
+        if low < high:
+            yield chunk.slice(low, high - low)
+        if at >= piece.stop:
+            return
+
+
+def wrong_values(expected: str, got: str, name: str, piece: Piece) -> DataError:
     """Return the error for values that cannot be used."""
     where = f"{got} in column {name} of {piece.file.name}, row group {piece.group}"
     return DataError(expected, where, "correct the rows, or drop them from the file")

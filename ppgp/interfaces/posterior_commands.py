@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,8 @@ __all__ = ["calibrate", "diagnose", "predict"]
 DropOfCalibration = Annotated[
     bool, typer.Option("--drop-missing", help="drop calibration rows with an empty cell")
 ]
-TABLES = (".csv", ".parquet")  # formats of predictions
+PARQUET = ".parquet"
+TABLES = (".csv", PARQUET)  # formats of predictions
 STANDARD_OUTPUT = Path("-")
 
 
@@ -54,7 +56,8 @@ def predict(
     """Predict new rows; with calibration rows, the intervals carry a guarantee.
 
     A new row with an empty cell keeps its place, and its prediction is empty. The names of the rows
-    that `ppgp fit --id` has read are the first column.
+    that `ppgp fit --id` has read are the first column. Parquet files, or a folder of them, go to a
+    .parquet file in chunks; the same command after one that was stopped goes on where it was.
     """
     from .posterior_tables import predicted_table
 
@@ -70,6 +73,12 @@ def predict(
             str(out),
             "rename it: --out predictions.csv",
         )
+    if sep is None and not to_stream and suffix == PARQUET and _is_parquet(data):
+        _predict_file(
+            (posterior, data, out, calibration, target, level, drop_missing, split_names(keep)),
+            as_json,
+        )
+        return
     columns = (separator(sep), split_names(keep))
     table, region = predicted_table(
         posterior, data, calibration, target, level, drop_missing, *columns
@@ -87,6 +96,28 @@ def predict(
     typer.echo(f"wrote: {counted(len(table), 'row')} {place}", err=to_stream)
     if region is not None:
         typer.echo(f"guarantee: {region.guarantee}", err=to_stream)
+
+
+def _is_parquet(data: Path) -> bool:
+    """Return whether new rows are a Parquet file or a folder of them, which is read in chunks."""
+    return data.suffix.lower() == PARQUET or data.is_dir()
+
+
+def _predict_file(arguments: tuple[Any, ...], as_json: bool) -> None:
+    """Predict from Parquet to Parquet, chunk by chunk, and say what was written."""
+    from .posterior_tables import predicted_file
+
+    written = predicted_file(*arguments, progress=sys.stderr.isatty() and not as_json)
+    out, level = arguments[2], arguments[5]
+    if as_json:
+        from pyarrow import parquet
+
+        rows = parquet.read_table(out).to_pylist()
+        print_json("predict", out=out, level=level, guarantee=written.guarantee, rows=rows)
+        return
+    typer.echo(f"wrote: {counted(written.n, 'row')} to {out}")
+    if written.guarantee is not None:
+        typer.echo(f"guarantee: {written.guarantee}")
 
 
 def _write_table(table: Any, out: Path) -> None:

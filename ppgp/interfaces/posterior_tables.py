@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DataError, NotApplicable, SettingError, UnknownName, listed
+from ..errors import (
+    DataError,
+    DataWarning,
+    NotApplicable,
+    SettingError,
+    UnknownName,
+    counted,
+    listed,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..conformal import Calibrator
     from ..posterior.posterior import Posterior
+    from ..posterior.predicting_to_files import Predicted
     from ..posterior.prediction import Prediction
     from ..posterior.region import Region
 
-__all__ = ["inputs_for", "known_rows", "known_targets", "predicted_table", "targets_for"]
+__all__ = [
+    "inputs_for",
+    "known_rows",
+    "known_targets",
+    "predicted_file",
+    "predicted_table",
+    "targets_for",
+]
 
 
 def predicted_table(
@@ -53,7 +71,6 @@ def predicted_table(
         DataError: If a calibration row has a missing value and is not dropped, or every new row
             has one.
     """
-    from ..conformal import LAC, Normalized, calibrate
     from ..data.row_numbers import numbered
     from ..data.table_files import read_frame
     from ..posterior.loading import load_posterior
@@ -67,16 +84,9 @@ def predicted_table(
     blank = _rows_without_inputs(rows, fitted, name)
     with numbered(np.flatnonzero(~blank).tolist()):
         prediction = fitted.predict(inputs_for(rows[~blank], fitted, name))
-    if prediction.kind == "classes":
-        score, region = LAC(), None
-    else:
-        score, region = Normalized(), prediction.interval(level)
+    region = None if prediction.kind == "classes" else prediction.interval(level)
     if calibration is not None:
-        known = known_rows(calibration, fitted, (str(name), None), drop_missing, sep)
-        with numbered(known.index.tolist()):
-            of_known = fitted.predict(inputs_for(known, fitted, name))
-            targets = known_targets(known, str(name), fitted)
-        calibrator = calibrate(score, of_known, targets)
+        calibrator = _calibrator(fitted, calibration, str(name), drop_missing, sep)
         region = calibrator(prediction, level=level)
     labels = fitted.data.classes
     if labels is None and prediction.kind == "classes":
@@ -84,6 +94,74 @@ def predicted_table(
     table = prediction_table(prediction, region, labels or ())
     table = table.set_index(np.flatnonzero(~blank)).reindex(range(len(rows)))
     return _with_columns(kept, table), region
+
+
+def predicted_file(
+    posterior: Path,
+    data: Path,
+    out: Path,
+    calibration: Path | None,
+    target: str | None,
+    level: float,
+    drop_missing: bool,
+    keep: Sequence[str],
+    progress: bool,
+) -> Predicted:
+    """Write the table of ``predicted_table`` chunk by chunk, and return what was written.
+
+    Its sets are lists of labels. The rows are those of a Parquet file or of a folder of them.
+
+    Args:
+        posterior: The file of the posterior.
+        data: The file or the folder of the new rows.
+        out: The Parquet file to write.
+        calibration: As of ``predicted_table``, as are all others.
+        target: The target column; None: that of the fit.
+        level: The level of the intervals or sets.
+        drop_missing: Whether to drop calibration rows with a missing value.
+        keep: The columns that are kept.
+        progress: Whether to show a progress bar.
+    """
+    from ..data.parquet_files import footer, parquet_files, types_in
+    from ..data.rows_in_chunks import rows_of
+    from ..posterior.loading import load_posterior
+    from ..posterior.predicting_to_files import ROWS_AT_ONCE, predict_to_file
+    from ..posterior.region import exact_level
+    from .output import results
+
+    exact_level(level)
+    fitted = load_posterior(posterior)
+    name = target or fitted.data.target_name
+    first = parquet_files(data)[0]
+    ids = fitted.data.names_of_roles.get("ids")
+    names = [ids] if ids in types_in(first, footer(first)) else []
+    kept = list(dict.fromkeys(map(str, [*names, *keep])))
+    rows = rows_of(data, fitted.data, excluded=(name,), kept=kept, blanks=True)
+    calibrator = None
+    if calibration is not None:
+        calibrator = _calibrator(fitted, calibration, str(name), drop_missing)
+    with results():
+        written = predict_to_file(fitted, rows, out, level, calibrator, ROWS_AT_ONCE, progress)
+    if written.blank:
+        some = f"{written.blank} of {counted(written.n, 'row')}"
+        sentence = f"{some} have an input without a value: their predictions are empty"
+        warnings.warn(sentence, DataWarning, stacklevel=2)
+    return written
+
+
+def _calibrator(
+    fitted: Posterior, calibration: Path, target: str, drop_missing: bool, sep: str | None = None
+) -> Calibrator:
+    """Return the calibrator of the rows of a file, by the score that suits the kind of y."""
+    from ..conformal import LAC, Normalized, calibrate
+    from ..data.row_numbers import numbered
+
+    known = known_rows(calibration, fitted, (target, None), drop_missing, sep)
+    with numbered(known.index.tolist()):
+        prediction = fitted.predict(inputs_for(known, fitted, target))
+        targets = known_targets(known, target, fitted)
+    score = LAC() if prediction.kind == "classes" else Normalized()
+    return calibrate(score, prediction, targets)
 
 
 def _kept_columns(rows: Any, posterior: Posterior, keep: Sequence[str]) -> Any:
@@ -157,8 +235,10 @@ def _check_target(target: str, frame: Any, posterior: Posterior, file: str) -> N
 
     Another name than that of the fit may be that of the same quantity in another table.
     """
+    from ..data.columns_read import names_read
+
     own = posterior.data.target_name
-    if target != own and target in _names_read(posterior):
+    if target != own and target in names_read(posterior.data):
         got, do = f"{target!r}, which the fit predicts from", "leave --target out"
         raise SettingError(f"the target of the fit, {own!r}, as --target", got, do)
     if target == own and target not in frame.columns:
@@ -177,16 +257,9 @@ def _rows_without_inputs(frame: Any, posterior: Posterior, target: str | None) -
 
 def _columns_without_blanks(frame: Any, posterior: Posterior, *excluded: str | None) -> list[Any]:
     """Return the columns of a frame that a prediction reads and whose cells need values."""
-    from ..data.dates import source_of
-    from ..data.roles import ROLES
+    from ..data.columns_read import columns_without_blanks
 
-    data = posterior.data
-    optional = {name for role, name in data.names_of_roles.items() if not ROLES[role].predicts}
-    if data.missing == "keep":
-        names = data.feature_names or tuple(map(str, frame.columns))
-        optional |= {*names, *(source_of(name) or "" for name in names)}
-    read = _columns_read(frame, posterior, *excluded)
-    return [column for column in read if str(column) not in optional | set(excluded)]
+    return columns_without_blanks(frame.columns, posterior.data, excluded)
 
 
 def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
@@ -196,34 +269,14 @@ def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
     the frame holds. Any other posterior takes all columns but the ``excluded`` ones.
     """
     from ..data.columns import numeric, refuse_missing
+    from ..data.columns_read import columns_read
 
-    read = frame[_columns_read(frame, posterior, *excluded)]
+    read = frame[columns_read(frame.columns, posterior.data, excluded)]
     names = posterior.data.feature_names
     if not names:
         return numeric(read).to_numpy(dtype=float)
     refuse_missing(names, [str(column) for column in frame.columns])
     return read
-
-
-def _columns_read(frame: Any, posterior: Posterior, *excluded: str | None) -> list[Any]:
-    """Return the names of the columns of ``inputs_for``."""
-    if not posterior.data.feature_names:
-        return [column for column in frame.columns if column not in excluded]
-    names = _names_read(posterior)
-    return [column for column in frame.columns if str(column) in names]
-
-
-def _names_read(posterior: Posterior) -> set[str]:
-    """Return the names of columns that a posterior reads; without names of inputs, of the others.
-
-    An input that was made of categories or dates has the name of that column too.
-    """
-    from ..data.dates import source_of
-
-    data = posterior.data
-    names = data.feature_names or ()
-    made = {name.partition("=")[0] for name in names} | {source_of(name) or "" for name in names}
-    return {*names, *made, *data.names_of_roles.values(), *(data.groups or ())}
 
 
 def known_targets(frame: Any, target: str, posterior: Posterior) -> Any:

@@ -49,10 +49,11 @@ class Origin:
 
 def _same_fit(one: Fitted, other: Fitted) -> bool:
     """Whether two posteriors are the same, such as one read from the file of the other."""
-    return one is other or _digest(one) == _digest(other)
+    return one is other or digest_of(one) == digest_of(other)
 
 
-def _digest(fit: Fitted) -> str:
+def digest_of(fit: Fitted) -> str:
+    """Return a digest of a posterior, equal to that of one read from its file."""
     return fingerprint(fit.model, fit.data, fit.draws, fit.params, fit.scaler)
 
 

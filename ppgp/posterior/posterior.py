@@ -29,6 +29,7 @@ from . import (
     criteria,
     functions,
     group_effects,
+    predicting_to_files,
     row_residuals,
     storage,
     updating,
@@ -297,6 +298,7 @@ class Posterior(BoostedMethods):
         return {k: (v - self.scaler.y_sd.log()).reshape(*self.shape, -1) for k, v in each.items()}
 
     # methods and properties defined beside their code
+    predict_to = predicting_to_files.predict_to
     pathwise = functions.pathwise
     update = updating.update
     one_step_ahead = updating.one_step_ahead

@@ -21,7 +21,7 @@ from pyarrow import parquet
 warnings.simplefilter("ignore")
 
 import ppgp  # noqa: E402
-from ppgp import Dataset, inference, kernels, models  # noqa: E402
+from ppgp import Dataset, conformal, inference, kernels, models  # noqa: E402
 from ppgp.errors import NotEnoughMemory  # noqa: E402
 from ppgp.inference import (  # noqa: E402
     HMC,
@@ -188,13 +188,13 @@ def state_space(n: str) -> None:
     print(time.process_time() - started, peak())
 
 
-def write_stream(path: str, n: str) -> None:
+def write_stream(path: str, n: str, seed: str = "0") -> None:
     """Write n rows of 10 float32 columns, and y = 10^6 + N(0, 1), in row groups of 100,000.
 
     Print the largest errors of the statistics of the stream beside NumPy's in float64: of the means
     in sds, of the sds relative to them.
     """
-    generator, chunk = np.random.default_rng(0), 100_000
+    generator, chunk = np.random.default_rng(int(seed)), 100_000
     schema = pyarrow.schema([(name, pyarrow.float32()) for name in [*map(str, range(10)), "y"]])
     values = np.empty((11, int(n)), dtype=np.float32)
     for start in range(0, int(n), chunk):
@@ -236,6 +236,33 @@ def svgp_of_a_stream(path: str, steps: str) -> None:
     started = time.perf_counter()
     ppgp.fit(model, ppgp.stream(path, "y"), how, progress=False)
     print(peak(), (time.perf_counter() - started) / int(steps))
+
+
+def predict_a_file(path: str, calibration: str, out: str, few: str) -> None:
+    """Predict a file by an SVGP with 256 inducing inputs, with conformal intervals from another.
+
+    Print the peak in MB, microseconds of the processor per row, and those of so many rows in
+    memory.
+    """
+    how = SVI(steps=200, batch_size=1024)
+    model = models.SVGP(kernels.ARD(kernels.RBF()), inducing=256)
+    posterior = ppgp.fit(model, ppgp.stream(calibration, "y").shard(0, 2), how, progress=False)
+    held_out = ppgp.stream(calibration, "y").shard(1, 2)
+    calibrator = ppgp.calibrate(conformal.Normalized(), posterior, held_out)
+    started = time.process_time()
+    posterior.predict_to(path, out, calibrator=calibrator, progress=False)
+    processor, at_most = time.process_time() - started, peak()
+    rows = next(ppgp.stream(path, "y").chunks(int(few)))
+    started = time.process_time()
+    prediction = posterior.predict(rows)
+    mean, sd, (lower, upper) = prediction.mean, prediction.std, calibrator(prediction)
+    alone = time.process_time() - started
+    written = parquet.ParquetFile(out)
+    first = written.read_row_group(0)
+    for name, column in {"mean": mean, "sd": sd, "lower": lower, "upper": upper}.items():
+        assert np.array_equal(first.column(name).to_numpy(), column[: len(first)].numpy()), name
+    n = written.metadata.num_rows
+    print(at_most, 1e6 * processor / n, 1e6 * alone / int(few))
 
 
 if __name__ == "__main__":

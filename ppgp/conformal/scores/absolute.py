@@ -19,6 +19,8 @@ class Absolute(Score):
     mean, its median is used.
     """
 
+    of_level = False
+
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
         centre = prediction.centre
         return (y.to(centre) - centre).abs()

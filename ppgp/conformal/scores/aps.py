@@ -65,6 +65,7 @@ class APS(Score):
     randomized: bool = True
     seed: int = 0
     kinds = ("classes",)
+    of_level = False
 
     def _conservative(self) -> bool:
         return not self.randomized

@@ -35,6 +35,7 @@ class Score(NamedArguments):
         sides: columns of the score; 2 where each side has its own.
         conservative: whether the set can only grow beyond the model's own, so that coverage has no
             upper bound.
+        of_level: whether the score of a y may differ between levels.
         roundings: the number of roundings by which the score of one row may differ between two
             batches of rows.
     """
@@ -42,6 +43,7 @@ class Score(NamedArguments):
     kinds: ClassVar[tuple[str, ...]] = ("continuous", "count")
     sides: ClassVar[int] = 1
     conservative: ClassVar[bool] = False
+    of_level: ClassVar[bool] = True
     roundings: ClassVar[int] = 8
 
     @property

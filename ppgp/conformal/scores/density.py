@@ -29,6 +29,7 @@ class Density(Score):
 
     kinds = ("continuous",)
     roundings = 64
+    of_level = False
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
         return -prediction.by_row.log_prob(y)

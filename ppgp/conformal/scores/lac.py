@@ -27,6 +27,7 @@ class LAC(Score):
 
     keep_best: bool = False
     kinds = ("classes",)
+    of_level = False
 
     def _conservative(self) -> bool:
         return self.keep_best

@@ -21,6 +21,8 @@ class Normalized(Score):
     ``Prediction.centre`` and ``Prediction.spread`` are the median and the interquartile range.
     """
 
+    of_level = False
+
     def ends(self, prediction: Prediction, level: float) -> Ends:
         centre, unit = prediction.centre, prediction.spread
         return Ends(centre, centre, unit, unit)

@@ -28,6 +28,7 @@ class PIT(Score):
 
     kinds = ("continuous",)
     roundings = 64
+    of_level = False
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
         return -torch.minimum(*prediction.log_tails(y))

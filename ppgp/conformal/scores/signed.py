@@ -28,6 +28,7 @@ class Signed(Score):
 
     normalized: bool = False
     sides: ClassVar[int] = 2
+    of_level = False
 
     def _ends(self, prediction: Prediction) -> Ends:
         centre = prediction.centre
