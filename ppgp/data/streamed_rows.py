@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -92,12 +92,41 @@ class StreamedRows(Dataset):
 
     def batches_of(self, size: int, generator: torch.Generator) -> BatchIterator:
         """Return the mini-batches of one fit, whose order its generator seeds at the first call."""
-        drawn: WeakKeyDictionary[torch.Generator, dict[int, BatchIterator]] = vars(self)["_drawn"]
-        by_size = drawn.setdefault(generator, {})
+        by_size = self._batches_of(generator)
         if size not in by_size:
             seed = int(torch.randint(2**31, (1,), generator=generator))
-            by_size[size] = iter(self.stream.batches(size, seed, max(POOL, size)))
+            by_size[size] = self._iterator(size, seed)
         return by_size[size]
+
+    def _batches_of(self, generator: torch.Generator) -> dict[int, BatchIterator]:
+        """Return the mini-batches that are drawn by a generator, by their size."""
+        drawn: WeakKeyDictionary[torch.Generator, dict[int, BatchIterator]] = vars(self)["_drawn"]
+        return drawn.setdefault(generator, {})
+
+    def _iterator(self, size: int, seed: int) -> BatchIterator:
+        """Return mini-batches in an order of their own."""
+        return iter(self.stream.batches(size, seed, max(POOL, size)))
+
+    def order_of_batches(self, generator: torch.Generator) -> dict[str, Tensor]:
+        kept = [
+            (size, batches.order.seed, batches.epoch * self.stream.n + batches.row)
+            for size, batches in self._batches_of(generator).items()
+        ]
+        return {"batches": torch.tensor(kept, dtype=torch.int64).reshape(-1, 3)}
+
+    def continue_batches(self, generator: torch.Generator, order: Mapping[str, Tensor]) -> None:
+        by_size = self._batches_of(generator)
+        for size, seed, drawn in order["batches"].tolist():
+            batches = by_size[size] = self._iterator(size, seed)
+            epoch, row = divmod(drawn, self.stream.n)
+            batches.load_state_dict({**batches.state_dict(), "epoch": epoch, "row": row})
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """The sample, the sizes of the row groups, and the statistics of all rows."""
+        moments = self.stream.statistics().moments
+        groups = [piece.n for piece in self.stream.pieces]
+        return (*self.in_memory.content, groups, moments)
 
     def portions(self) -> Iterator[tuple[Dataset, Rows, float]]:
         for table in self.stream.chunks(min(PORTION, self.n)):

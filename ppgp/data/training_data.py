@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -136,6 +136,13 @@ class TrainingData:
     def draw(self, size: int, generator: torch.Generator) -> Rows:
         """Return a random mini-batch of so many rows, without replacement."""
         return torch.randperm(self.n, generator=generator)[:size]
+
+    def order_of_batches(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Return how far mini-batches have been drawn by a generator, besides its own state."""
+        return {}
+
+    def continue_batches(self, generator: torch.Generator, order: Mapping[str, Tensor]) -> None:
+        """Draw the mini-batches that follow those of ``order_of_batches``."""
 
     def portions(self) -> Iterator[tuple[Any, Rows | None, float]]:
         """Yield all rows as tables that fit into memory.

@@ -171,7 +171,7 @@ def fit(
         options: dict[str, Any] = {"how": how, "seed": seed, "progress": progress}
         options |= {"standardise": standardise, "init": init, "checkpoint": checkpoint}
         return fit_each(model_or_program, data, fit, options)
-    data = streamed_rows(model_or_program, how, data, checkpoint)
+    data = streamed_rows(model_or_program, how, data)
     work = _multiplications(model_or_program, data, how)
     team = getattr(data, "team", ALONE)
     untrained = left_untrained(model_or_program)

@@ -18,7 +18,7 @@ IN_MEMORY = "fit a sample, stream.sample(rows)"
 BY_STEPS = "SVGP by SVI(), or a linear model or network by MAP('adam') or SGLD()"
 
 
-def streamed_rows(model: Any, how: Any, rows: Any, checkpoint: Any) -> Any:
+def streamed_rows(model: Any, how: Any, rows: Any) -> Any:
     """Return what a fit to a stream sees: a sample of the rows, which stands for all of them.
 
     Other data are returned as they are.
@@ -27,7 +27,6 @@ def streamed_rows(model: Any, how: Any, rows: Any, checkpoint: Any) -> Any:
         model: the model.
         how: the method; None: none was given.
         rows: the stream, or other data.
-        checkpoint: the path of a checkpoint; None: there is none.
 
     Raises:
         NotApplicable: if the model or the method needs all rows in memory.
@@ -38,9 +37,6 @@ def streamed_rows(model: Any, how: Any, rows: Any, checkpoint: Any) -> Any:
         return rows
     _check_model(model)
     _check_method(model, how)
-    if checkpoint is not None:
-        do = "leave checkpoint out"
-        raise NotApplicable("a Dataset with a checkpoint", "a stream", do)
     batch = getattr(how, "batch_size", None) or 0
     if batch > rows.n:
         wanted = f"batch_size of at most n = {rows.n} in {type(how).__name__}"

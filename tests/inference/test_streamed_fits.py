@@ -243,11 +243,6 @@ def test_what_takes_no_stream_says_what_to_use(
     assert "\n" not in str(raised.value)
 
 
-def test_a_checkpoint(stream: ppgp.data.Stream, tmp_path: Path) -> None:
-    with pytest.raises(NotApplicable, match="leave checkpoint out"):
-        ppgp.fit(models.LinearRegression(), stream, SGLD(), checkpoint=tmp_path / "c")
-
-
 @pytest.mark.parametrize(
     ("model", "how"),
     [

@@ -16,7 +16,7 @@ from ...numerics.seeding import seeded
 from ...numerics.team import at_step
 from ...target.capabilities import Reselects
 from ...target.target import Target
-from ..base import draw_batch, numbers_of
+from ..base import continue_batches, draw_batch, numbers_of, order_of_batches
 from ..progress import bar
 from .adam_memory import memory_of, restore_memory
 from .held_out_rows import EarlyStopping
@@ -160,11 +160,12 @@ class Gradients:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what the next gradient depends on besides z."""
-        return {"generator": self.generator.get_state(), "reselected": self.reselected}
+        order = order_of_batches(self.target, self.generator)
+        return {**order, "reselected": self.reselected}
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
         """Take back what ``tensors`` returned."""
-        self.generator.set_state(saved["generator"])
+        continue_batches(self.target, self.generator, saved)
         self.reselected = saved["reselected"].to(self.reselected.device)
 
 

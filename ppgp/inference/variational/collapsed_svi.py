@@ -20,7 +20,14 @@ from ...posterior.posterior import Posterior
 from ...target.capabilities import SubsetModel
 from ...target.handlers import quietly
 from ...target.target import Target
-from ..base import Inference, draw_batch, finish, starting_point
+from ..base import (
+    Inference,
+    continue_batches,
+    draw_batch,
+    finish,
+    order_of_batches,
+    starting_point,
+)
 from ..checkpoint import Checkpoint
 from ..optimise.adam_memory import memory_of, restore_memory
 from ..optimise.first_order import dropout_seed, with_dropout
@@ -326,12 +333,12 @@ class JointSteps:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all that the next step depends on, as tensors that no step changes."""
-        out = {**_state(self.z, self.natural), "generator": self.generator.get_state()}
+        out = {**_state(self.z, self.natural), **order_of_batches(self.bound, self.generator)}
         return out if self.optimizer is None else {**out, **memory_of(self.optimizer)}
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
         """Take back what ``tensors`` returned."""
         self.z.copy_(saved["z"])
-        self.generator.set_state(saved["generator"])
+        continue_batches(self.bound, self.generator, saved)
         if self.optimizer is not None:
             restore_memory(self.optimizer, saved)
