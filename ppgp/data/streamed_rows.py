@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from ..numerics.team import ALONE
+from ..numerics.team import ALONE, Team
 from .dataset import Dataset
 from .scaler import IdentityScaler, Scaler
 from .stream import POOL, Stream
@@ -54,15 +54,21 @@ class StreamedRows(Dataset):
         rows: StreamedRows = object.__new__(cls)
         scaler = IdentityScaler.for_data(sample) if scaler is None else scaler
         vars(rows).update(vars(sample), stream=stream, scaler=scaler)
-        vars(rows).update(own_batch=min(OWN_BATCH, stream.n), _drawn=WeakKeyDictionary())
+        smallest = min(stream.rows_of_ranks or (stream.n,))
+        vars(rows).update(own_batch=min(OWN_BATCH, smallest), _drawn=WeakKeyDictionary())
+        vars(rows).update(team=stream.team if cls.streamed else ALONE)
         return rows
+
+    def in_team(self, team: Team) -> StreamedRows:
+        """Return the rows, which are in the team of their stream."""
+        return self
 
     def __copy__(self) -> StreamedRows:
         return type(self).of(self.stream, self.in_memory, self.scaler)
 
     @property
     def total(self) -> int:
-        return self.stream.n
+        return self.stream.total
 
     @property
     def stands_for(self) -> int:
@@ -70,7 +76,7 @@ class StreamedRows(Dataset):
 
     @property
     def rows_of_ranks(self) -> list[int]:
-        return [self.total]
+        return list(self.stream.rows_of_ranks) or [self.total]
 
     @property
     def shared(self) -> Dataset:
@@ -79,7 +85,7 @@ class StreamedRows(Dataset):
     @property
     def in_memory(self) -> Dataset:
         table = self.with_numbers(self.X, self.y, {})
-        vars(table)["target_mean"] = self.target_mean
+        vars(table).update(target_mean=self.target_mean, writers=self.stream.team)
         return table
 
     @property
@@ -104,12 +110,17 @@ class StreamedRows(Dataset):
         return drawn.setdefault(generator, {})
 
     def _iterator(self, size: int, seed: int) -> BatchIterator:
-        """Return mini-batches in an order of their own."""
-        return iter(self.stream.batches(size, seed, max(POOL, size)))
+        """Return mini-batches of this rank in an order of their own."""
+        return iter(self.stream.batches(size, seed + self.team.rank, max(POOL, size)))
 
     def order_of_batches(self, generator: torch.Generator) -> dict[str, Tensor]:
+        # the same numbers on all ranks, of which rank 0 keeps its own
         kept = [
-            (size, batches.order.seed, batches.epoch * self.stream.n + batches.row)
+            (
+                size,
+                batches.order.seed - self.team.rank,
+                batches.epoch * self.stream.n + batches.row,
+            )
             for size, batches in self._batches_of(generator).items()
         ]
         return {"batches": torch.tensor(kept, dtype=torch.int64).reshape(-1, 3)}
@@ -131,14 +142,14 @@ class StreamedRows(Dataset):
     def portions(self) -> Iterator[tuple[Dataset, Rows, float]]:
         for table in self.stream.chunks(min(PORTION, self.n)):
             scaled = self.scaler(table)
-            yield scaled, Batch(scaled.tables(torch.arange(table.n))), table.n / self.total
+            yield scaled, Batch(scaled.tables(torch.arange(table.n))), table.n / self.stream.n
 
     def standardised(
         self, scale_y: bool = True, scale_X: bool = True
     ) -> tuple[StreamedRows, Scaler]:
         """Return the sample and the stream on the scale of the statistics of all rows."""
         scaler = Scaler.of(
-            self,
+            self.in_memory,  # the statistics are those of all ranks already
             scale_X=scale_X,
             scale_y=scale_y and self.classes is None,
             spreads=self.stream.statistics().spreads(self.X.dtype),
@@ -168,6 +179,10 @@ class _Sample(StreamedRows):
     """The sample of a stream, whose density is an estimate of that of all rows."""
 
     streamed = False  # type: ignore[misc]
+
+    @property
+    def stands_for(self) -> int:
+        return self.total
 
     def draw(self, size: int, generator: torch.Generator) -> Rows:
         return torch.randperm(self.n, generator=generator)[:size]

@@ -50,6 +50,7 @@ class TrainingData:
         together: The numbers of the coordinates of a table, which are scaled by one factor.
         coded: The numbers of the columns of a table that hold codes of categories.
         team: The processes among which the rows are divided.
+        writers: The processes that have the same data, of which rank 0 writes files.
         shared: Rows that all processes of the team have alike: the data themselves of a process by
             itself, and a sample of the rows of all in a team.
         target_mean: The mean of all targets, where these rows are a sample of them; None elsewhere.
@@ -72,6 +73,7 @@ class TrainingData:
     design: Any = None
     alphabetical: bool = False
     team: Team = ALONE
+    writers: Team = ALONE
     target_mean: float | None = None
 
     @property

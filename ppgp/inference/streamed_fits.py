@@ -35,12 +35,16 @@ def streamed_rows(model: Any, how: Any, rows: Any) -> Any:
     """
     if not isinstance(rows, Stream):
         return rows
-    _check_model(model)
-    _check_method(model, how)
     batch = getattr(how, "batch_size", None) or 0
-    if batch > rows.n:
-        wanted = f"batch_size of at most n = {rows.n} in {type(how).__name__}"
-        raise SettingError(wanted, str(batch), "lower it, or leave it out")
+    with rows.team.all_or_none():
+        _check_model(model)
+        _check_method(model, how)
+        most, words = rows.n, "n"
+        if not rows.team.alone:
+            most, words = min(rows.rows_of_ranks), "the rows of the smallest shard"
+        if batch > most:
+            wanted = f"batch_size of at most {words} = {most} in {type(how).__name__}"
+            raise SettingError(wanted, str(batch), "lower it, or leave it out")
     rows.statistics()  # before the sample: it names the row group of a value that cannot be used
     # graphs of mini-batches are traced on rows of the sample
     return StreamedRows.of(rows, rows.sample(max(SAMPLE, batch)))

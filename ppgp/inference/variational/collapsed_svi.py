@@ -155,22 +155,23 @@ def _heights(bound: Target, model: Any, data: Any, z: Tensor) -> tuple[float, fl
     for _, rows, share in data.portions():
         bounded = _elbo(bound, model, data, z, rows)
         if log_prior is None:
-            here = float(bound.log_density(z, rows, jacobian=False))
+            here = float(bound.joint(z, bound.tables(rows), jacobian=False))
         else:
             here = bounded + log_prior
         if getattr(model, "objective", "elbo") == "elbo":
             log_prior = here - bounded  # no row enters it
         objective, elbo = objective + share * here, elbo + share * bounded
-    return objective, elbo
+    # once for all portions, whose number differs between the ranks
+    return bound.team.mean(objective), bound.team.mean(elbo)
 
 
 def _elbo(bound: Target, model: Any, data: Any, z: Tensor, rows: Rows | None) -> float:
-    """Return the ELBO at z, without log p(theta), whatever the model's objective."""
+    """Return the ELBO of this rank at z, without log p(theta), whatever the model's objective."""
     if getattr(model, "objective", "elbo") != "elbo":
         model = replace(model, objective="elbo")
     theta = {**bound.params, **bound.constrain(z)}
     some, named = data.passed(data.tables(rows))
-    return bound.team.mean(float(model.elbo(theta, *some, **named)))
+    return float(model.elbo(theta, *some, **named))
 
 
 def _start(
