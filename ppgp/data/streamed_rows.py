@@ -18,6 +18,7 @@ from .training_data import Batch, Rows
 
 __all__ = ["StreamedRows"]
 
+SUMS = "stream"  # the first part of the names of params that keep sums over a stream
 OWN_BATCH = 1_000
 PORTION = 8_192  # rows of which the density is evaluated at once
 
@@ -37,6 +38,7 @@ class StreamedRows(Dataset):
     stream: Stream
     scaler: Scaler
     streamed = True  # type: ignore[misc]
+    is_sample = True  # type: ignore[misc]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Return a plain Dataset; ``of`` makes a sample of a stream."""

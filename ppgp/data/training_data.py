@@ -57,6 +57,7 @@ class TrainingData:
         design: The formula that made the columns of a table, a ``Design``; None: none. No file
             holds it.
         streamed: Whether the rows in memory are a sample of those that the density stands for.
+        is_sample: Whether the rows in memory are a sample of a stream.
         own_batch: The rows of a mini-batch where a method of mini-batches is given no number; None:
             all.
         alphabetical: Whether the order of the classes is that of texts, as y has no other. No file
@@ -65,6 +66,7 @@ class TrainingData:
 
     is_table: ClassVar[bool] = False
     streamed: ClassVar[bool] = False
+    is_sample: ClassVar[bool] = False
     own_batch: int | None = None
     n: Any = None
     d: int = 0

@@ -74,6 +74,16 @@ class Projection:
     trace: Tensor
     n: int | Tensor
 
+    def plus(self, other: Projection) -> Projection:
+        """Return the sums over the rows of both."""
+        return Projection(
+            self.S + other.S,
+            self.Ar + other.Ar,
+            self.rr + other.rr,
+            self.trace + other.trace,
+            self.n + other.n,
+        )
+
     def over_ranks(self, team: Team) -> Projection:
         """Return the sums over the rows of all ranks of a team."""
         if team.alone:

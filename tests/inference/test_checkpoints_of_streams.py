@@ -15,7 +15,7 @@ from ppgp.errors import StorageError
 from ppgp.inference import MAP, SGLD, SVI, Inference
 from ppgp.kernels import RBF, Deep
 from ppgp.kernels.networks import MLP
-from ppgp.models import SVGP, LinearRegression
+from ppgp.models import SGPR, SVGP, LinearRegression
 from tests.inference.test_checkpoints_of_searches import Killed, Saves, differences
 from tests.parquet_tables import columns_of, regression, write
 
@@ -29,6 +29,8 @@ FITS: dict[str, tuple[Any, Inference]] = {
     "linear by adam": (LinearRegression(), MAP("adam", steps=40, batch_size=70)),
     "linear by sgd": (LinearRegression(), MAP("sgd", steps=40, batch_size=70)),
     "linear by lbfgs": (LinearRegression(), MAP(steps=40)),
+    "SGPR by lbfgs": (SGPR(RBF(), inducing=8), MAP(steps=20)),
+    "SGPR by adam": (SGPR(RBF(), inducing=8), MAP("adam", steps=20)),
     "linear by langevin": (
         LinearRegression(),
         SGLD(draws=20, warmup=10, chains=2, batch_size=70, thin=2),

@@ -220,7 +220,6 @@ def test_without_standardisation_rows_keep_their_units(stream: ppgp.data.Stream)
     ("model", "how", "sentence"),
     [
         (models.GP(), MAP(), "a model of independent rows for a stream, got GP"),
-        (models.SGPR(), MAP(), "a model of independent rows for a stream, got SGPR"),
         (models.Vecchia(), MAP(), "a model of independent rows for a stream, got Vecchia"),
         (lambda x: None, MAP(), "a model of independent rows for a stream, got a program"),
         (models.LinearRegression(), NUTS(), "a stream as how, got NUTS: use MAP('adam')"),

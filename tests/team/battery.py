@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -211,6 +212,9 @@ def streams(team, results):
         Z = torch.linspace(-1, 1, M, dtype=torch.float64)[:, None] * torch.ones(D).double()
         model = models.SVGP(Z=Z, mean=0.0).prepare(data.shared)
         _density(model, data, f"SVGP, {name}", results, True)
+        sparse = models.SGPR(kernels.ARD(kernels.Matern(1.5)), Z=Z).prepare(data.shared)
+        sparse = replace(sparse, mean=0.0)  # of the same rows
+        _density(sparse, data, f"SGPR, {name}", results)
     whole = table(labels=True)
     data, scaler = whole.standardised()
     if not team.alone:
@@ -220,6 +224,11 @@ def streams(team, results):
     target = ppgp.Target(models.LogisticRegression(), data)
     curvature = target.curvature(target.origin() + 0.1)
     results["curvature of a stream"] = [part.flatten().tolist() for part in curvature[1:]]
+    Z = table().X[:M]
+    rows = table() if team.alone else team.share(ppgp.stream(folder / "in groups", "y"))
+    posterior = ppgp.fit(models.SGPR(Z=Z), rows, inference.MAP(steps=50), progress=False)
+    results["log density of SGPR on a stream at the end"] = posterior.stats["log_density"]
+    results["predictions of SGPR on a stream"] = posterior.predict(Z + 0.1).mean.tolist()
     for how in (inference.MAP(), inference.MAP("newton")):
         rows = table() if team.alone else team.share(ppgp.stream(folder / "in groups", "y"))
         posterior = ppgp.fit(models.LinearRegression(), rows, how, progress=False)

@@ -77,7 +77,9 @@ class TestSameNumbers:
             tolerance = 1e-12 if exact else 1e-10
             if any(word in name for word in ("Laplace", "natural", "batch", "leave-one-out")):
                 tolerance = 1e-9
-            if "weights of a stream" in name:  # where a search ends, by its tolerance
+            if (
+                "weights of a stream" in name or name == "predictions of SGPR on a stream"
+            ):  # where a search ends, by its tolerance
                 tolerance = 1e-7
             assert float((team - alone).abs().max() / scale) <= tolerance, name
 

@@ -69,7 +69,9 @@ def adam(
     """Maximise the log density by Adam. Kingma & Ba (2015)."""
     z = z0.clone()
     steps = _AdamSteps(z, options, target)
-    batch_size = options.batch_size or target.data.own_batch
+    batch_size = options.batch_size
+    if batch_size is None and not target.model.sums_over_team:
+        batch_size = target.data.own_batch
     gradients = Gradients(options, target, z, batch_size, seed)
     schedule = options.schedule or "constant"
     return ascend(options, target, z, gradients, steps, schedule, early_stopping)
