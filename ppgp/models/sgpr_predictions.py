@@ -66,7 +66,7 @@ class DrawOfSparse(NamedTuple):
         """Return the same with the dtype and on the device of a tensor."""
         sums = self.rows
         rows = Projection(
-            *(part.to(like) for part in (sums.S, sums.Ar, sums.rr, sums.trace)), sums.n
+            sums.S.to(like), sums.Ar.to(like), sums.rr.to(like), sums.trace.to(like), sums.n
         )
         return DrawOfSparse(self.Z.to(like), self.L.to(like), self.noise.to(like), rows)
 

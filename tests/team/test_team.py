@@ -60,6 +60,19 @@ def numbers(thing) -> torch.Tensor:
     return torch.tensor(thing, dtype=torch.float64).reshape(-1)
 
 
+def tolerance_of(name: str) -> float:
+    """Return by how much a number of a team may differ from that of one process, relatively."""
+    if "weights of a stream" in name or name == "predictions of SGPR on a stream":
+        return 1e-7  # where a search ends, by its tolerance
+    if any(word in name for word in ("Laplace", "natural", "batch", "leave-one-out", "steps")):
+        return 1e-9
+    if name.startswith("elbo"):
+        return 1e-11  # a column of 1e6 loses ten digits where each rank standardises it
+    # sums of 601 rows in another order, times the condition of the formulas
+    exact = name in VALUES or name.startswith(("value of", "heights of"))
+    return 1e-12 if exact else 1e-10
+
+
 @pytest.mark.slow
 class TestSameNumbers:
     def test_as_one_process(self, results):
@@ -72,16 +85,8 @@ class TestSameNumbers:
                 continue
             alone, team = numbers(value), numbers(ranks[0][name])
             scale = alone.abs().max()
-            # sums of 601 rows in another order, times the condition of the formulas
-            exact = name in VALUES or name.startswith(("value of", "heights of"))
-            tolerance = 1e-12 if exact else 1e-10
-            if any(word in name for word in ("Laplace", "natural", "batch", "leave-one-out")):
-                tolerance = 1e-9
-            if (
-                "weights of a stream" in name or name == "predictions of SGPR on a stream"
-            ):  # where a search ends, by its tolerance
-                tolerance = 1e-7
-            assert float((team - alone).abs().max() / scale) <= tolerance, name
+            error = float((team - alone).abs().max() / scale)
+            assert error <= tolerance_of(name), name
 
     def test_end_of_a_fit(self, results):
         one, ranks = results
