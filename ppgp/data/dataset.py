@@ -191,6 +191,11 @@ class Dataset(TrainingData):
         """Return the table as this rank's part of the rows of a team; see ``Team.share``."""
         return self if team.alone else in_team(self, team)
 
+    def share_of(self, team: Team) -> Dataset:
+        """Return the part of the table that this rank of a team has; see ``Team.share``."""
+        first, last = (self.n * r // team.size for r in (team.rank, team.rank + 1))
+        return self.rows(slice(first, last)).in_team(team)
+
     @property
     def total(self) -> int:
         """The number of rows of the whole team; n of a process by itself."""

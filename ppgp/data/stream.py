@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..errors import DataError, SettingError, counted, listed
+from ..numerics.team import ALONE, Team
 from .columns import refuse_twice
 from .dataset import Dataset
 from .input_checks import check_columns
@@ -29,6 +30,7 @@ from .parquet_files import (
 from .parquet_rows import ParquetRows
 from .stream_batches import StreamBatches, order_of
 from .stream_statistics import Statistics, statistics_of
+from .team_rows import check_alike, joined
 
 __all__ = ["Stream", "stream"]
 
@@ -55,6 +57,10 @@ class Stream:
         dtype: float32 if all inputs are float32 or float16 in the files, else float64.
         kind: What the target holds: "text", "booleans", or the type of its numbers in Arrow.
         pieces: Where the rows are: row groups, or parts of them.
+        team: The processes that read other rows (``Team.share``). ``statistics`` and ``classes``
+            are then those of the rows of all, and so is ``sample``, which every rank calls; what
+            else is read are this rank's rows.
+        rows_of_ranks: The number of rows of each process of the team.
     """
 
     feature_names: tuple[str, ...]
@@ -65,6 +71,8 @@ class Stream:
     kind: str
     pieces: tuple[Piece, ...] = field(repr=False)
     whole: Stream | None = field(default=None, repr=False)
+    team: Team = field(default=ALONE, repr=False)
+    rows_of_ranks: tuple[int, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         groups = counted(len(self.pieces), "row group")
@@ -81,6 +89,11 @@ class Stream:
     @cached_property
     def _n(self) -> int:
         return sum(piece.n for piece in self.pieces)
+
+    @property
+    def total(self) -> int:
+        """The number of rows of the whole team."""
+        return self.n if self.team.alone else sum(self.rows_of_ranks)
 
     @property
     def d(self) -> int:
@@ -103,7 +116,7 @@ class Stream:
 
     @cached_property
     def _statistics(self) -> Statistics:
-        return statistics_of(self._numbers, self.pieces, self.kind, self.dtype)
+        return statistics_of(self._numbers, self.pieces, self.kind, self.dtype, self.team)
 
     @property
     def _numbers(self) -> ParquetRows:
@@ -177,7 +190,43 @@ class Stream:
             do = "use fewer processes"
             raise SettingError(f"at most {self.n} processes", f"{size}", do)
         parts = shared_out(self.pieces, size)[rank::size]
-        return replace(self, pieces=tuple(parts), whole=self.whole or self)
+        whole = self.whole or self
+        return replace(self, pieces=tuple(parts), whole=whole, team=ALONE, rows_of_ranks=())
+
+    def share_of(self, team: Team) -> Stream:
+        """Return the part of the stream that this rank of a team reads; see ``Team.share``."""
+        rows = [(piece.file.name, piece.group, piece.start, piece.stop) for piece in self.pieces]
+        team.check_alike({"stream": rows})
+        return self.shard(team.rank, team.size).in_team(team)
+
+    def in_team(self, team: Team) -> Stream:
+        """Return the stream as this rank's part of the rows of a team; see ``Team.shard``.
+
+        It takes one pass, for the statistics.
+
+        Raises:
+            DataError: If the ranks have other columns or other kinds of targets, or a value cannot
+                be used.
+        """
+        if team.alone:
+            return self
+        about = team.gathered(
+            {
+                "n": self.n,
+                "columns": list(self.feature_names),
+                "target": self.target_name,
+                "weights": self.weights_name,
+                "dtype": str(self.dtype),
+                "coordinates": list(map(str, self.coordinates or ())),
+                "kind of target": self.kind,
+            }
+        )
+        with team.all_or_none():
+            check_alike(about)
+        counts = tuple(each["n"] for each in about)
+        part = replace(self, whole=None, team=team, rows_of_ranks=counts)
+        part.statistics()
+        return part
 
     def chunks(self, rows: int) -> Iterator[Dataset]:
         """Yield all rows in the order of the files, as tables of ``rows`` rows.
@@ -201,14 +250,16 @@ class Stream:
     def sample(self, rows: int = SAMPLE, seed: int = 0) -> Dataset:
         """Return random rows, without replacement, in the order of the files.
 
-        It takes one pass.
+        It takes one pass. In a team the ranks call it together, and each has the rows that all of
+        them choose.
 
         Args:
             rows: How many; all, if there are fewer.
             seed: The seed of the choice.
         """
         generator = np.random.default_rng(seed)
-        chosen = np.sort(generator.choice(self.n, min(rows, self.n), replace=False, shuffle=False))
+        own = min(-(-rows * self.n // self.total), self.n)
+        chosen = np.sort(generator.choice(self.n, own, replace=False, shuffle=False))
         held: list[list[np.ndarray]] = []
         start = 0
         for columns in self.reader.read(self.pieces):
@@ -218,7 +269,7 @@ class Stream:
                 here = chosen[low:high] - start
                 held.append([column[here] for column in columns])
             start = stop
-        return self._table(held)
+        return joined(self._table(held), self.team)
 
     def _table(self, parts: Sequence[Sequence[np.ndarray]]) -> Dataset:
         """Return rows that were read in parts as a table."""

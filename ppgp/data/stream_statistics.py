@@ -11,6 +11,7 @@ import torch
 
 from ..errors import DataError, listed
 from ..numerics.running_moments import RunningMoments
+from ..numerics.team import ALONE, Team
 from .magnitudes import ULPS, Spread
 from .parquet_files import Piece
 from .parquet_rows import ParquetRows
@@ -80,42 +81,86 @@ class Statistics:
 
 
 def statistics_of(
-    rows: ParquetRows, pieces: Sequence[Piece], kind: str, dtype: torch.dtype
+    rows: ParquetRows, pieces: Sequence[Piece], kind: str, dtype: torch.dtype, team: Team = ALONE
 ) -> Statistics:
     """Go once over the rows of pieces, one row group at a time, and return their statistics.
+
+    In a team they are the statistics of the rows of all ranks.
 
     Args:
         rows: The columns.
         pieces: Where the rows are, at least one.
         kind: What the target holds, "text" or "booleans"; anything else: numbers.
         dtype: The dtype of the stream.
+        team: The processes that have other pieces.
 
     Raises:
         DataError: If a value is missing or not finite, a target of text has too many labels, or
             a column is so large that its squares overflow.
     """
     names = (*rows.inputs, rows.target)
-    by_label: dict[str, int] = {}
-    moments, n = RunningMoments.none(len(names)), 0
-    reader = replace(rows, classes=()) if kind == "text" else rows
-    for columns in reader.read(pieces):
-        if kind == "text":
-            columns[len(rows.inputs)] = _numbered(columns[len(rows.inputs)], by_label, rows.target)
-        values = np.array(columns[: len(names)], dtype=float)
-        weights = columns[-1].astype(float) if rows.weights else None
-        n += values.shape[1]
-        with np.errstate(over="ignore", invalid="ignore"):
-            moments = moments.joined(RunningMoments.of(values, weights))
+    with team.all_or_none():
+        own = _one_pass(rows, pieces, kind)
+    n, moments, by_label = _of_all_ranks(own, team)
+    with team.all_or_none():
+        _check_number(by_label, rows.target)
+        too_large = [name for name, s in zip(names, moments.sd, strict=True) if not np.isfinite(s)]
+        if too_large:
+            got = f"{listed(too_large, 'column')} with larger numbers"
+            raise DataError("numbers whose squares are finite", got, "change their units")
     classes: tuple[Any, ...] | None = None
     if kind == "booleans":
         classes = (False, True)
     if kind == "text":
         classes, moments = _sorted_labels(by_label, moments)
-    too_large = [name for name, s in zip(names, moments.sd, strict=True) if not np.isfinite(s)]
-    if too_large:
-        got = f"{listed(too_large, 'column')} with larger numbers"
-        raise DataError("numbers whose squares are finite", got, "change their units")
     return Statistics(n, names, moments, classes, torch.finfo(dtype).eps)
+
+
+Sums = tuple[int, RunningMoments, dict[str, int]]
+"""The number of rows, their moments, and the number of rows of each label of text."""
+
+
+def _one_pass(rows: ParquetRows, pieces: Sequence[Piece], kind: str) -> Sums:
+    """Go over the rows of pieces; the codes of labels are left 0 in the moments."""
+    columns_of_moments = len(rows.inputs) + 1
+    by_label: dict[str, int] = {}
+    moments, n = RunningMoments.none(columns_of_moments), 0
+    reader = replace(rows, classes=()) if kind == "text" else rows
+    for columns in reader.read(pieces):
+        if kind == "text":
+            columns[len(rows.inputs)] = _numbered(columns[len(rows.inputs)], by_label, rows.target)
+        values = np.array(columns[:columns_of_moments], dtype=float)
+        weights = columns[-1].astype(float) if rows.weights else None
+        n += values.shape[1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = moments.joined(RunningMoments.of(values, weights))
+    return n, moments, by_label
+
+
+def _of_all_ranks(own: Sums, team: Team) -> Sums:
+    """Return the sums over the rows of all ranks, joined in their order on each of them."""
+    if team.alone:
+        return own
+    n, moments, by_label = own
+    numbers = {name: np.asarray(value).tolist() for name, value in vars(moments).items()}
+    said = team.gathered({"n": n, "moments": numbers, "labels": by_label})
+    labels: dict[str, int] = {}
+    moments = RunningMoments.none(len(moments.shift))
+    for each in said:
+        parts = {name: np.array(value) for name, value in each["moments"].items()}
+        part = RunningMoments(**{**parts, "weight": each["moments"]["weight"]})
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = moments.joined(part)
+        for label, count in each["labels"].items():
+            labels[label] = labels.get(label, 0) + count
+    return sum(each["n"] for each in said), moments, labels
+
+
+def _check_number(by_label: dict[str, int], name: str) -> None:
+    """Raise DataError for more labels than a target may hold."""
+    if len(by_label) > MOST_LABELS:
+        do = "pass a column of numbers, or of fewer labels, as target"
+        raise DataError(f"at most {MOST_LABELS:,} labels in {name}", "more", do)
 
 
 def _numbered(labels: Any, by_label: dict[str, int], name: str) -> np.ndarray:
@@ -123,9 +168,7 @@ def _numbered(labels: Any, by_label: dict[str, int], name: str) -> np.ndarray:
     for one in labels.value_counts():
         label, count = one["values"].as_py(), one["counts"].as_py()
         by_label[label] = by_label.get(label, 0) + count
-    if len(by_label) > MOST_LABELS:
-        do = "pass a column of numbers, or of fewer labels, as target"
-        raise DataError(f"at most {MOST_LABELS:,} labels in {name}", "more", do)
+    _check_number(by_label, name)
     return np.zeros(len(labels))
 
 

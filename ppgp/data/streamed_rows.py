@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from ..numerics.team import ALONE
+from ..numerics.team import ALONE, Team
 from .dataset import Dataset
 from .scaler import IdentityScaler, Scaler
 from .stream import POOL, Stream
@@ -18,6 +18,7 @@ from .training_data import Batch, Rows
 
 __all__ = ["StreamedRows"]
 
+SUMS = "stream"  # the first part of the names of params that keep sums over a stream
 OWN_BATCH = 1_000
 PORTION = 8_192  # rows of which the density is evaluated at once
 
@@ -37,6 +38,7 @@ class StreamedRows(Dataset):
     stream: Stream
     scaler: Scaler
     streamed = True  # type: ignore[misc]
+    is_sample = True  # type: ignore[misc]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Return a plain Dataset; ``of`` makes a sample of a stream."""
@@ -54,15 +56,21 @@ class StreamedRows(Dataset):
         rows: StreamedRows = object.__new__(cls)
         scaler = IdentityScaler.for_data(sample) if scaler is None else scaler
         vars(rows).update(vars(sample), stream=stream, scaler=scaler)
-        vars(rows).update(own_batch=min(OWN_BATCH, stream.n), _drawn=WeakKeyDictionary())
+        smallest = min(stream.rows_of_ranks or (stream.n,))
+        vars(rows).update(own_batch=min(OWN_BATCH, smallest), _drawn=WeakKeyDictionary())
+        vars(rows).update(team=stream.team if cls.streamed else ALONE)
         return rows
+
+    def in_team(self, team: Team) -> StreamedRows:
+        """Return the rows, which are in the team of their stream."""
+        return self
 
     def __copy__(self) -> StreamedRows:
         return type(self).of(self.stream, self.in_memory, self.scaler)
 
     @property
     def total(self) -> int:
-        return self.stream.n
+        return self.stream.total
 
     @property
     def stands_for(self) -> int:
@@ -70,7 +78,7 @@ class StreamedRows(Dataset):
 
     @property
     def rows_of_ranks(self) -> list[int]:
-        return [self.total]
+        return list(self.stream.rows_of_ranks) or [self.total]
 
     @property
     def shared(self) -> Dataset:
@@ -79,7 +87,7 @@ class StreamedRows(Dataset):
     @property
     def in_memory(self) -> Dataset:
         table = self.with_numbers(self.X, self.y, {})
-        vars(table)["target_mean"] = self.target_mean
+        vars(table).update(target_mean=self.target_mean, writers=self.stream.team)
         return table
 
     @property
@@ -92,24 +100,58 @@ class StreamedRows(Dataset):
 
     def batches_of(self, size: int, generator: torch.Generator) -> BatchIterator:
         """Return the mini-batches of one fit, whose order its generator seeds at the first call."""
-        drawn: WeakKeyDictionary[torch.Generator, dict[int, BatchIterator]] = vars(self)["_drawn"]
-        by_size = drawn.setdefault(generator, {})
+        by_size = self._batches_of(generator)
         if size not in by_size:
             seed = int(torch.randint(2**31, (1,), generator=generator))
-            by_size[size] = iter(self.stream.batches(size, seed, max(POOL, size)))
+            by_size[size] = self._iterator(size, seed)
         return by_size[size]
+
+    def _batches_of(self, generator: torch.Generator) -> dict[int, BatchIterator]:
+        """Return the mini-batches that are drawn by a generator, by their size."""
+        drawn: WeakKeyDictionary[torch.Generator, dict[int, BatchIterator]] = vars(self)["_drawn"]
+        return drawn.setdefault(generator, {})
+
+    def _iterator(self, size: int, seed: int) -> BatchIterator:
+        """Return mini-batches of this rank in an order of their own."""
+        return iter(self.stream.batches(size, seed + self.team.rank, max(POOL, size)))
+
+    def order_of_batches(self, generator: torch.Generator) -> dict[str, Tensor]:
+        # the same numbers on all ranks, of which rank 0 keeps its own
+        kept = [
+            (
+                size,
+                batches.order.seed - self.team.rank,
+                batches.epoch * self.stream.n + batches.row,
+            )
+            for size, batches in self._batches_of(generator).items()
+        ]
+        return {"batches": torch.tensor(kept, dtype=torch.int64).reshape(-1, 3)}
+
+    def continue_batches(self, generator: torch.Generator, order: Mapping[str, Tensor]) -> None:
+        by_size = self._batches_of(generator)
+        for size, seed, drawn in order["batches"].tolist():
+            batches = by_size[size] = self._iterator(size, seed)
+            epoch, row = divmod(drawn, self.stream.n)
+            batches.load_state_dict({**batches.state_dict(), "epoch": epoch, "row": row})
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """The sample, the sizes of the row groups, and the statistics of all rows."""
+        moments = self.stream.statistics().moments
+        groups = [piece.n for piece in self.stream.pieces]
+        return (*self.in_memory.content, groups, moments)
 
     def portions(self) -> Iterator[tuple[Dataset, Rows, float]]:
         for table in self.stream.chunks(min(PORTION, self.n)):
             scaled = self.scaler(table)
-            yield scaled, Batch(scaled.tables(torch.arange(table.n))), table.n / self.total
+            yield scaled, Batch(scaled.tables(torch.arange(table.n))), table.n / self.stream.n
 
     def standardised(
         self, scale_y: bool = True, scale_X: bool = True
     ) -> tuple[StreamedRows, Scaler]:
         """Return the sample and the stream on the scale of the statistics of all rows."""
         scaler = Scaler.of(
-            self,
+            self.in_memory,  # the statistics are those of all ranks already
             scale_X=scale_X,
             scale_y=scale_y and self.classes is None,
             spreads=self.stream.statistics().spreads(self.X.dtype),
@@ -139,6 +181,10 @@ class _Sample(StreamedRows):
     """The sample of a stream, whose density is an estimate of that of all rows."""
 
     streamed = False  # type: ignore[misc]
+
+    @property
+    def stands_for(self) -> int:
+        return self.total
 
     def draw(self, size: int, generator: torch.Generator) -> Rows:
         return torch.randperm(self.n, generator=generator)[:size]

@@ -12,6 +12,8 @@ from ..errors import DataError, NotApplicable
 from ..numerics.team import Team
 from .roles import ROLES, columns_given
 
+__all__ = ["check_alike", "in_team", "joined", "of_all_ranks", "with_sample"]
+
 Dataset = Any  # ``data.dataset`` imports this module
 SAMPLE = 20_000  # rows of all processes that each of them holds, for pilots and inducing inputs
 LABELS = (str, int, float, bool)
@@ -29,7 +31,7 @@ def in_team(table: Dataset, team: Team) -> Dataset:
         _check_labels(table)
     about = team.gathered(_about(table))
     with team.all_or_none():
-        _check_alike(about)
+        check_alike(about)
     table = _with_classes_of_all(table, about)
     return with_sample(table, team, sum(each["n"] for each in about))
 
@@ -50,7 +52,7 @@ def with_sample(table: Dataset, team: Team, total: int) -> Dataset:
         extremes = torch.stack([y.argmin(), y.argmax(), (y - y.round()).abs().argmax()])
         own = torch.cat([extremes, own]).unique()
     sample = table.rows(own.to(table.X.device))
-    whole = _joined(sample, team)
+    whole = joined(sample, team)
     vars(whole)["target_mean"] = _mean_of_targets(table, team)
     vars(part).update(team=team, total_of_team=total, sample_of_team=whole, counts_of_team=counts)
     return part
@@ -58,10 +60,10 @@ def with_sample(table: Dataset, team: Team, total: int) -> Dataset:
 
 def of_all_ranks(table: Dataset) -> Dataset:
     """Return the rows of all ranks of the table's team, in the order of the ranks."""
-    return table if table.team.alone else _joined(table, table.team)
+    return table if table.team.alone else joined(table, table.team)
 
 
-def _joined(table: Dataset, team: Team) -> Dataset:
+def joined(table: Dataset, team: Team) -> Dataset:
     """Return the rows that all ranks pass, one after the other."""
     columns = {name: _of_all(team, column) for name, column in columns_given(table).items()}
     columns = {**dict.fromkeys(ROLES), **columns}
@@ -113,7 +115,7 @@ def _check_labels(table: Dataset) -> None:
         )
 
 
-def _check_alike(about: list[dict[str, Any]]) -> None:
+def check_alike(about: list[dict[str, Any]]) -> None:
     """Raise DataError where tables of ranks cannot be parts of one."""
     for name in about[0]:
         if name in ("n", "classes"):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -50,12 +50,14 @@ class TrainingData:
         together: The numbers of the coordinates of a table, which are scaled by one factor.
         coded: The numbers of the columns of a table that hold codes of categories.
         team: The processes among which the rows are divided.
+        writers: The processes that have the same data, of which rank 0 writes files.
         shared: Rows that all processes of the team have alike: the data themselves of a process by
             itself, and a sample of the rows of all in a team.
         target_mean: The mean of all targets, where these rows are a sample of them; None elsewhere.
         design: The formula that made the columns of a table, a ``Design``; None: none. No file
             holds it.
         streamed: Whether the rows in memory are a sample of those that the density stands for.
+        is_sample: Whether the rows in memory are a sample of a stream.
         own_batch: The rows of a mini-batch where a method of mini-batches is given no number; None:
             all.
         alphabetical: Whether the order of the classes is that of texts, as y has no other. No file
@@ -64,6 +66,7 @@ class TrainingData:
 
     is_table: ClassVar[bool] = False
     streamed: ClassVar[bool] = False
+    is_sample: ClassVar[bool] = False
     own_batch: int | None = None
     n: Any = None
     d: int = 0
@@ -72,6 +75,7 @@ class TrainingData:
     design: Any = None
     alphabetical: bool = False
     team: Team = ALONE
+    writers: Team = ALONE
     target_mean: float | None = None
 
     @property
@@ -136,6 +140,13 @@ class TrainingData:
     def draw(self, size: int, generator: torch.Generator) -> Rows:
         """Return a random mini-batch of so many rows, without replacement."""
         return torch.randperm(self.n, generator=generator)[:size]
+
+    def order_of_batches(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Return how far mini-batches have been drawn by a generator, besides its own state."""
+        return {}
+
+    def continue_batches(self, generator: torch.Generator, order: Mapping[str, Tensor]) -> None:
+        """Draw the mini-batches that follow those of ``order_of_batches``."""
 
     def portions(self) -> Iterator[tuple[Any, Rows | None, float]]:
         """Yield all rows as tables that fit into memory.

@@ -143,6 +143,19 @@ def draw_batch(target: Target, batch_size: int | None, generator: torch.Generato
     return target.data.draw(batch_size, generator)
 
 
+def order_of_batches(target: Target, generator: torch.Generator) -> dict[str, Tensor]:
+    """Return all that the next mini-batches and random numbers depend on, for a checkpoint."""
+    return {"generator": generator.get_state(), **target.data.order_of_batches(generator)}
+
+
+def continue_batches(
+    target: Target, generator: torch.Generator, saved: Mapping[str, Tensor]
+) -> None:
+    """Go on with the mini-batches and random numbers after those of ``order_of_batches``."""
+    generator.set_state(saved["generator"])
+    target.data.continue_batches(generator, saved)
+
+
 def numbers_of(rows: Rows | None) -> Tensor | None:
     """Return the indices of the rows of a mini-batch, for a method that looks rows up in a table.
 

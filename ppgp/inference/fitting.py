@@ -47,7 +47,7 @@ from .other_training_tables import also_seen
 from .own_methods import own_method
 from .runs import run
 from .several_outputs import fit_each
-from .streamed_fits import rows_fitted, streamed_rows
+from .streamed_fits import rows_fitted, streamed_rows, with_sums
 from .team_checks import check_team
 from .training_rows import check_training_rows, refuse_another_scale
 from .untrained_modules import left_untrained
@@ -118,8 +118,8 @@ def fit(
     Args:
         model_or_program: a recipe from ``ppgp.models``, or any Pyro program: a function, or a
             ``pyro.nn.PyroModule``, whose ``forward`` has the arguments.
-        data: a Dataset for a model; a Stream (``ppgp.stream``) for SVGP by SVI, and for linear
-            models, networks and SVGP by MAP or SGLD; Outputs for ``models.Multi``;
+        data: a Dataset for a model; a Stream (``ppgp.stream``) for SVGP by SVI, SGPR by MAP, and
+            for linear models, networks and SVGP by MAP or SGLD; Outputs for ``models.Multi``;
             ``{argument: value}`` for a program. Arrays keep their dtype, which is float64 in NumPy
             and pandas, and torch's products take one dtype: write
             ``torch.zeros(2, dtype=torch.float64)`` in the priors of a program, or pass float32
@@ -171,7 +171,7 @@ def fit(
         options: dict[str, Any] = {"how": how, "seed": seed, "progress": progress}
         options |= {"standardise": standardise, "init": init, "checkpoint": checkpoint}
         return fit_each(model_or_program, data, fit, options)
-    data = streamed_rows(model_or_program, how, data, checkpoint)
+    data = streamed_rows(model_or_program, how, data)
     work = _multiplications(model_or_program, data, how)
     team = getattr(data, "team", ALONE)
     untrained = left_untrained(model_or_program)
@@ -196,6 +196,7 @@ def fit(
             _check_support(how, target, checkpoint is not None)
         check_draws(how, target)
         problem, posterior = _followed(problem, run(how, target, options), how, options)
+        posterior = with_sums(posterior, problem.data)
         with torch.no_grad():  # warnings of the model about its data, and about its fit
             notes = [
                 *problem.model.check_identifiability(problem.data),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import torch
 
 from ..data.stream import SAMPLE, Stream
 from ..data.streamed_rows import StreamedRows
 from ..errors import NotApplicable, SettingError
 from ..models import Model
+from ..posterior.posterior import Posterior
 from . import MAP, SGLD, SVI
 
 __all__ = ["rows_fitted", "streamed_rows"]
@@ -15,10 +19,10 @@ __all__ = ["rows_fitted", "streamed_rows"]
 PASSES = ("lbfgs", "newton")  # optimizers of MAP that take one pass over the rows per evaluation
 STEPS = ("adam", "sgd")
 IN_MEMORY = "fit a sample, stream.sample(rows)"
-BY_STEPS = "SVGP by SVI(), or a linear model or network by MAP('adam') or SGLD()"
+BY_STEPS = "SVGP by SVI(), SGPR by MAP(), or a linear model or network by MAP('adam') or SGLD()"
 
 
-def streamed_rows(model: Any, how: Any, rows: Any, checkpoint: Any) -> Any:
+def streamed_rows(model: Any, how: Any, rows: Any) -> Any:
     """Return what a fit to a stream sees: a sample of the rows, which stands for all of them.
 
     Other data are returned as they are.
@@ -27,7 +31,6 @@ def streamed_rows(model: Any, how: Any, rows: Any, checkpoint: Any) -> Any:
         model: the model.
         how: the method; None: none was given.
         rows: the stream, or other data.
-        checkpoint: the path of a checkpoint; None: there is none.
 
     Raises:
         NotApplicable: if the model or the method needs all rows in memory.
@@ -36,18 +39,33 @@ def streamed_rows(model: Any, how: Any, rows: Any, checkpoint: Any) -> Any:
     """
     if not isinstance(rows, Stream):
         return rows
-    _check_model(model)
-    _check_method(model, how)
-    if checkpoint is not None:
-        do = "leave checkpoint out"
-        raise NotApplicable("a Dataset with a checkpoint", "a stream", do)
     batch = getattr(how, "batch_size", None) or 0
-    if batch > rows.n:
-        wanted = f"batch_size of at most n = {rows.n} in {type(how).__name__}"
-        raise SettingError(wanted, str(batch), "lower it, or leave it out")
+    with rows.team.all_or_none():
+        _check_model(model)
+        _check_method(model, how)
+        most, words = rows.n, "n"
+        if not rows.team.alone:
+            most, words = min(rows.rows_of_ranks), "the rows of the smallest shard"
+        if batch > most:
+            wanted = f"batch_size of at most {words} = {most} in {type(how).__name__}"
+            raise SettingError(wanted, str(batch), "lower it, or leave it out")
     rows.statistics()  # before the sample: it names the row group of a value that cannot be used
     # graphs of mini-batches are traced on rows of the sample
     return StreamedRows.of(rows, rows.sample(max(SAMPLE, batch)))
+
+
+def with_sums(posterior: Posterior, data: Any) -> Posterior:
+    """Return the posterior with the sums over a stream that its predictions need.
+
+    They take one pass. Other posteriors are returned as they are.
+    """
+    model = posterior.model
+    if not (data.streamed and model.sums_over_team):
+        return posterior
+    with torch.no_grad():
+        return replace(
+            posterior, params={**posterior.params, **model.kept_of(posterior.theta, data)}
+        )
 
 
 def rows_fitted(data: Any) -> dict[str, int]:
@@ -57,7 +75,7 @@ def rows_fitted(data: Any) -> dict[str, int]:
 
 def _check_model(model: Any) -> None:
     """Raise NotApplicable for a model whose rows are not independent given its sites."""
-    if isinstance(model, Model) and model.takes_stream:
+    if isinstance(model, Model) and (model.takes_stream or model.sums_over_team):
         return
     name = "a program" if callable(model) else type(model).__name__
     raise NotApplicable(
@@ -65,9 +83,26 @@ def _check_model(model: Any) -> None:
     )
 
 
+def _check_search(how: Any) -> None:
+    """Raise NotApplicable for a method that a bound of all rows cannot serve from a stream."""
+    got = "none" if how is None else type(how).__name__
+    if isinstance(how, MAP):
+        got = f"MAP({how.optimizer!r})"
+        for name in ("hold_out", "adversarial", "batch_size"):
+            if getattr(how, name) is not None:
+                raise NotApplicable(f"a Dataset with {name}", "a stream", f"leave {name} out")
+        if how.optimizer in ("lbfgs", "adam"):
+            return
+    do = f"use MAP() or MAP('adam'), or {IN_MEMORY}"
+    raise NotApplicable("a method that reads a stream as how", got, do)
+
+
 def _check_method(model: Model, how: Any) -> None:
     """Raise NotApplicable for a method that needs all rows at once."""
     got = type(how).__name__
+    if model.sums_over_team:
+        _check_search(how)
+        return
     if isinstance(how, SVI) and how.collapses(model) and how.method == "stochastic":
         return
     if isinstance(how, SGLD):

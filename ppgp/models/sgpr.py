@@ -225,7 +225,7 @@ class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
 
         It would hold all of Kmn at once, which matters from 256 MB, and no sums over a team.
         """
-        if not data.team.alone:
+        if data.is_sample or not data.team.alone:
             return True
         m = DEFAULT_INDUCING
         if self.Z is not None:

@@ -30,6 +30,7 @@ from ..priors import Site, under
 from .gaussian_predictions import with_noise
 from .means import rows_of_mean
 from .memory_checks import check_memory_of_predictions
+from .sgpr_streams import KEPT, SumsOfStreams, kept_sums, projection_of, without_sums
 from .sites import Theta, one_by_one
 from .with_mean import WithMean
 
@@ -61,8 +62,16 @@ class DrawOfSparse(NamedTuple):
     noise: Tensor
     rows: Projection
 
+    def to(self, like: Tensor) -> DrawOfSparse:
+        """Return the same with the dtype and on the device of a tensor."""
+        sums = self.rows
+        rows = Projection(
+            sums.S.to(like), sums.Ar.to(like), sums.rr.to(like), sums.trace.to(like), sums.n
+        )
+        return DrawOfSparse(self.Z.to(like), self.L.to(like), self.noise.to(like), rows)
 
-class CollapsedPosterior(WithMean):
+
+class CollapsedPosterior(SumsOfStreams, WithMean):
     """Bounds and predictions of y ~ N(mean, K + noise I) with m inducing inputs. Titsias (2009).
 
     Attributes:
@@ -89,6 +98,9 @@ class CollapsedPosterior(WithMean):
             noise = noise + nugget[0]
         return SparseMarginal(mean.expand(len(X)), Kmm, kernel, hyper, Z, X, diagonal, noise, team)
 
+    def _marginal_at(self, theta: Theta, X: Tensor) -> SparseMarginal:
+        return self._marginal(theta, X, self._inducing_inputs(theta, X))
+
     def _inducing_inputs(self, theta: Theta, like: Tensor) -> Tensor:
         """Return the inducing inputs that belong to theta."""
         if "inducing" in theta:
@@ -100,8 +112,10 @@ class CollapsedPosterior(WithMean):
     def _one_by_one(self, theta: Theta, d: int) -> list[dict[str, Tensor]]:
         """Return theta of each draw, {site: [*event]}, with the params."""
         shared = {name: theta[name] for name in ("inducing",) if name in theta}
-        others = {name: value for name, value in theta.items() if name not in shared}
-        return [{**shared, **one} for one in one_by_one(self.sites_at(d), others)]
+        kept = {name: theta[name] for name in KEPT if name in theta}
+        others = {n: value for n, value in theta.items() if n not in (*shared, *kept)}
+        every = [{**shared, **one} for one in one_by_one(self.sites_at(d), others)]
+        return [{**one, **kept_sums(one, kept)} for one in every] if kept else every
 
     def _solved(self, theta: Theta, train: Dataset) -> DrawOfSparse:
         """Solve the system of the training rows for one draw theta {site: [*event]}.
@@ -109,8 +123,15 @@ class CollapsedPosterior(WithMean):
         Raises:
             NumericalError: if the covariance of the inducing inputs is not positive definite.
         """
-        Z = self._inducing_inputs(theta, train.X)
-        marginal = self._marginal(theta, train.X, Z, train.team)
+        known = projection_of(theta)
+        if known is not None:  # in float64, whose jitter the sums belong to
+            like, own = train.X[:1].double(), without_sums(theta)
+            theta = {name: value.double() for name, value in own.items()}
+            Z = self._inducing_inputs(theta, like)
+            marginal = self._marginal(theta, like, Z)
+        else:
+            Z = self._inducing_inputs(theta, train.X)
+            marginal = self._marginal(theta, train.X, Z, train.team)
         L = inducing_root(marginal.Kmm)
         if not bool(torch.isfinite(L).all()):
             raise NumericalError(
@@ -118,7 +139,9 @@ class CollapsedPosterior(WithMean):
                 "one that is not",
                 "use fewer, or a shorter lengthscale",
             )
-        return DrawOfSparse(Z, L, marginal.noise, marginal.project(train.y, L))
+        if known is None:
+            return DrawOfSparse(Z, L, marginal.noise, marginal.project(train.y, L))
+        return DrawOfSparse(Z, L, marginal.noise, known).to(train.X)
 
     def bounds(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor]:
         """Return a lower and an upper bound on log p(y given theta).

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset
+from ..errors import NotApplicable
 from ..numerics.result_cache import ResultCache
 from ..priors import under
 from ..target.capabilities import JointLatent, Updates
 from .factor_updates import later_rows
 from .sgpr_predictions import SUMS, CollapsedPosterior, Sums
+from .sgpr_streams import KEPT
 from .sites import Theta
 
 
@@ -23,6 +25,9 @@ class SparseUpdates(CollapsedPosterior, Updates, JointLatent):
     def carry_over(
         self, theta: Theta, old: Dataset, new: Dataset, kept: ResultCache, into: ResultCache
     ) -> None:
+        if KEPT[0] in theta:
+            do = "fit a Dataset, or the stream with the further rows"
+            raise NotApplicable("a fit to a Dataset for further rows", "one to a stream", do)
         rows = later_rows(old, new)
         for i, one in enumerate(self._one_by_one(theta, old.d)):
             before = kept.get((SUMS, i), lambda one=one: self._sums(one, old), one)

@@ -74,6 +74,16 @@ class Projection:
     trace: Tensor
     n: int | Tensor
 
+    def plus(self, other: Projection) -> Projection:
+        """Return the sums over the rows of both."""
+        return Projection(
+            self.S + other.S,
+            self.Ar + other.Ar,
+            self.rr + other.rr,
+            self.trace + other.trace,
+            self.n + other.n,
+        )
+
     def over_ranks(self, team: Team) -> Projection:
         """Return the sums over the rows of all ranks of a team."""
         if team.alone:
@@ -225,7 +235,7 @@ class _Collapsed(torch.autograd.Function):
         distinct = 0.0 * h[0]
         for rows in _blocks(X, m):
             block = X[rows] + distinct
-            needs_X = ctx.needs_input_grad[2]  # X may be the output of a network
+            needs_X = ctx.needs_input_grad[3]  # X may be the output of a network
             if needs_X:
                 K, vector_jacobian = torch.func.vjp(ctx.cross, block, *inputs)[:2]
             else:
@@ -236,7 +246,7 @@ class _Collapsed(torch.autograd.Function):
                 parts_X.append(gradients[0])
                 gradients = gradients[1:]
             totals = [t + s for t, s in zip(totals, gradients, strict=True)]
-            if ctx.needs_input_grad[3]:
+            if ctx.needs_input_grad[4]:
                 parts.append(h @ K - of_rows * r[rows] / noise)
         gradient_r = torch.cat(parts) if parts else None
         gradient_diagonal = (-0.5 * of_rows / noise).expand(n)

@@ -96,13 +96,15 @@ class Team:
     # -- rows --------------------------------------------------------------------------------------
 
     def share(self, data: Any) -> Any:
-        """Return this rank's part of a Dataset that every rank holds.
+        """Return this rank's part of a Dataset or a Stream that every rank has.
 
-        The ranks have rows that follow one another, and their numbers of rows differ by one at
-        most.
+        The ranks have rows of a Dataset that follow one another, and their numbers of rows differ
+        by one at most. Of a Stream they have row groups (``Stream.shard``), over which one pass
+        is made.
 
         Raises:
-            DataError: If there are fewer rows than ranks.
+            DataError: If there are fewer rows than ranks, or a value of a stream cannot be used.
+            SettingError: If the ranks have different streams.
         """
         if self.alone:
             return data
@@ -113,14 +115,12 @@ class Team:
                     counted(data.n, "row"),
                     "start fewer processes",
                 )
-        first, last = (data.n * r // self.size for r in (self.rank, self.rank + 1))
-        return data.rows(slice(first, last)).in_team(self)
+        return data.share_of(self)
 
     def shard(self, data: Any) -> Any:
-        """Return a Dataset that holds this rank's own rows, as a part of the team's.
+        """Return a Dataset or a Stream of this rank's own rows as a part of the team's.
 
-        Every rank passes other rows, which it has read by itself. Labels of all ranks become one
-        list of classes.
+        Every rank passes other rows or files. Labels of all ranks become one list of classes.
 
         Raises:
             DataError: If the ranks have other columns, or other kinds of targets.

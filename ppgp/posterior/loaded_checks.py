@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ..data.scaler import IdentityScaler
+from ..data.streamed_rows import SUMS as OF_STREAM
 from ..data.training_data import TrainingData
 from ..errors import StorageError
 from ..kernels import networks
@@ -95,6 +96,7 @@ def check_shapes(posterior: Posterior) -> None:
             wanted = f"{name} of shape {list(site.shape)} in the file"
             raise StorageError(wanted, got, SAME_RECIPE)
     around = {f"{LINEARISED_AT}.{name}" for name in sites}
+    around |= {name for name in posterior.params if name.startswith(f"{OF_STREAM}.")}
     strange = [name for name in held if name not in sites and name not in around]
     if strange:
         wanted = "the weights of this module alone"

@@ -391,10 +391,11 @@ class Posterior(BoostedMethods):
                 one name; if the path cannot be written; or if the disk is full.
         """
         self.model.check_storable()
-        if self.data.team.alone:
+        team = self.data.writers if self.data.team.alone else self.data.team
+        if team.alone:
             return storage.save(path, self)
         whole = replace(self, data=of_all_ranks(self.data))
-        with self.data.team.all_or_none():
-            if self.data.team.rank == 0:
+        with team.all_or_none():
+            if team.rank == 0:
                 storage.save(path, whole)
         return Path(path)

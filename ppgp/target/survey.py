@@ -73,7 +73,9 @@ def arguments(model: Any, data: Any, tables: Tables = ()) -> tuple[tuple[Any, ..
         tables: inputs and targets of some rows; () for all of them.
     """
     args, named = data.passed(tables)
-    if not tables and not data.team.alone and model.sums_over_team:
+    if not tables and data.is_sample and model.sums_over_team:
+        named |= {"total": data.n}  # the bound of the sample, where no pass is made
+    elif not tables and not data.team.alone and model.sums_over_team:
         named |= {"total": data.n, "team": data.team}
     return args, named
 

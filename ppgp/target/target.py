@@ -23,6 +23,7 @@ from .graph import ValueAndGradient
 from .handlers import quietly
 from .layout import laid, names, placed
 from .start import finite_nowhere
+from .sums_of_streams import bound_of_stream, of_stream
 from .supports import Guarding
 from .survey import other_points, run_from_prior, survey
 
@@ -156,14 +157,25 @@ class Target(Density):
 
     def _of_all_portions(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor]:
         """Return value and gradient over all rows of a stream, summed in float64."""
+        if self.model.sums_over_team:
+            return of_stream(self, z, jacobian)
         like = self.survey.like
         value, gradient = torch.zeros((), dtype=torch.float64), torch.zeros(self.dim).double()
         size: int | None = None
         for _, rows, share in self.data.portions():
             size = size or len(rows)  # the last portion is smaller: no graph is made for it
-            found = self.value_and_grad(z, rows, jacobian=jacobian, compile=len(rows) == size)
+            graph = self._graphs.get(len(rows), jacobian, None, len(rows) == size, False)
+            with torch.no_grad():
+                found = graph(z.to(like), *self.tables(rows))
             value, gradient = value + share * found[0], gradient + share * found[1]
+        # once for all portions, whose number differs between the ranks
+        value, gradient = self.team.means(value, gradient)
         return value.to(like), gradient.to(like)
+
+    def log_likelihood(self, z: Tensor) -> tuple[float, int]:
+        if self.data.streamed and self.model.sums_over_team:
+            return bound_of_stream(self, z)
+        return super().log_likelihood(z)
 
     @cached_property
     def on_sample(self) -> Target:

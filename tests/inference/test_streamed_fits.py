@@ -220,7 +220,6 @@ def test_without_standardisation_rows_keep_their_units(stream: ppgp.data.Stream)
     ("model", "how", "sentence"),
     [
         (models.GP(), MAP(), "a model of independent rows for a stream, got GP"),
-        (models.SGPR(), MAP(), "a model of independent rows for a stream, got SGPR"),
         (models.Vecchia(), MAP(), "a model of independent rows for a stream, got Vecchia"),
         (lambda x: None, MAP(), "a model of independent rows for a stream, got a program"),
         (models.LinearRegression(), NUTS(), "a stream as how, got NUTS: use MAP('adam')"),
@@ -241,11 +240,6 @@ def test_what_takes_no_stream_says_what_to_use(
     with pytest.raises(NotApplicable, match=re.escape(sentence)) as raised:
         ppgp.fit(model, stream, how, progress=False)
     assert "\n" not in str(raised.value)
-
-
-def test_a_checkpoint(stream: ppgp.data.Stream, tmp_path: Path) -> None:
-    with pytest.raises(NotApplicable, match="leave checkpoint out"):
-        ppgp.fit(models.LinearRegression(), stream, SGLD(), checkpoint=tmp_path / "c")
 
 
 @pytest.mark.parametrize(

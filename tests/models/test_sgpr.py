@@ -170,6 +170,20 @@ def test_first_and_second_derivatives_equal_plain_autograd() -> None:
     torch.testing.assert_close(target.hessian(z.detach(), jacobian=False), H, atol=1e-2, rtol=1e-4)
 
 
+def test_the_slope_by_the_mean_is_that_of_differences() -> None:
+    data = waves()
+    mean = models.LinearMean()
+    target = Target(models.SGPR(KERNEL, inducing=12, mean=mean).prepare(data), data)
+    z = target.origin() + 0.1
+    slope, step = target.value_and_grad(z)[1], 1e-5
+    for j, name in enumerate(target.names()):
+        move = torch.zeros_like(z)
+        move[j] = step
+        high, low = (float(target.value_and_grad(z + sign * move)[0]) for sign in (1.0, -1.0))
+        # the rounding of the bound, some 1e-10, over the step
+        assert float(slope[j]) == pytest.approx((high - low) / (2 * step), rel=1e-5, abs=1e-4), name
+
+
 def test_single_precision_agrees_with_double() -> None:
     data = waves(300)
     model = models.SGPR(KERNEL, inducing=40).prepare(data)

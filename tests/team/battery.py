@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,11 @@ import torch
 
 import ppgp
 from ppgp import errors, inference, kernels, likelihoods, models
-from ppgp.inference.variational.collapsed_svi import NaturalSteps
+from ppgp.data import streamed_rows
+from ppgp.data.streamed_rows import StreamedRows
+from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps, _heights
 from ppgp.numerics.collapsed_bound import inducing_root
+from tests.parquet_tables import columns_of, write
 
 N, D, M = 601, 3, 12  # 601 rows: unequal shards in teams of two and three
 
@@ -23,8 +28,30 @@ def table(labels: bool = False) -> ppgp.Dataset:
     f = np.sin(2 * X[:, 0]) + 0.3 * (X[:, 1] - 50)
     y = 1e6 + f + 0.3 * generator.normal(size=N)
     if labels:
-        return ppgp.Dataset(X, np.where(f > generator.normal(size=N), "yes", "no"))
+        return ppgp.Dataset(X, classes_of_rows())
     return ppgp.Dataset(X, y)
+
+
+def classes_of_rows() -> np.ndarray:
+    generator = np.random.default_rng(2)
+    return np.where(generator.normal(size=N) > 0.3, "yes", "no")
+
+
+def write_files(folder: Path) -> None:
+    """Write the Parquet files that the ranks read."""
+    whole = table()
+    columns = columns_of(whole.X.numpy(), whole.y.numpy())
+    write(folder / "in groups" / "a.parquet", 90, **columns)
+    write(folder / "in one group" / "a.parquet", N, **columns)
+    write(folder / "classes" / "a.parquet", 90, **{**columns, "y": classes_of_rows()})
+    even = {name: column[:600] for name, column in columns.items()}
+    write(folder / "even" / "a.parquet", 100, **even)
+    labels = np.array(["a", "c", "b"])[np.arange(9) // 3]
+    write(folder / "labels" / "a.parquet", 3, x0=np.arange(9.0), y=labels)
+    write(folder / "one row" / "a.parquet", x0=[1.0], y=[0.0])
+    spoilt = {name: column.copy() for name, column in columns.items()}
+    spoilt["x1"][150] = np.nan  # in the second row group, which rank 1 reads
+    write(folder / "spoilt" / "a.parquet", 90, **spoilt)
 
 
 def counts() -> ppgp.Dataset:
@@ -165,11 +192,136 @@ def storage(team, results):
     posterior.predict(new)  # its sums over rows are those of all ranks
 
 
+def streams(team, results):
+    """The rows of Parquet files, a portion of them at a time, against those in memory."""
+    streamed_rows.PORTION = 70  # the ranks have other numbers of portions
+    folder = Path(sys.argv[1])
+    for name in ("in groups", "in one group"):  # one row group for all ranks
+        whole = table()
+        data, scaler = whole.standardised()
+        stream = team.share(ppgp.stream(folder / name, "y"))
+        results[f"rows of a stream {name}"] = stream.total
+        results[f"mean of a stream {name}"] = stream.statistics().y_mean
+        results[f"sds of a stream {name}"] = stream.statistics().sds.tolist()
+        if not team.alone:
+            sample = stream.sample(100)
+            results[f"sample {name}"] = len(sample) - 100 in range(team.size)
+            # the last digit of a mean of 1e6 is the tenth of a number on the scale of the model
+            data = StreamedRows.of(stream, scaler(sample), scaler)
+        _density(models.LinearRegression(), data, f"linear model, {name}", results)
+        Z = torch.linspace(-1, 1, M, dtype=torch.float64)[:, None] * torch.ones(D).double()
+        model = models.SVGP(Z=Z, mean=0.0).prepare(data.shared)
+        _density(model, data, f"SVGP, {name}", results, True)
+        sparse = models.SGPR(kernels.ARD(kernels.Matern(1.5)), Z=Z).prepare(data.shared)
+        sparse = replace(sparse, mean=0.0)  # of the same rows
+        _density(sparse, data, f"SGPR, {name}", results)
+    whole = table(labels=True)
+    data, scaler = whole.standardised()
+    if not team.alone:
+        stream = team.share(ppgp.stream(folder / "classes", "y"))
+        data = StreamedRows.of(stream, scaler(stream.sample(100)), scaler)
+    _density(models.LogisticRegression(), data, "logistic model, in groups", results)
+    target = ppgp.Target(models.LogisticRegression(), data)
+    curvature = target.curvature(target.origin() + 0.1)
+    results["curvature of a stream"] = [part.flatten().tolist() for part in curvature[1:]]
+    Z = table().X[:M]
+    rows = table() if team.alone else team.share(ppgp.stream(folder / "in groups", "y"))
+    posterior = ppgp.fit(models.SGPR(Z=Z), rows, inference.MAP(steps=50), progress=False)
+    results["log density of SGPR on a stream at the end"] = posterior.stats["log_density"]
+    results["predictions of SGPR on a stream"] = posterior.predict(Z + 0.1).mean.tolist()
+    for how in (inference.MAP(), inference.MAP("newton")):
+        rows = table() if team.alone else team.share(ppgp.stream(folder / "in groups", "y"))
+        posterior = ppgp.fit(models.LinearRegression(), rows, how, progress=False)
+        name = f"log density of a stream at the end of {how.optimizer}"
+        results[name] = posterior.stats["log_density"]
+        results[f"weights of a stream by {how.optimizer}"] = posterior.theta["weight"].tolist()
+    if not team.alone:
+        assert posterior.save(folder / f"streamed by {team.size}").exists() or team.rank
+
+
+def _density(model, data, name, results, bound=False):
+    target = ppgp.Target(model, data, optimise_params=bound, collapsed_elbo=bound)
+    z = torch.linspace(-0.5, 0.5, target.dim, dtype=torch.float64)
+    if bound:
+        z = target.origin() + 0.01 * torch.arange(target.dim, dtype=torch.float64).sin()
+        results[f"heights of {name}"] = _heights(target, model, data, z)
+    else:
+        value, count = target.log_likelihood(z)
+        results[f"log likelihood of {name}"], results[f"count of {name}"] = value, count
+    value, gradient = target.value_and_grad(z, jacobian=not bound)
+    results[f"value of {name}"], results[f"slope of {name}"] = float(value), gradient.tolist()
+
+
+def steps_on_streams(team, results):
+    """Batches of whole shards, whose union are all rows: the steps are those on all rows."""
+    stream = team.share(ppgp.stream(Path(sys.argv[1]) / "even", "y"))
+    data = StreamedRows.of(stream, stream.sample(stream.total)).standardised()[0]
+    Z = torch.linspace(-1, 1, M, dtype=torch.float64)[:, None] * torch.ones(D).double()
+    model = models.SVGP(Z=Z, mean=0.0).prepare(data.shared)
+    bound = ppgp.Target(model, data, optimise_params=True, collapsed_elbo=True)
+    z = bound.origin()
+    options = inference.SVI(batch_size=stream.n, learning_rate=0.05)._options()
+    natural = NaturalSteps(bound, model, data, z)
+    step = JointSteps(options, bound, natural, z, torch.Generator().manual_seed(0))
+    results["values of steps on a stream"] = [step(0.05) for _ in range(4)]
+    results["end of steps on a stream"] = z.tolist()
+
+
+def fits_of_streams(team, results):
+    """Labels that some ranks alone have; a fit that ends in mid-epoch and goes on."""
+    folder = Path(sys.argv[1])
+    stream = team.share(ppgp.stream(folder / "labels", "y"))
+    results["labels of a stream"] = list(stream.classes)
+    (rows,) = stream.chunks(N)
+    codes = team.rows_of_all(torch.stack([rows.X[:, 0], rows.y], 1))
+    results["codes of a stream"] = codes[codes[:, 0].argsort(), 1].tolist()
+    if team.alone:
+        return
+    stream = team.share(ppgp.stream(folder / "in groups", "y"))
+    fits = {
+        "SVGP": (models.SVGP(inducing=M), inference.SVI(steps=30, batch_size=70)),
+        "adam": (models.LinearRegression(), inference.MAP("adam", steps=30, batch_size=70)),
+        "sgd": (models.LinearRegression(), inference.MAP("sgd", steps=30, batch_size=70)),
+    }
+    for name, (model, how) in fits.items():
+        whole = ppgp.fit(model, stream, how, progress=False)
+        path = folder / f"{name} of {team.size}.checkpoint"
+        with stopped(after=11):
+            ppgp.fit(model, stream, how, progress=False, checkpoint=path)
+        again = ppgp.fit(model, stream, how, progress=False, checkpoint=path)
+        for key, value in whole.theta.items():
+            assert torch.equal(again.theta[key], value), (name, key)
+            results[f"end of {name} on a stream: {key}"] = value.flatten().tolist()
+        results[f"rows of {name}"] = whole.stats["rows"]
+
+
+@contextmanager
+def stopped(after: int):
+    """End searches by Ctrl-C after so many steps, on all ranks alike."""
+    draw, drawn = StreamedRows.draw, 0
+
+    def some(*args):
+        nonlocal drawn
+        drawn += 1
+        if drawn > after:
+            raise KeyboardInterrupt
+        return draw(*args)
+
+    StreamedRows.draw = some
+    try:
+        yield
+    finally:
+        StreamedRows.draw = draw
+
+
 def mistakes(team, results):
     """What each rank hears of a mistake: rank 0 an error, the others an exit with status 1."""
     if team.alone:
         return
     data, seed = team.share(table()), team.rank
+    folder = Path(sys.argv[1])
+    stream = team.share(ppgp.stream(folder / "in groups", "y"))
+    shortest = min(stream.rows_of_ranks)
     small = models.LinearRegression()
     smallest = N // team.size
     cases = {
@@ -184,6 +336,19 @@ def mistakes(team, results):
         ),
         "columns": lambda: team.shard(ppgp.Dataset(np.ones((4, 2 + team.rank)), np.arange(4.0))),
         "rows": lambda: team.share(table().rows(slice(0, 1))),
+        "NaN of a stream": lambda: team.share(ppgp.stream(folder / "spoilt", "y")),
+        "other streams": lambda: team.share(
+            ppgp.stream(folder / ("even" if team.rank else "in groups"), "y")
+        ),
+        "other columns of streams": lambda: team.shard(
+            ppgp.stream(folder / "even", "y", ["x0"] if team.rank else None)
+        ),
+        "a batch of a stream": lambda: ppgp.fit(
+            models.SVGP(), stream, inference.SVI(batch_size=shortest + 1), progress=False
+        ),
+        "NUTS on a stream": lambda: ppgp.fit(small, stream, inference.NUTS(), progress=False),
+        "SGLD on a stream": lambda: ppgp.fit(small, stream, inference.SGLD(), progress=False),
+        "few rows": lambda: team.share(ppgp.stream(folder / "one row", "y")),
         "targets of one rank": lambda: ppgp.fit(
             models.GLM(likelihoods.Poisson()),
             team.shard(bad_counts(team)),
@@ -216,6 +381,9 @@ PARTS = (
     regressions,
     labels_of_ranks,
     storage,
+    streams,
+    steps_on_streams,
+    fits_of_streams,
     mistakes,
 )
 

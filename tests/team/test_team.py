@@ -14,10 +14,12 @@ import torch
 import ppgp
 from ppgp.errors import LostRank, SettingError
 from ppgp.numerics.team import ALONE, Team
+from tests.team.battery import write_files
 
 BATTERY = Path(__file__).with_name("battery.py")
 VALUES = {"bound", "upper bound", "elbo", "elbo of a batch"}
 EXACT = {"observations", "parameters", "classes", "labels", "codes of labels", "rows of the file"}
+EXACT |= {"labels of a stream"}
 #: nats at the end of a search whose steps are rounded otherwise
 END = 1e-6
 
@@ -39,6 +41,7 @@ def launch(script: Path, size: int, *args: str, options: tuple[str, ...] = (), l
 def results(request, tmp_path_factory):
     """Return the results of one process, and those of each rank of a team."""
     size, folder = request.param, tmp_path_factory.mktemp("team")
+    write_files(folder)
     for count in (1, size):
         done = launch(BATTERY, count, str(folder), str(size))
         assert done.returncode == 0, done.stderr[-3000:]
@@ -52,7 +55,22 @@ def results(request, tmp_path_factory):
 def numbers(thing) -> torch.Tensor:
     if isinstance(thing, dict):
         return torch.cat([numbers(part) for part in thing.values()])
+    if isinstance(thing, list) and thing and isinstance(thing[0], list):
+        return torch.cat([numbers(part) for part in thing])
     return torch.tensor(thing, dtype=torch.float64).reshape(-1)
+
+
+def tolerance_of(name: str) -> float:
+    """Return by how much a number of a team may differ from that of one process, relatively."""
+    if "weights of a stream" in name or name == "predictions of SGPR on a stream":
+        return 1e-7  # where a search ends, by its tolerance
+    if any(word in name for word in ("Laplace", "natural", "batch", "leave-one-out", "steps")):
+        return 1e-9
+    if name.startswith("elbo"):
+        return 1e-11  # a column of 1e6 loses ten digits where each rank standardises it
+    # sums of 601 rows in another order, times the condition of the formulas
+    exact = name in VALUES or name.startswith(("value of", "heights of"))
+    return 1e-12 if exact else 1e-10
 
 
 @pytest.mark.slow
@@ -67,11 +85,8 @@ class TestSameNumbers:
                 continue
             alone, team = numbers(value), numbers(ranks[0][name])
             scale = alone.abs().max()
-            # sums of 601 rows in another order, times the condition of the formulas
-            tolerance = 1e-12 if name in VALUES else 1e-10
-            if "Laplace" in name or "natural" in name or "batch" in name:
-                tolerance = 1e-9
-            assert float((team - alone).abs().max() / scale) <= tolerance, name
+            error = float((team - alone).abs().max() / scale)
+            assert error <= tolerance_of(name), name
 
     def test_end_of_a_fit(self, results):
         one, ranks = results
@@ -94,7 +109,7 @@ class TestSameNumbers:
     def test_mistakes_are_said_once(self, results):
         _, ranks = results
         said = {name: value for name, value in ranks[0].items() if name.startswith("mistake")}
-        assert len(said) == 8
+        assert len(said) == 15
         for name, sentence in said.items():
             assert sentence.startswith("expected "), name
             for rank in ranks[1:]:
@@ -102,6 +117,10 @@ class TestSameNumbers:
         assert "use SGPR or SVGP" in said["mistake: a GP"]
         assert "the smallest shard" in said["mistake: a batch"]
         assert "rank 1" in said["mistake: seeds"]
+        assert "column x1 of a.parquet, row group 1" in said["mistake: NaN of a stream"]
+        assert "the smallest shard" in said["mistake: a batch of a stream"]
+        assert "the same stream on all" in said["mistake: other streams"]
+        assert "the same columns on all" in said["mistake: other columns of streams"]
 
 
 class TestAlone:

@@ -7,6 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...target.target import Target
+from ..base import continue_batches, order_of_batches
+
 State = dict[str, Tensor]
 
 
@@ -36,18 +39,22 @@ class Record:
             name: torch.stack([f[name] for f in self.statistics], 1) for name in self.statistics[0]
         }
 
-    def tensors(self, state: State, generator: torch.Generator) -> dict[str, Tensor]:
-        out = {"t": torch.tensor(self.t), "generator": generator.get_state()}
+    def tensors(
+        self, state: State, target: Target, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        out = {"t": torch.tensor(self.t), **order_of_batches(target, generator)}
         out |= {f"state.{name}": value for name, value in state.items()}
         if self.draws:
             out["draws"] = torch.stack(self.draws, 1)
             out |= {f"figure.{name}": value for name, value in self.stats().items()}
         return out
 
-    def restore(self, saved: dict[str, Tensor], generator: torch.Generator) -> State:
+    def restore(
+        self, saved: dict[str, Tensor], target: Target, generator: torch.Generator
+    ) -> State:
         """Take everything back from a checkpoint; return the state of the chains."""
         self.t = int(saved["t"])
-        generator.set_state(saved["generator"])
+        continue_batches(target, generator, saved)
         if "draws" in saved:
             self.draws = list(saved["draws"].unbind(1))
             statistics = _group(saved, "figure.")

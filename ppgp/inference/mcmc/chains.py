@@ -89,7 +89,7 @@ class Chains(Inference):
             # contiguous as in a checkpoint: another layout may be summed in another order
             state = {name: value.contiguous() for name, value in state.items()}
         else:
-            state = record.restore(saved, generator)
+            state = record.restore(saved, target, generator)
         total = self.warmup + self.draws
         try:
             with bar(f"{type(self).__name__}, {self.chains} chains", total, progress) as update:
@@ -98,7 +98,7 @@ class Chains(Inference):
                     state |= {name: value.contiguous() for name, value in state.items()}
                     update(t + 1, **record.latest)
                     if checkpoint.due() or t + 1 == total:
-                        checkpoint.save(record.tensors(state, generator))
+                        checkpoint.save(record.tensors(state, target, generator))
         except KeyboardInterrupt:
             record.cut()
             if not record.draws:

@@ -16,7 +16,7 @@ from ...numerics.seeding import seeded
 from ...numerics.team import at_step
 from ...target.capabilities import Reselects
 from ...target.target import Target
-from ..base import draw_batch, numbers_of
+from ..base import continue_batches, draw_batch, numbers_of, order_of_batches
 from ..progress import bar
 from .adam_memory import memory_of, restore_memory
 from .held_out_rows import EarlyStopping
@@ -69,7 +69,9 @@ def adam(
     """Maximise the log density by Adam. Kingma & Ba (2015)."""
     z = z0.clone()
     steps = _AdamSteps(z, options, target)
-    batch_size = options.batch_size or target.data.own_batch
+    batch_size = options.batch_size
+    if batch_size is None and not target.model.sums_over_team:
+        batch_size = target.data.own_batch
     gradients = Gradients(options, target, z, batch_size, seed)
     schedule = options.schedule or "constant"
     return ascend(options, target, z, gradients, steps, schedule, early_stopping)
@@ -160,11 +162,12 @@ class Gradients:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what the next gradient depends on besides z."""
-        return {"generator": self.generator.get_state(), "reselected": self.reselected}
+        order = order_of_batches(self.target, self.generator)
+        return {**order, "reselected": self.reselected}
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
         """Take back what ``tensors`` returned."""
-        self.generator.set_state(saved["generator"])
+        continue_batches(self.target, self.generator, saved)
         self.reselected = saved["reselected"].to(self.reselected.device)
 
 

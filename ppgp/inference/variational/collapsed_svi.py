@@ -20,7 +20,14 @@ from ...posterior.posterior import Posterior
 from ...target.capabilities import SubsetModel
 from ...target.handlers import quietly
 from ...target.target import Target
-from ..base import Inference, draw_batch, finish, starting_point
+from ..base import (
+    Inference,
+    continue_batches,
+    draw_batch,
+    finish,
+    order_of_batches,
+    starting_point,
+)
 from ..checkpoint import Checkpoint
 from ..optimise.adam_memory import memory_of, restore_memory
 from ..optimise.first_order import dropout_seed, with_dropout
@@ -148,22 +155,23 @@ def _heights(bound: Target, model: Any, data: Any, z: Tensor) -> tuple[float, fl
     for _, rows, share in data.portions():
         bounded = _elbo(bound, model, data, z, rows)
         if log_prior is None:
-            here = float(bound.log_density(z, rows, jacobian=False))
+            here = float(bound.joint(z, bound.tables(rows), jacobian=False))
         else:
             here = bounded + log_prior
         if getattr(model, "objective", "elbo") == "elbo":
             log_prior = here - bounded  # no row enters it
         objective, elbo = objective + share * here, elbo + share * bounded
-    return objective, elbo
+    # once for all portions, whose number differs between the ranks
+    return bound.team.mean(objective), bound.team.mean(elbo)
 
 
 def _elbo(bound: Target, model: Any, data: Any, z: Tensor, rows: Rows | None) -> float:
-    """Return the ELBO at z, without log p(theta), whatever the model's objective."""
+    """Return the ELBO of this rank at z, without log p(theta), whatever the model's objective."""
     if getattr(model, "objective", "elbo") != "elbo":
         model = replace(model, objective="elbo")
     theta = {**bound.params, **bound.constrain(z)}
     some, named = data.passed(data.tables(rows))
-    return bound.team.mean(float(model.elbo(theta, *some, **named)))
+    return float(model.elbo(theta, *some, **named))
 
 
 def _start(
@@ -326,12 +334,12 @@ class JointSteps:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all that the next step depends on, as tensors that no step changes."""
-        out = {**_state(self.z, self.natural), "generator": self.generator.get_state()}
+        out = {**_state(self.z, self.natural), **order_of_batches(self.bound, self.generator)}
         return out if self.optimizer is None else {**out, **memory_of(self.optimizer)}
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
         """Take back what ``tensors`` returned."""
         self.z.copy_(saved["z"])
-        self.generator.set_state(saved["generator"])
+        continue_batches(self.bound, self.generator, saved)
         if self.optimizer is not None:
             restore_memory(self.optimizer, saved)
