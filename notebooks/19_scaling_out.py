@@ -143,4 +143,5 @@ for axis, (values, title) in zip(axes, parts, strict=True):
     figure.colorbar(image, ax=axis)
 
 # %%
-assert same and 0.85 < covered < 0.95
+assert same
+assert 0.85 < covered < 0.95
