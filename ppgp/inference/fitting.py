@@ -184,6 +184,8 @@ def fit(
             model_or_program = model_or_program.function
         sent = team.bytes_reduced
         if isinstance(model_or_program, Model):
+            start = (init.draws, init.params) if isinstance(init, Posterior) else init
+            team.check_alike({"init": start, "standardise": standardise})
             problem = _problem_of_model(model_or_program, data, how, standardise, seed)
         else:
             problem = _problem_of_program(model_or_program, data)
@@ -198,7 +200,7 @@ def fit(
         problem, posterior = _followed(problem, run(how, target, options), how, options)
         with torch.no_grad():  # warnings of the model about its data, and about its fit
             notes = [
-                *problem.model.check_identifiability(problem.data),
+                *problem.model.check_identifiability(problem.data.shared),
                 *problem.model.check_fit(posterior.theta, problem.data),
                 *convergence_warnings(posterior),
             ]

@@ -17,7 +17,15 @@ from ppgp.numerics.team import ALONE, Team
 
 BATTERY = Path(__file__).with_name("battery.py")
 VALUES = {"bound", "upper bound", "elbo", "elbo of a batch"}
-EXACT = {"observations", "parameters", "classes", "labels", "codes of labels", "rows of the file"}
+EXACT = {
+    "observations",
+    "parameters",
+    "classes",
+    "labels",
+    "codes of labels",
+    "rows of the file",
+    "warnings",
+}
 #: nats at the end of a search whose steps are rounded otherwise
 END = 1e-6
 
