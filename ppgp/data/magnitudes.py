@@ -108,17 +108,25 @@ def over_ranks(team: Team, own: Spread, counts: Tensor) -> Spread:
         own: The statistics of this rank's rows.
         counts: How many of them have a number in each column.
     """
-    counts = counts.double()
-    first = team.of_rank_zero(own.mean.double())  # near the mean, so that no digits are lost
-    deviation = own.mean.double() - first
-    total, moved = team.sums(counts, counts * deviation)
-    shift = moved / total.clamp_min(1.0)
-    squares = counts * (own.sd.double().square() + (deviation - shift).square())
-    varies, summed = team.sums((~own.constant).double(), squares)
-    apart = team.sum((deviation.abs() > 0).double())
-    sd = (summed / total.clamp_min(1.0)).sqrt()
-    constant = (varies == 0) & (apart == 0)
-    return Spread((first + shift).to(own.mean), sd.to(own.sd), constant)
+    parts = torch.stack(
+        [own.mean.double(), own.sd.double(), own.constant.double(), counts.double()]
+    )
+    mean, sd, constant, counts = team.rows_of_all(parts[None]).unbind(1)
+    present = counts > 0
+    # near the mean, so that no digits are lost
+    first = mean.gather(0, present.int().argmax(0, keepdim=True))
+    deviation = torch.where(present, mean - first, 0.0)
+    total = counts.sum(0)
+    total = torch.where(total > 0, total, 1.0)
+    shift = (counts * deviation).sum(0) / total
+    squares = (counts * (sd.square() + (deviation - shift).square())).sum(0)
+    largest = mean.abs().amax(0)
+    power = times_two_to(torch.ones_like(largest), torch.frexp(largest).exponent - 1)
+    rounding = ULPS * torch.finfo(own.mean.dtype).eps * torch.where(largest == 0, 0.0, power)
+    apart = deviation.amax(0) - deviation.amin(0) > rounding
+    varies = (present & (constant == 0)).any(0)
+    sd_of_all = (squares / total).sqrt().to(own.sd)
+    return Spread((first[0] + shift).to(own.mean), sd_of_all, ~varies & ~apart)
 
 
 def root_mean_square(values: Tensor) -> Tensor:

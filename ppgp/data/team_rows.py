@@ -82,7 +82,8 @@ def _of_all(team: Team, column: Any) -> Any:
 def _mean_of_targets(table: Dataset, team: Team) -> float:
     """Return the mean of the targets of all ranks, each row counted by its weight."""
     weights = torch.ones_like(table.y) if table.weights is None else table.weights
-    pair = torch.stack([(weights * table.y).sum(), weights.sum()]).double()
+    weights = weights.double()
+    pair = torch.stack([(weights * table.y.double()).sum(), weights.sum()])
     total, count = team.sum(pair)
     return float(total / count)
 

@@ -48,7 +48,7 @@ from .own_methods import own_method
 from .runs import run
 from .several_outputs import fit_each
 from .streamed_fits import rows_fitted, streamed_rows, with_sums
-from .team_checks import check_team
+from .team_checks import check_options, check_team
 from .training_rows import check_training_rows, refuse_another_scale
 from .untrained_modules import left_untrained
 
@@ -184,6 +184,7 @@ def fit(
             model_or_program = model_or_program.function
         sent = team.bytes_reduced
         if isinstance(model_or_program, Model):
+            check_options(team, init, standardise, checkpoint)
             problem = _problem_of_model(model_or_program, data, how, standardise, seed)
         else:
             problem = _problem_of_program(model_or_program, data)
@@ -199,7 +200,7 @@ def fit(
         posterior = with_sums(posterior, problem.data)
         with torch.no_grad():  # warnings of the model about its data, and about its fit
             notes = [
-                *problem.model.check_identifiability(problem.data),
+                *problem.model.check_identifiability(problem.data.shared),
                 *problem.model.check_fit(posterior.theta, problem.data),
                 *convergence_warnings(posterior),
             ]

@@ -6,9 +6,11 @@ from typing import Any
 
 from ..errors import NotApplicable, an
 from ..models import Model
+from ..numerics.team import Team
+from ..posterior.posterior import Posterior
 from .base import Inference
 
-__all__ = ["check_team"]
+__all__ = ["check_options", "check_team"]
 
 
 def check_team(model: Model, data: Any, how: Inference, seed: int) -> None:
@@ -37,3 +39,10 @@ def check_team(model: Model, data: Any, how: Inference, seed: int) -> None:
                 "use MAP, Laplace or SVI, or fit in one process",
             )
     team.check_alike({"model": model, "method": how, "seed": int(seed)})
+
+
+def check_options(team: Team, init: Any, standardise: bool, checkpoint: Any) -> None:
+    """Raise SettingError if these arguments of ``fit`` differ between the ranks of a team."""
+    start = (init.draws, init.params) if isinstance(init, Posterior) else init
+    path = None if checkpoint is None else str(checkpoint)
+    team.check_alike({"init": start, "standardise": standardise, "checkpoint": path})

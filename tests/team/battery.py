@@ -328,6 +328,20 @@ def mistakes(team, results):
         "a GP": lambda: ppgp.fit(models.GP(), data, inference.MAP(), progress=False),
         "NUTS": lambda: ppgp.fit(small, data, inference.NUTS(), progress=False),
         "seeds": lambda: ppgp.fit(small, data, inference.MAP(), seed=seed, progress=False),
+        "starts": lambda: ppgp.fit(
+            small,
+            data,
+            inference.MAP(),
+            init=torch.ones(5, dtype=torch.float64) * team.rank,
+            progress=False,
+        ),
+        "checkpoints": lambda: ppgp.fit(
+            small,
+            data,
+            inference.MAP("adam"),
+            checkpoint=None if team.rank else Path(sys.argv[1]) / "of rank 0",
+            progress=False,
+        ),
         "models": lambda: ppgp.fit(
             models.LinearRegression(noise=1.0 + team.rank), data, inference.MAP(), progress=False
         ),
@@ -373,6 +387,27 @@ def bad_counts(team) -> ppgp.Dataset:
     return ppgp.Dataset(np.arange(6.0)[:, None], y)
 
 
+def statistics(team, results):
+    """Columns and weights at which statistics of the ranks do not add up by themselves."""
+    X = np.random.default_rng(2).normal(size=(60, 4))
+    X[:, 1] = np.where(np.arange(60) < 20, 0.1, np.nextafter(0.1, 1.0))  # one number up to rounding
+    X[:, 2] = np.where(np.arange(60) < 30, np.nan, 5.0)  # none on rank 0
+    X[:20, 3] = np.nan
+    weights = np.full(60, 1e-3)  # whose sum is below 1
+    data = ppgp.Dataset(X, X[:, 0], weights=weights, missing="keep")
+    scaler = team.share(data).standardised()[1]
+    results["statistics"] = [*scaler.x_mean.tolist(), *scaler.x_sd.tolist(), float(scaler.y_sd)]
+    rows = ppgp.Dataset(np.sort(X[:, :1], 0), X[:, 0])  # each rank has another range
+    how = inference.MAP("adam", steps=2, adversarial=0.01)
+    posterior = ppgp.fit(models.NeuralRegression(), team.share(rows), how, progress=False)
+    results["adversarial losses"] = posterior.stats["losses"].tolist()
+    y = np.sort(X[:, 0]) > 0  # a rank of one class separates nothing
+    flat = models.LogisticRegression(weight=ppgp.priors.Flat(), bias=ppgp.priors.Flat())
+    rows = ppgp.Dataset(X[:, :1], y)
+    posterior = ppgp.fit(flat, team.share(rows), inference.MAP(), progress=False)
+    results["warnings"] = list(posterior.warnings)
+
+
 PARTS = (
     sgpr,
     search,
@@ -385,6 +420,7 @@ PARTS = (
     steps_on_streams,
     fits_of_streams,
     mistakes,
+    statistics,
 )
 
 

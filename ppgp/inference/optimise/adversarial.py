@@ -19,7 +19,8 @@ def reach_of(target: Target, share: float) -> Tensor:
     if not target.data.is_table:
         raise _refused("a program with its own arguments")
     X = target.data.X
-    reach = share * (X.max(0).values - X.min(0).values)
+    ends = target.team.rows_of_all(torch.stack([X.min(0).values, X.max(0).values]))
+    reach = share * (ends.max(0).values - ends.min(0).values)
     generator = torch.Generator().manual_seed(0)
     step = torch.randn(target.dim, generator=generator, dtype=torch.float64)
     z = target.origin() + 0.1 * step.to(X)

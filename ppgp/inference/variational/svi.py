@@ -164,7 +164,7 @@ class SVI(Inference):
         check_batch(self, target, self.batch_size)
         if self.collapses(target.model):
             if self.batch_size is None and self.method == "stochastic":
-                own = target.data.own_batch or _own_batch(target.data.n)
+                own = target.data.own_batch or _own_batch(min(target.data.rows_of_ranks))
                 options = replace(options, batch_size=own)
             with Checkpoint(checkpoint, self, target, seed) as kept:
                 posterior = fit_collapsed_elbo(
