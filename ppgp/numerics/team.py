@@ -11,10 +11,11 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -29,6 +30,7 @@ __all__ = ["ALONE", "Team", "at_step", "naming"]
 
 LIMIT = 300.0  # seconds that a collective waits for the slowest rank
 GRACE = 3.0  # seconds in which ranks that hear of a loss sign, so that the lost are known
+FAREWELL = 2.0  # seconds that a rank waits for the others to leave with it
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # as torchrun sets them
 
 
@@ -429,11 +431,32 @@ def _join(timeout: float) -> None:
 
 
 def _leave() -> None:
-    """Leave the process group, whose threads must have ended before the interpreter does."""
+    """Leave the process group, whose threads must have ended before the interpreter does.
+
+    A rank that has finished waits a moment for the others, as gloo may abort a rank whose peers
+    close their connections while it leaves.
+    """
     import torch.distributed as dist
 
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    if not dist.is_initialized():
+        return
+    if not hasattr(sys, "last_type"):  # no error has ended the program
+        with suppress(RuntimeError, ValueError):
+            _wait_for_others(dist.get_rank(), dist.get_world_size())
+    dist.destroy_process_group()
+
+
+def _wait_for_others(rank: int, size: int) -> None:
+    """Wait until all ranks of the team leave, or for ``FAREWELL`` seconds."""
+    import torch.distributed as dist
+
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"{_place(rank)}: leaves", "")
+    until = time.monotonic() + FAREWELL
+    while time.monotonic() < until:
+        if all(store.check([f"{_place(r)}: leaves"]) for r in range(size)):
+            return
+        time.sleep(0.02)
 
 
 def _place(rank: int) -> str:

@@ -16,6 +16,7 @@ from ppgp.errors import LostRank, SettingError
 from ppgp.numerics.team import ALONE, Team
 from tests.team.battery import write_files
 
+ABORTED = "terminate called without an active exception"
 BATTERY = Path(__file__).with_name("battery.py")
 VALUES = {"bound", "upper bound", "elbo", "elbo of a batch"}
 EXACT = {
@@ -52,6 +53,8 @@ def results(request, tmp_path_factory):
     write_files(folder)
     for count in (1, size):
         done = launch(BATTERY, count, str(folder), str(size))
+        if ABORTED in done.stderr:  # threads of gloo, as a rank leaves with all results written
+            done = launch(BATTERY, count, str(folder), str(size))
         assert done.returncode == 0, done.stderr[-3000:]
 
     def of(rank: int, count: int) -> dict:
