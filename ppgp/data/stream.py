@@ -153,7 +153,9 @@ class Stream:
         pool: int = POOL,
         epochs: int | None = None,
     ) -> StreamBatches:
-        """Return mini-batches in random order, an ``IterableDataset`` for a ``DataLoader``.
+        """Return mini-batches in random order, an ``IterableDataset``.
+
+        Write ``DataLoader(batches, batch_size=None)``, as the batches are made already.
 
         Each is (X [b, d], y [b]), followed by the weights [b] if the stream has any. Rows of
         files that are sorted are mixed well if the pool holds several row groups.

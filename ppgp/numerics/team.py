@@ -49,7 +49,9 @@ class Team:
         bytes_reduced: How many bytes this rank has put into sums over the ranks so far.
 
     Predictions of a model that needs its training rows (SGPR) are computed together as well: call
-    ``predict`` on every rank.
+    ``predict`` on every rank, and ``save`` too, which writes one file with the rows of all.
+    ``posterior.data`` and ``log_likelihood()`` are those of this rank's rows, and ``batch_size``
+    counts the rows of each rank.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
