@@ -216,7 +216,7 @@ class LostRank(PpgpError, ConnectionError):
         self.ranks, self.size, self.step, self.checkpoint = list(ranks), size, step, checkpoint
         who = listed(self.ranks, "rank") if ranks else "a rank"
         when = "" if step is None else f" after step {step}"
-        do = "start all processes again, and pass checkpoint= to fit to keep the steps taken"
+        do = "call fit, predict and save on every rank; if a process was killed, start all again"
         if checkpoint is not None:
             do = f"start all processes again: they continue from {checkpoint}"
         super().__init__(f"an answer from all {size} ranks", f"none from {who}{when}", do)

@@ -175,6 +175,9 @@ def cross_calibrate(
         got = f"{type(model).__name__} and {type(data).__name__}"
         do = "use split conformal: calibrate"
         raise NotApplicable("a model of ppgp.models and a Dataset", got, do)
+    if not data.team.alone:
+        got, do = "a part of a team's", "pass the whole Dataset, and workers=2"
+        raise NotApplicable("a Dataset of one process", got, do)
     refuse_censored(data, "conformal prediction")
     refuse_weights(data, "conformal prediction")
     recipe = model.given or model

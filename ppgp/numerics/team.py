@@ -107,11 +107,16 @@ class Team:
         is made.
 
         Raises:
-            DataError: If there are fewer rows than ranks, or a value of a stream cannot be used.
-            SettingError: If the ranks have different streams.
+            DataError: If it is neither, if it is shared already, if there are fewer rows than
+                ranks, or if a value of a stream cannot be used.
+            SettingError: If the ranks have different numbers of rows, or different streams.
         """
         if self.alone:
             return data
+        with self.all_or_none():
+            _check_shareable(data)
+        if hasattr(data, "X"):  # streams compare themselves
+            self.check_alike({"number of rows": data.n})
         with self.all_or_none():
             if data.n < self.size:
                 raise DataError(
@@ -127,9 +132,14 @@ class Team:
         Every rank passes other rows or files. Labels of all ranks become one list of classes.
 
         Raises:
-            DataError: If the ranks have other columns, or other kinds of targets.
+            DataError: If it is neither, if it is shared already, or if the ranks have other
+                columns or other kinds of targets.
         """
-        return data if self.alone else data.in_team(self)
+        if self.alone:
+            return data
+        with self.all_or_none():
+            _check_shareable(data)
+        return data.in_team(self)
 
     # -- sums over the ranks -----------------------------------------------------------------------
 
@@ -332,6 +342,20 @@ class Team:
         if lost and self.rank != survivors[0]:  # the first of them says it
             raise SystemExit(1)
         return LostRank(lost, self.size)
+
+
+def _check_shareable(data: Any) -> None:
+    """Raise DataError for what is neither a Dataset nor a Stream of one process."""
+    if not hasattr(data, "in_team"):
+        raise DataError(
+            "a Dataset or a Stream",
+            type(data).__name__,
+            "use ppgp.Dataset(X, y), or ppgp.Dataset.from_frame(table, target)",
+        )
+    if not getattr(data, "team", ALONE).alone:
+        raise DataError(
+            "a Dataset that is not shared yet", "this rank's part of one", "call share once"
+        )
 
 
 class _Summed(torch.autograd.Function):

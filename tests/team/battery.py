@@ -328,6 +328,9 @@ def mistakes(team, results):
         "a GP": lambda: ppgp.fit(models.GP(), data, inference.MAP(), progress=False),
         "NUTS": lambda: ppgp.fit(small, data, inference.NUTS(), progress=False),
         "seeds": lambda: ppgp.fit(small, data, inference.MAP(), seed=seed, progress=False),
+        "a shared part": lambda: team.share(data),
+        "a frame": lambda: team.share([[1.0, 2.0]]),
+        "other rows": lambda: team.share(table().rows(slice(0, 20 + team.rank))),
         "starts": lambda: ppgp.fit(
             small,
             data,

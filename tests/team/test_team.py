@@ -120,7 +120,7 @@ class TestSameNumbers:
     def test_mistakes_are_said_once(self, results):
         _, ranks = results
         said = {name: value for name, value in ranks[0].items() if name.startswith("mistake")}
-        assert len(said) == 17
+        assert len(said) == 20
         for name, sentence in said.items():
             assert sentence.startswith("expected "), name
             for rank in ranks[1:]:
@@ -174,4 +174,4 @@ class TestLostRank:
         )
 
     def test_without_them(self):
-        assert "none from a rank: start all processes again" in str(LostRank([], 2))
+        assert "none from a rank: call fit, predict and save on every rank" in str(LostRank([], 2))
