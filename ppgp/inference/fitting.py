@@ -33,8 +33,9 @@ from ..errors import (
 from ..kernels import Kernel
 from ..kernels.places import check_places
 from ..models import Model, Multi, Program
+from ..numerics.process_group import naming
 from ..numerics.process_locks import one_at_a_time
-from ..numerics.team import ALONE, naming
+from ..numerics.team import ALONE
 from ..numerics.threads import limited, numbers_in
 from ..posterior.convergence import convergence_warnings
 from ..posterior.multi import MultiPosterior
@@ -175,7 +176,7 @@ def fit(
     work = _multiplications(model_or_program, data, how)
     team = getattr(data, "team", ALONE)
     untrained = left_untrained(model_or_program)
-    with one_at_a_time(), limited(work), untrained, naming(team, checkpoint):
+    with one_at_a_time(), limited(work), untrained, naming(team.rank, team.size, checkpoint):
         if how is None:
             how = _default(model_or_program, data)
         if not isinstance(how, Inference):

@@ -6,32 +6,22 @@ takes the same steps from the same numbers, so that nothing else is exchanged.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import signal
-import socket
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
-import psutil
 import torch
 from torch import Tensor
 
 from ..errors import DataError, LostRank, NotApplicable, PpgpError, SettingError, counted
 from .fingerprint import fingerprint
+from .process_group import join, loss
 
-__all__ = ["ALONE", "Team", "at_step", "naming"]
+__all__ = ["ALONE", "Team"]
 
 LIMIT = 300.0  # seconds that a collective waits for the slowest rank
-GRACE = 3.0  # seconds in which ranks that hear of a loss sign, so that the lost are known
-FAREWELL = 2.0  # seconds that a rank waits for the others to leave with it
-ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # as torchrun sets them
 
 
 class Team:
@@ -80,7 +70,7 @@ class Team:
         if not dist.is_available() or not (dist.is_initialized() or "WORLD_SIZE" in os.environ):
             return cls()
         if not dist.is_initialized():
-            _join(timeout)
+            join(timeout)
         size = dist.get_world_size()
         return cls(dist.get_rank(), size)
 
@@ -147,10 +137,8 @@ class Team:
         """Return the sum of a tensor over the ranks, the same bits on each of them."""
         if self.alone:
             return value
-        total = value.detach().clone(memory_format=torch.contiguous_format)
-        self.bytes_reduced += total.numel() * total.element_size()
-        self._together("all_reduce", total)
-        return total
+        self.bytes_reduced += value.numel() * value.element_size()
+        return self._reduced(value)
 
     def sums(self, *values: Tensor) -> list[Tensor]:
         """Return the sums of several tensors of one dtype over the ranks, in one exchange."""
@@ -218,10 +206,10 @@ class Team:
         content = torch.frombuffer(bytearray(json.dumps(thing).encode()), dtype=torch.uint8)
         sizes = torch.zeros(self.size, dtype=torch.int64)
         sizes[self.rank] = len(content)
-        sizes = self._small_sum(sizes)
+        sizes = self._reduced(sizes)
         padded = torch.zeros(self.size, int(sizes.max()), dtype=torch.uint8)
         padded[self.rank, : len(content)] = content
-        rows = self._small_sum(padded)
+        rows = self._reduced(padded)
         texts = (bytes(row[: int(k)].tolist()) for row, k in zip(rows, sizes, strict=True))
         return [json.loads(text) for text in texts]
 
@@ -229,7 +217,7 @@ class Team:
         """Return the tensor of rank 0 on every rank."""
         if self.alone:
             return value
-        return self._small_sum(value if self.rank == 0 else torch.zeros_like(value))
+        return self._reduced(value if self.rank == 0 else torch.zeros_like(value))
 
     def tensors_of_rank_zero(self, named: Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
         """Return the tensors of rank 0 by name on every rank; None if it has none."""
@@ -258,7 +246,7 @@ class Team:
         kind = value.dtype if value.dtype.is_floating_point else torch.int64
         out = value.new_zeros((sum(counts), *value.shape[1:]), dtype=kind)
         out[first : first + len(value)] = value
-        return self._small_sum(out).to(value.dtype)
+        return self._reduced(out).to(value.dtype)
 
     def check_alike(self, parts: Mapping[str, Any]) -> None:
         """Raise SettingError if any of these things differs between the ranks."""
@@ -299,9 +287,9 @@ class Team:
         said = self.gathered(mine)
         failed = [rank for rank, words in enumerate(said) if words]
         if failed:
-            self.end(error, failed[0], said[failed[0]])
+            self._end(error, failed[0], said[failed[0]])
 
-    def end(self, error: PpgpError | None, of_rank: int, words: Sequence[str]) -> NoReturn:
+    def _end(self, error: PpgpError | None, of_rank: int, words: Sequence[str]) -> NoReturn:
         """Raise an error that all ranks know of, on rank 0; exit on the others."""
         if self.rank:
             raise SystemExit(1)
@@ -313,35 +301,20 @@ class Team:
 
     # -- the exchange itself -----------------------------------------------------------------------
 
-    def _small_sum(self, value: Tensor) -> Tensor:
-        """Return the sum over the ranks of what is not part of a formula."""
-        total = value.clone()
-        self._together("all_reduce", total)
-        return total
-
-    def _together(self, name: str, *args: Any) -> None:
-        """Call a function of ``torch.distributed``.
+    def _reduced(self, value: Tensor) -> Tensor:
+        """Return the sum of a tensor over the ranks.
 
         Raises:
             LostRank: If a rank has ended, or does not answer in time.
         """
         import torch.distributed as dist
 
+        total = value.detach().clone(memory_format=torch.contiguous_format)
         try:
-            getattr(dist, name)(*args)
+            dist.all_reduce(total)
         except RuntimeError as error:
-            raise self.lost() from error
-
-    def lost(self) -> LostRank:
-        """Return the error that names the ranks that have ended or hang.
-
-        The first of the other ranks returns it, and the rest exit with status 1.
-        """
-        lost = _lost_ranks(self.rank, self.size)
-        survivors = [r for r in range(self.size) if r not in lost]
-        if lost and self.rank != survivors[0]:  # the first of them says it
-            raise SystemExit(1)
-        return LostRank(lost, self.size)
+            raise loss(self.rank, self.size) from error
+        return total
 
 
 def _check_shareable(data: Any) -> None:
@@ -373,154 +346,3 @@ class _Summed(torch.autograd.Function):
 
 #: The team of a process by itself.
 ALONE = Team()
-
-
-@contextmanager
-def at_step(steps: Callable[[], int]) -> Iterator[None]:
-    """Add the number of steps that a fit has taken to the error of a lost rank."""
-    try:
-        yield
-    except LostRank as error:
-        raise error.at(step=steps()) from None
-
-
-@contextmanager
-def naming(team: Team, checkpoint: Any) -> Iterator[None]:
-    """Add the checkpoint of a fit to the error that tells of a lost rank.
-
-    ``torchrun`` terminates the other ranks when one ends, mostly before they hear of it. They then
-    say which one it was.
-    """
-    if team.alone:
-        yield
-        return
-    try:
-        with _terminated_by_loss(team):
-            yield
-    except LostRank as error:
-        raise error.at(checkpoint=None if checkpoint is None else str(checkpoint)) from None
-
-
-@contextmanager
-def _terminated_by_loss(team: Team) -> Iterator[None]:
-    """Turn SIGTERM into the error of a lost rank where one has ended."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def terminated(number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        if _lost_ranks(team.rank, team.size, wait=0.0):
-            raise team.lost()
-        os.kill(os.getpid(), number)
-
-    before = signal.signal(signal.SIGTERM, terminated)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _join(timeout: float) -> None:
-    """Join the process group of the environment."""
-    import torch.distributed as dist
-
-    missing = [name for name in ENVIRONMENT if name not in os.environ]
-    if missing:
-        raise SettingError(
-            "the variables that torchrun sets",
-            f"WORLD_SIZE without {', '.join(missing)}",
-            "start the script by torchrun, or unset WORLD_SIZE",
-        )
-    backend = "gloo"
-    if torch.cuda.is_available():
-        backend = "cpu:gloo,cuda:nccl"
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
-    try:
-        limit = timedelta(seconds=timeout)
-        store, rank, size = next(dist.rendezvous("env://", timeout=limit))
-        # torchrun may keep one store for all starts, with the addresses of processes that ended
-        own = dist.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
-        own.set_timeout(limit)
-        dist.init_process_group(backend, timeout=limit, store=own, rank=rank, world_size=size)
-    except (RuntimeError, ValueError, OSError) as error:
-        size, rank = os.environ["WORLD_SIZE"], os.environ["RANK"]
-        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise SettingError(
-            f"{size} processes that meet at {place}",
-            f"none on rank {rank} ({str(error).splitlines()[0][:120]})",
-            "free the port, or pass torchrun another --master-port, and start all processes",
-        ) from None
-    atexit.register(_leave)
-    store = dist.distributed_c10d._get_default_store()
-    store.set(_place(dist.get_rank()), f"{socket.gethostname()} {os.getpid()}")
-
-
-def _leave() -> None:
-    """Leave the process group, whose threads must have ended before the interpreter does.
-
-    A rank that has finished waits a moment for the others, as gloo may abort a rank whose peers
-    close their connections while it leaves.
-    """
-    import torch.distributed as dist
-
-    if not dist.is_initialized():
-        return
-    if not hasattr(sys, "last_type"):  # no error has ended the program
-        with suppress(RuntimeError, ValueError):
-            _wait_for_others(dist.get_rank(), dist.get_world_size())
-    dist.destroy_process_group()
-
-
-def _wait_for_others(rank: int, size: int) -> None:
-    """Wait until all ranks of the team leave, or for ``FAREWELL`` seconds."""
-    import torch.distributed as dist
-
-    store = dist.distributed_c10d._get_default_store()
-    store.set(f"{_place(rank)}: leaves", "")
-    until = time.monotonic() + FAREWELL
-    while time.monotonic() < until:
-        if all(store.check([f"{_place(r)}: leaves"]) for r in range(size)):
-            return
-        time.sleep(0.02)
-
-
-def _place(rank: int) -> str:
-    """Return the key of a rank's host and process in the store of the group."""
-    return f"ppgp process of rank {rank}"
-
-
-def _lost_ranks(rank: int, size: int, wait: float = GRACE) -> list[int]:
-    """Return the ranks that have ended or hang; [] if they cannot be told.
-
-    A rank that hears of a loss signs in the store of the group. Ranks of this host whose process
-    has ended unsigned are lost; where there is none, those that do not sign in time are.
-    """
-    import torch.distributed as dist
-
-    others = [r for r in range(size) if r != rank]
-    try:
-        store = dist.distributed_c10d._get_default_store()
-        store.set(f"{_place(rank)}: hears of a loss", "")
-        until = time.monotonic() + wait
-        while True:
-            unsigned = [r for r in others if not store.check([f"{_place(r)}: hears of a loss"])]
-            ended = [r for r in unsigned if _has_ended(store, r)]
-            if ended or not unsigned:
-                return ended
-            if time.monotonic() > until:
-                return unsigned if wait else []
-            time.sleep(0.05)
-    except (RuntimeError, ValueError):  # the store has gone with the rank that kept it
-        return [0] if rank else []
-
-
-def _has_ended(store: Any, rank: int) -> bool:
-    """Return whether a rank of this host has ended."""
-    host, process = store.get(_place(rank)).decode().rsplit(" ", 1)
-    if host != socket.gethostname():
-        return False
-    try:
-        return psutil.Process(int(process)).status() == psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return True

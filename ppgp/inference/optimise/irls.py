@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NumericalError
-from ...numerics.team import at_step
+from ...numerics.process_group import at_step
 from ...target.target import Target
 from ..progress import bar
 from .search import SearchOptions, SearchResult

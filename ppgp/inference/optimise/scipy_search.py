@@ -11,7 +11,7 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from ...numerics.team import at_step
+from ...numerics.process_group import at_step
 from ...numerics.threads import blas_on_one_thread
 from ...target.target import Target
 from ..progress import bar

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...numerics.team import at_step
+from ...numerics.process_group import at_step
 from ..optimise.schedules import factors, scheduled
 from ..progress import bar
 from .stopping_rule import Plateau
