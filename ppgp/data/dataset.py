@@ -21,7 +21,7 @@ from .roles import ROLES, at_rows, columns_given, moved, role_names_of
 from .same_numbers import same_numbers
 from .scaler import Scaler
 from .targets import check_targets, in_order_of_texts
-from .team_rows import in_team, with_sample
+from .team_rows import in_team, scaled_in_team
 from .training_data import Batch, Rows, Tables, TrainingData
 
 __all__ = ["Dataset", "Scaler"]
@@ -205,11 +205,6 @@ class Dataset(TrainingData):
     def stands_for(self) -> int:
         """The number of rows that ``model`` is told, whose mean over the ranks is that of all."""
         return self.n * self.team.size
-
-    @property
-    def alone(self) -> Dataset:
-        """The rows of this rank, as a table of one process."""
-        return self.with_numbers(self.X, self.y, {})
 
     @property
     def rows_of_ranks(self) -> list[int]:
@@ -437,6 +432,4 @@ class Dataset(TrainingData):
             for name, column in scaler.columns(self).items()
         }
         table = self.with_numbers(X, y, columns)
-        if not self.team.alone:
-            table = with_sample(table, self.team, self.total)
-        return table, scaler
+        return (table if self.team.alone else scaled_in_team(table, self, scaler)), scaler

@@ -50,8 +50,7 @@ def spread(values: Tensor, weights: Tensor | None = None) -> Spread:
         values, low, high = (times_two_to(v, -exponent) for v in (values, low, high))
     eps = torch.finfo(values.dtype).eps
     largest, width = torch.maximum(low.abs(), high.abs()), high - low
-    power = times_two_to(torch.ones_like(largest), torch.frexp(largest).exponent - 1)
-    constant = width <= ULPS * eps * torch.where(largest == 0, 0.0, power)
+    constant = width <= _rounding(largest, eps)
     shift = torch.where(width < largest * eps**0.5, low, 0.0)
     if bool(shift.any()):
         values = values - shift
@@ -61,6 +60,12 @@ def spread(values: Tensor, weights: Tensor | None = None) -> Spread:
         mean, sd = times_two_to(mean, exponent), times_two_to(sd, exponent)
         constant = constant | (sd == 0)  # the sd is smaller than any float
     return Spread(mean, sd, constant)
+
+
+def _rounding(largest: Tensor, eps: float) -> Tensor:
+    """Return by how much values may differ that are one number, given the largest of them."""
+    power = times_two_to(torch.ones_like(largest), torch.frexp(largest).exponent - 1)
+    return ULPS * eps * torch.where(largest == 0, 0.0, power)
 
 
 def average(values: Tensor, weights: Tensor | None) -> Tensor:
@@ -121,8 +126,7 @@ def over_ranks(team: Team, own: Spread, counts: Tensor) -> Spread:
     shift = (counts * deviation).sum(0) / total
     squares = (counts * (sd.square() + (deviation - shift).square())).sum(0)
     largest = mean.abs().amax(0)
-    power = times_two_to(torch.ones_like(largest), torch.frexp(largest).exponent - 1)
-    rounding = ULPS * torch.finfo(own.mean.dtype).eps * torch.where(largest == 0, 0.0, power)
+    rounding = _rounding(largest, torch.finfo(own.mean.dtype).eps)
     apart = deviation.amax(0) - deviation.amin(0) > rounding
     varies = (present & (constant == 0)).any(0)
     sd_of_all = (squares / total).sqrt().to(own.sd)

@@ -12,7 +12,15 @@ from typing import Any
 from .. import files
 from ..errors import DataError, UnknownName, listed
 
-__all__ = ["Piece", "footer", "kind_of", "parquet_files", "pieces_of", "types_in"]
+__all__ = [
+    "Piece",
+    "footer",
+    "holds_numbers",
+    "kind_of",
+    "parquet_files",
+    "pieces_of",
+    "types_in",
+]
 
 INDEX = re.compile(r"__index_level_\d+__")  # a column in which pandas keeps the index of a frame
 
@@ -115,6 +123,14 @@ def types_in(file: Path, metadata: Any) -> dict[str, Any]:
         got = f"{listed(twice, 'column')} again in {file.name}"
         raise DataError("different names of columns", got, "rename one of them")
     return {name: schema.field(name).type for name in names}
+
+
+def holds_numbers(type_: Any) -> bool:
+    """Return whether a column of a type in Arrow holds numbers or booleans."""
+    from pyarrow import types as of
+
+    numbers = of.is_integer(type_) or of.is_floating(type_) or of.is_decimal(type_)
+    return numbers or of.is_boolean(type_)
 
 
 def kind_of(type_: Any) -> str:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..errors import DataError
 from .parquet_files import Piece, footer, unreadable
 
-__all__ = ["Columns", "ParquetRows", "record_batches", "wrong_values"]
+__all__ = [
+    "Columns",
+    "ParquetRows",
+    "columns_at",
+    "record_batches",
+    "regrouped",
+    "wrong_values",
+]
 
 AT_ONCE = 65_536  # rows that are decoded at once
 
+Part = TypeVar("Part")
 Columns = list[Any]
 """One array [k] for each column; labels without codes are one of Arrow."""
 
@@ -136,6 +144,40 @@ def _of_piece(file: Any, piece: Piece, names: Sequence[str], skip: int) -> Itera
             yield chunk.slice(low, high - low)
         if at >= piece.stop:
             return
+
+
+def columns_at(columns: Columns, rows: slice) -> Columns:
+    """Return some rows of a chunk of columns."""
+    return [column[rows] for column in columns]
+
+
+def regrouped(
+    parts: Iterable[Part],
+    rows: int,
+    length: Callable[[Part], int],
+    at: Callable[[Part, slice], Part],
+) -> Iterator[list[Part]]:
+    """Yield lists of parts that have ``rows`` rows together; the last has the rows that are left.
+
+    Args:
+        parts: Rows that follow one another, in parts of any length.
+        rows: The rows of each list.
+        length: ``length(part)`` is the number of its rows.
+        at: ``at(part, rows)`` are some of its rows.
+    """
+    held: list[Part] = []
+    count = 0
+    for part in parts:
+        start, n = 0, length(part)
+        while start < n:
+            stop = min(start + rows - count, n)
+            held.append(at(part, slice(start, stop)))
+            count, start = count + stop - start, stop
+            if count == rows:
+                yield held
+                held, count = [], 0
+    if held:
+        yield held
 
 
 def wrong_values(expected: str, got: str, name: str, piece: Piece) -> DataError:

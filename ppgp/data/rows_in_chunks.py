@@ -19,11 +19,12 @@ from .parquet_files import (
     check_columns_exist,
     check_same_types,
     footer,
+    holds_numbers,
     parquet_files,
     pieces_of,
     types_in,
 )
-from .parquet_rows import record_batches, wrong_values
+from .parquet_rows import record_batches, regrouped, wrong_values
 from .stream import Stream
 
 __all__ = ["Chunk", "RowsGiven", "RowsInFiles", "rows_of"]
@@ -92,22 +93,17 @@ class RowsInFiles:
             DataError: If a cell is empty or not finite and such rows are refused; the message names
                 column, file and row group. If a file cannot be read.
         """
-        held: list[Any] = []
-        count = 0
+        batches = self._batches(skip)
+        for held in regrouped(batches, rows, len, _batch_at):
+            yield self._chunk(held)
+
+    def _batches(self, skip: int) -> Iterator[Any]:
+        """Yield record batches of Arrow, checked, without the first ``skip`` rows."""
         names = list(dict.fromkeys([*self.columns, *self.kept]))
         for piece, batch in record_batches(self.pieces, names, skip):
             if not self.blanks:
                 self._refuse_blanks(batch, piece)
-            start = 0
-            while start < batch.num_rows:
-                part = batch.slice(start, rows - count)
-                held.append(part)
-                count, start = count + part.num_rows, start + part.num_rows
-                if count == rows:
-                    yield self._chunk(held)
-                    held, count = [], 0
-        if held:
-            yield self._chunk(held)
+            yield batch
 
     def _refuse_blanks(self, batch: Any, piece: Piece) -> None:
         """Raise DataError if a cell that needs a value has none."""
@@ -241,12 +237,16 @@ def _in_files(
 
 def _check_numbers(name: str, type_: Any, file: str) -> None:
     """Raise DataError for a column that has to hold numbers and does not."""
-    from pyarrow import types as of
+    from pyarrow import types
 
-    numbers = of.is_integer(type_) or of.is_floating(type_) or of.is_decimal(type_)
-    if not (numbers or of.is_boolean(type_) or of.is_null(type_)):
+    if not (holds_numbers(type_) or types.is_null(type_)):
         do = "write numbers in its place, as the training rows have them"
         raise DataError(f"numbers in column {name}", f"the type {type_} in {file}", do)
+
+
+def _batch_at(batch: Any, rows: slice) -> Any:
+    """Return some rows of a record batch of Arrow."""
+    return batch.slice(rows.start, rows.stop - rows.start)
 
 
 def _numbers(frame: Any) -> np.ndarray:

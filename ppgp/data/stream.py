@@ -21,21 +21,21 @@ from .parquet_files import (
     check_columns_exist,
     check_same_types,
     footer,
+    holds_numbers,
     kind_of,
     parquet_files,
     pieces_of,
     shared_out,
     types_in,
 )
-from .parquet_rows import ParquetRows
+from .parquet_rows import ParquetRows, columns_at, regrouped
 from .stream_batches import StreamBatches, order_of
 from .stream_statistics import Statistics, statistics_of
-from .team_rows import check_alike, joined
+from .team_rows import SAMPLE, check_alike, joined
 
 __all__ = ["Stream", "stream"]
 
 POOL = 131_072
-SAMPLE = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,18 +235,8 @@ class Stream:
 
         The last table has the rows that are left.
         """
-        held: list[list[np.ndarray]] = []
-        count = 0
-        for columns in self.reader.read(self.pieces):
-            start = 0
-            while start < len(columns[0]):
-                stop = min(start + rows - count, len(columns[0]))
-                held.append([column[start:stop] for column in columns])
-                count, start = count + stop - start, stop
-                if count == rows:
-                    yield self._table(held)
-                    held, count = [], 0
-        if held:
+        parts = self.reader.read(self.pieces)
+        for held in regrouped(parts, rows, lambda columns: len(columns[0]), columns_at):
             yield self._table(held)
 
     def sample(self, rows: int = SAMPLE, seed: int = 0) -> Dataset:
@@ -374,11 +364,8 @@ def stream(
 
 def _check_numbers(names: Sequence[str], types: dict[str, Any]) -> None:
     """Raise DataError for a column that holds neither numbers nor booleans."""
-    from pyarrow import types as of
-
     for name in names:
-        t = types[name]
-        if of.is_integer(t) or of.is_floating(t) or of.is_boolean(t) or of.is_decimal(t):
+        if holds_numbers(types[name]):
             continue
         do = "leave the column out of features, or write numbers in its place"
-        raise DataError(f"numbers in column {name}", f"the type {t}", do)
+        raise DataError(f"numbers in column {name}", f"the type {types[name]}", do)

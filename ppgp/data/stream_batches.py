@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ..errors import SettingError
+from ..numerics.whole_numbers import check_whole_number
 from .parquet_files import Piece
 from .parquet_rows import Columns, ParquetRows
 from .training_data import Tables
@@ -234,8 +235,5 @@ def order_of(batch_size: Any, seed: Any, pool: Any, epochs: Any) -> Order:
     for name, value in given.items():
         if name == "epochs" and value is None:
             continue
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not whole or value < least[name]:
-            wanted = f"a whole number of at least {least[name]} as {name}"
-            raise SettingError(wanted, repr(value)[:60], "change it")
+        check_whole_number(name, value, least[name], "change it")
     return Order(int(batch_size), int(seed), int(pool), None if epochs is None else int(epochs))

@@ -14,6 +14,7 @@ from .dataset import Dataset
 from .scaler import IdentityScaler, Scaler
 from .stream import POOL, Stream
 from .stream_batches import BatchIterator
+from .team_rows import standardised_mean
 from .training_data import Batch, Rows
 
 __all__ = ["StreamedRows"]
@@ -157,8 +158,8 @@ class StreamedRows(Dataset):
             spreads=self.stream.statistics().spreads(self.X.dtype),
         )
         rows = type(self).of(self.stream, scaler(self.in_memory), scaler)
-        mean = self.y.new_tensor(self.stream.statistics().y_mean)
-        vars(rows)["target_mean"] = float(scaler.targets(mean))
+        mean = standardised_mean(self.stream.statistics().y_mean, scaler)
+        vars(rows)["target_mean"] = mean
         return rows, scaler
 
     def _scaled(self, columns: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -12,11 +12,19 @@ from ..errors import DataError, NotApplicable
 from ..numerics.team import Team
 from .roles import ROLES, columns_given
 
-__all__ = ["check_alike", "in_team", "joined", "of_all_ranks", "with_sample"]
+__all__ = [
+    "check_alike",
+    "in_team",
+    "joined",
+    "of_all_ranks",
+    "scaled_in_team",
+    "standardised_mean",
+]
 
-Dataset = Any  # ``data.dataset`` imports this module
+Dataset = Scaler = Any  # their modules import this one
 SAMPLE = 20_000  # rows of all processes that each of them holds, for pilots and inducing inputs
 LABELS = (str, int, float, bool)
+OF_TEAM = ("team", "total_of_team", "counts_of_team")  # attributes of the rows of a rank
 
 
 def in_team(table: Dataset, team: Team) -> Dataset:
@@ -54,8 +62,30 @@ def with_sample(table: Dataset, team: Team, total: int) -> Dataset:
     sample = table.rows(own.to(table.X.device))
     whole = joined(sample, team)
     vars(whole)["target_mean"] = _mean_of_targets(table, team)
-    vars(part).update(team=team, total_of_team=total, sample_of_team=whole, counts_of_team=counts)
+    vars(part).update(team=team, total_of_team=total, counts_of_team=counts)
+    vars(part).update(sample_of_team=whole)
     return part
+
+
+def scaled_in_team(scaled: Dataset, table: Dataset, scaler: Scaler) -> Dataset:
+    """Return the standardised rows of a rank, with the standardised sample of all ranks.
+
+    Args:
+        scaled: The rows on the scale of the scaler.
+        table: The same rows on their own scale, in their team.
+        scaler: What standardised them.
+    """
+    sample = scaler(table.shared)
+    vars(sample)["target_mean"] = standardised_mean(table.shared.target_mean, scaler)
+    about = {name: vars(table)[name] for name in OF_TEAM}
+    vars(scaled).update(about, sample_of_team=sample)
+    return scaled
+
+
+def standardised_mean(mean: float, scaler: Scaler) -> float:
+    """Return a mean of targets on the scale of a Scaler, with the digits of float64."""
+    offset, scale = scaler.location_and_scale
+    return (mean - float(offset)) / float(scale)
 
 
 def of_all_ranks(table: Dataset) -> Dataset:

@@ -22,10 +22,10 @@ from ..inference import Inference
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..inference.jobs import check_workers, each
-from ..inference.progress import bar
 from ..models import Model
 from ..numerics.fingerprint import fingerprint
 from ..numerics.process_locks import silenced
+from ..numerics.progress import bar
 from ..numerics.seeding import seeded
 from ..posterior.convergence import ess, scalars
 from .prior_simulations import OfModel, OfProgram

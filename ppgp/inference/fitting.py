@@ -337,8 +337,9 @@ def _problem_of_model(
     check_team(model, data, how, seed)
     team = data.team
     with team.all_or_none():
-        data = _with_weight(data)
-    data = data.in_team(team)
+        present = _with_weight(data)
+    if team.gathered(present.n) != data.rows_of_ranks:  # some rank left rows out
+        data = present.in_team(team)
     with team.all_or_none():
         check_training_rows(model, data)
     reselects = isinstance(model, Reselects) and model.reselect

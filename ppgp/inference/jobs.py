@@ -12,17 +12,17 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from operator import index
 from typing import Any
 
-from ..errors import NumericalError, SettingError
+from ..errors import NumericalError
 from ..numerics.libraries import imported
 from ..numerics.process_locks import silenced
 from ..numerics.processes import begin_worker, without_interrupts
+from ..numerics.progress import bar
 from ..numerics.threads import available_cores
+from ..numerics.whole_numbers import check_whole_number
 from .one_job import Home, Outcome, in_a_worker, on_one_thread, run_job
 from .options import Count
-from .progress import bar
 
 __all__ = [
     "Workers",
@@ -43,15 +43,8 @@ DEATHS = {"BrokenProcessPool", "KilledWorker", "WorkerCrashedError", "RayActorEr
 
 def check_workers(workers: Any) -> None:
     """Raise SettingError unless ``workers`` is None or a whole number of at least 1."""
-    if workers is None:
-        return
-    try:
-        enough = not isinstance(workers, bool) and index(workers) >= 1
-    except TypeError:
-        enough = False
-    if not enough:
-        do = "pass workers=2, or leave it out"
-        raise SettingError("a whole number of at least 1 as workers", repr(workers)[:60], do)
+    if workers is not None:
+        check_whole_number("workers", workers, 1, "pass workers=2, or leave it out")
 
 
 def number_of_workers(text: str) -> int | None:

@@ -17,13 +17,9 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset
 from ..errors import NumericalError
 from ..kernels import Kernel
-from ..numerics.collapsed_bound import (
-    Projection,
-    SparseMarginal,
-    inducing_root,
-    posterior_of,
-)
+from ..numerics.collapsed_bound import SparseMarginal, inducing_root
 from ..numerics.least_variance import at_least_rounding
+from ..numerics.projection import Projection, posterior_of
 from ..numerics.result_cache import ResultCache
 from ..numerics.team import ALONE, Team
 from ..priors import Site, under

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from ..data.streamed_rows import SUMS
 from ..errors import NotApplicable
-from ..numerics.collapsed_bound import Projection, SparseMarginal, inducing_root, jittered
+from ..numerics.collapsed_bound import SparseMarginal, inducing_root, jittered
 from ..numerics.collapsed_slopes import Slopes, slopes_of
+from ..numerics.projection import Projection
 from .sites import Theta
 
 __all__ = ["KEPT", "SumsOfStreams", "kept_sums", "projection_of", "without_sums"]
@@ -56,8 +57,12 @@ class SumsOfStreams:
         marginal = self._marginal_at(theta, X)
         return marginal.project(y, inducing_root(marginal.Kmm))
 
+    def bound_of_sums(self, theta: Theta, like: Tensor, sums: Projection) -> Tensor:
+        """Return the bound at theta; the arguments are those of ``slopes_of_sums``."""
+        return sums.lower(self._marginal_at(theta, like).noise)
+
     def slopes_of_sums(self, theta: Theta, like: Tensor, sums: Projection) -> Slopes:
-        """Return the bound and its slopes at theta, given the sums over all rows.
+        """Return the slopes of the bound at theta, given the sums over all rows.
 
         Args:
             theta: {site: [*event]}.

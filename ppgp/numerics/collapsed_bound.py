@@ -8,7 +8,6 @@ B = I + A A' / s2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,19 +16,12 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from .cholesky import LOG_2PI, cholesky, factor_or_nan
+from .cholesky import factor_or_nan
+from .collapsed_slopes import slopes_of
+from .projection import Projection
 from .team import ALONE, Team
-from .triangles import between_inverses
 
-__all__ = [
-    "Projection",
-    "SparseMarginal",
-    "derivative_in_noise",
-    "inducing_root",
-    "jittered",
-    "posterior_of",
-    "project",
-]
+__all__ = ["SparseMarginal", "inducing_root", "jittered", "project"]
 
 JITTER = 1e-8  # relative to the mean of the diagonal of Kmm, for inducing inputs that coincide
 JITTER_SINGLE = 1e-4  # the same in float32, whose rounding error is 1e-7
@@ -54,91 +46,6 @@ def jittered(Kmm: Tensor) -> Tensor:
     diagonal = Kmm.diagonal(dim1=-2, dim2=-1)
     diagonal = diagonal + relative * diagonal.mean(-1)[..., None]
     return torch.diagonal_scatter(Kmm, diagonal, dim1=-2, dim2=-1)
-
-
-@dataclass(frozen=True, eq=False)
-class Projection:
-    """The sums over rows that the bounds and q(u) depend on.
-
-    Attributes:
-        S: A A' [m, m].
-        Ar: A r [m].
-        rr: r'r.
-        trace: The trace of Knn.
-        n: The number of rows.
-    """
-
-    S: Tensor
-    Ar: Tensor
-    rr: Tensor
-    trace: Tensor
-    n: int | Tensor
-
-    def plus(self, other: Projection) -> Projection:
-        """Return the sums over the rows of both."""
-        return Projection(
-            self.S + other.S,
-            self.Ar + other.Ar,
-            self.rr + other.rr,
-            self.trace + other.trace,
-            self.n + other.n,
-        )
-
-    def over_ranks(self, team: Team) -> Projection:
-        """Return the sums over the rows of all ranks of a team."""
-        if team.alone:
-            return self
-        n = self.rr.new_tensor(float(self.n))
-        S, Ar, rr, trace, n = team.symmetric_sum(self.S, self.Ar, self.rr, self.trace, n)
-        return Projection(S, Ar, rr, trace, round(float(n)))
-
-    def _quadratic(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return r' (Q + noise I)^-1 r and log|Q + noise I|, where Q = A' A."""
-        eye = torch.eye(len(self.S)).to(self.S)
-        root = factor_or_nan(eye + self.S / noise)
-        e = torch.linalg.solve_triangular(root, self.Ar[:, None], upper=False)[:, 0]
-        return (
-            self.rr / noise - e.square().sum() / noise.square(),
-            2 * root.diagonal().log().sum() + self.n * noise.log(),
-        )
-
-    @property
-    def gap(self) -> Tensor:
-        """tr(Knn - Qnn), the variance that the inducing inputs leave unexplained."""
-        return self.trace - self.S.diagonal().sum()
-
-    def lower(self, noise: Tensor) -> Tensor:
-        """Return log N(r; 0, Q + s2 I) - tr(Knn - Q) / (2 s2), which is at most log p(y).
-
-        Titsias (2009), equation 9.
-        """
-        square, log_det = self._quadratic(noise)
-        return -0.5 * (square + log_det + self.n * LOG_2PI + self.gap / noise)
-
-    def upper(self, noise: Tensor) -> Tensor:
-        """Return an upper bound of log p(y). Titsias (2014).
-
-        It is -n/2 log 2 pi - log|Q + s2 I| / 2 - r' (Q + (s2 + tr(Knn - Q)) I)^-1 r / 2.
-        """
-        _, log_det = self._quadratic(noise)
-        square, _ = self._quadratic(noise + self.gap.clamp_min(0.0))
-        return -0.5 * (square + log_det + self.n * LOG_2PI)
-
-    def posterior(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the optimal q(v), where u = L v.
-
-        Returns:
-            The mean B^-1 Ar / s2 [m], and a root W [m, m] of the covariance W' W = B^-1.
-        """
-        return posterior_of(self.S, self.Ar, noise)
-
-
-def posterior_of(S: Tensor, Ar: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean and a root of the covariance of q(v); see ``Projection.posterior``."""
-    eye = torch.eye(len(S)).to(S)
-    root = cholesky(eye + S / noise, "posterior precision of the inducing variables")
-    mean = torch.cholesky_solve(Ar[:, None], root)[:, 0] / noise
-    return mean, torch.linalg.solve_triangular(root, eye, upper=False)
 
 
 def _blocks(X: Tensor, m: int) -> Iterator[slice]:
@@ -215,19 +122,10 @@ class _Collapsed(torch.autograd.Function):
             )[1]
             return None, None, *vector_jacobian(grad)
         m, n = len(S), len(r)
+        slopes = slopes_of(Projection(S, Ar, rr, trace, total), L, noise)
         # the gradient is the mean over the ranks, and each has slopes of its own rows alone
         of_rows = grad * ctx.team.size
-        eye = torch.eye(m).to(S)
-        root = factor_or_nan(eye + S / noise)
-        B = torch.cholesky_inverse(root)
-        c = B @ Ar
-        P = S / noise - eye + B + torch.outer(c, c) / noise.square()
-        gradient_Kmm = -0.5 * grad * between_inverses(L, P)
-        sums = Projection(S, Ar, rr, trace, total)
-        gradient_noise = derivative_in_noise(sums, noise, B, c)
-        H = of_rows * between_inverses(L, (eye - B) / noise - torch.outer(c, c) / noise**3)
-        solved = torch.linalg.solve_triangular(L.mT, c[:, None], upper=True)[:, 0]
-        h = of_rows * solved / noise.square()
+        H, h = of_rows * slopes.H, of_rows * slopes.h
         totals = [torch.zeros_like(a) for a in inputs]
         parts, parts_X = [], []
         # makes each chunk differ from that of the forward pass: a compiled graph would otherwise
@@ -254,11 +152,11 @@ class _Collapsed(torch.autograd.Function):
         return (
             None,
             None,
-            gradient_Kmm,
+            grad * slopes.Kmm,
             gradient_X,
             gradient_r,
             gradient_diagonal,
-            grad * gradient_noise,
+            grad * slopes.noise,
             *totals,
         )
 
@@ -303,20 +201,6 @@ def _slopes_of_plain(
     )
     left = iter(slopes)
     return [next(left) if need else None for need in needed]
-
-
-def derivative_in_noise(sums: Projection, noise: Tensor, B: Tensor, c: Tensor) -> Tensor:
-    """Return the derivative of the lower bound in s2.
-
-    Args:
-        sums: The sums over rows.
-        noise: s2.
-        B: The inverse of B in the notation of the module.
-        c: B^-1 Ar.
-    """
-    log_det = (sums.n - len(B) + B.diagonal().sum()) / noise
-    square = -sums.rr + (2 * (sums.Ar @ c) - c @ (sums.S @ c) / noise) / noise
-    return -0.5 * (log_det + (square - sums.gap) / noise.square())
 
 
 class SparseMarginal(dist.TorchDistribution):

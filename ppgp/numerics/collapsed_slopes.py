@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .cholesky import factor_or_nan
-from .collapsed_bound import Projection, derivative_in_noise
+from .projection import Projection, derivative_in_noise
 from .triangles import between_inverses
 
 __all__ = ["Slopes", "slopes_of"]
@@ -22,7 +22,6 @@ class Slopes:
     """The derivatives of the lower bound.
 
     Attributes:
-        value: The bound itself.
         Kmm: By Kmm [m, m].
         noise: By s2 in all that is not a row.
         H: [m, m]. The derivative by the columns K [m, rows] of Kmn is H K + h r'.
@@ -31,7 +30,6 @@ class Slopes:
             -1 / (2 s2).
     """
 
-    value: Tensor
     Kmm: Tensor
     noise: Tensor
     H: Tensor
@@ -57,7 +55,7 @@ class Slopes:
 
 
 def slopes_of(sums: Projection, L: Tensor, noise: Tensor) -> Slopes:
-    """Return the bound and its derivatives.
+    """Return the derivatives of the bound.
 
     Args:
         sums: The sums over all rows.
@@ -70,7 +68,6 @@ def slopes_of(sums: Projection, L: Tensor, noise: Tensor) -> Slopes:
     P = sums.S / noise - eye + B + torch.outer(c, c) / noise.square()
     solved = torch.linalg.solve_triangular(L.mT, c[:, None], upper=True)[:, 0]
     return Slopes(
-        value=sums.lower(noise),
         Kmm=-0.5 * between_inverses(L, P),
         noise=derivative_in_noise(sums, noise, B, c),
         H=between_inverses(L, (eye - B) / noise - torch.outer(c, c) / noise**3),

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from .cholesky import factor_or_nan
-from .collapsed_bound import Projection, derivative_in_noise, jittered
+from .collapsed_bound import jittered
 from .grid_statistics import GridStatistics, spread
+from .projection import Projection, derivative_in_noise
 
 __all__ = ["GridSpaceMarginal", "projected"]
 

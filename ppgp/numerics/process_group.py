@@ -1,4 +1,4 @@
-"""The process group of ``torchrun``: joining it, leaving it, and finding the ranks that are lost."""
+"""The process group of ``torchrun``: how a process joins and leaves it, and who is lost."""
 
 from __future__ import annotations
 

@@ -235,9 +235,7 @@ def _bytes_per_row(module: nn.Module, state: dict[str, Tensor], X: Tensor) -> fl
             sizes = [_bytes_kept(probe, state, X[:n]) for n in (PROBED // 3, PROBED)]
             if not _by_row(probe.eval(), state, X):
                 return None
-    except (
-        Exception
-    ):  # any error of a user's network: it takes all rows at once, or says what it is
+    except Exception:  # of a user's network: it takes all rows at once, or says what it is
         return None
     return (sizes[1] - sizes[0]) / (PROBED - PROBED // 3)
 

@@ -17,6 +17,7 @@ from ..data.rows_in_chunks import Chunk, RowsGiven, RowsInFiles, rows_of
 from ..errors import DataError, NotApplicable, SettingError, StorageError, an, listed
 from ..numerics.fingerprint import fingerprint
 from ..numerics.progress import bar
+from ..numerics.whole_numbers import check_whole_number
 from .fitted import Fitted
 from .origin import digest_of
 from .prediction import Prediction
@@ -117,10 +118,7 @@ def _checked(
         do = "call predict(**arguments) for parts of them, and write each"
         raise NotApplicable("the posterior of a model on a table", "one of a program", do)
     exact_level(level)
-    whole = isinstance(rows_at_once, int | np.integer) and not isinstance(rows_at_once, bool)
-    if not whole or rows_at_once < 1:
-        wanted = "a whole number of at least 1 as rows_at_once"
-        raise SettingError(wanted, repr(rows_at_once)[:60], f"the default is {ROWS_AT_ONCE:,}")
+    check_whole_number("rows_at_once", rows_at_once, 1, f"the default is {ROWS_AT_ONCE:,}")
     if calibrator is not None and not isinstance(calibrator, Calibrated):
         wanted = "a calibrator of ppgp.calibrate"
         raise NotApplicable(wanted, an(type(calibrator).__name__), "call its intervals by parts")

@@ -26,9 +26,11 @@ def of_stream(target: Density, z: Tensor, jacobian: bool) -> tuple[Tensor, Tenso
     model, team, like = target.model, target.team, target.survey.like
     one = target.data.X[:1].double()
     with torch.no_grad():
-        slopes = model.slopes_of_sums(_theta(target, z), one, _sums(target, z))
+        theta, sums = _theta(target, z), _sums(target, z)
+        value = model.bound_of_sums(theta, one, sums)
+        slopes = model.slopes_of_sums(theta, one, sums)
     gradient = torch.zeros_like(z)
-    if bool(torch.isfinite(slopes.value)):
+    if bool(torch.isfinite(value)):
         for X, y in _blocks(target.data):
             free = z.clone().requires_grad_(True)
             with torch.enable_grad():
@@ -41,7 +43,7 @@ def of_stream(target: Density, z: Tensor, jacobian: bool) -> tuple[Tensor, Tenso
         # flat priors do not depend on z
         prior = target.joint(free.to(like), (), jacobian, likelihood=False) + 0.0 * free.sum()
         gradient = gradient + torch.autograd.grad(term + prior, free, materialize_grads=True)[0]
-    return (slopes.value + prior.detach()).to(like), gradient.to(like)
+    return (value + prior.detach()).to(like), gradient.to(like)
 
 
 def bound_of_stream(target: Density, z: Tensor) -> tuple[float, int]:
@@ -50,8 +52,8 @@ def bound_of_stream(target: Density, z: Tensor) -> tuple[float, int]:
     with torch.no_grad():
         sums = _sums(target, z)
         one = target.data.X[:1].double()
-        slopes = target.model.slopes_of_sums(_theta(target, z), one, sums)
-    return float(slopes.value), round(float(sums.n))
+        value = target.model.bound_of_sums(_theta(target, z), one, sums)
+    return float(value), round(float(sums.n))
 
 
 def _sums(target: Density, z: Tensor) -> Any:

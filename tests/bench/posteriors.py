@@ -9,11 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import eight_schools
 import numpy as np
-import pyro
-import pyro.distributions as dist
 import torch
-from torch import Tensor
 
 import ppgp
 from ppgp import kernels, models
@@ -56,22 +54,9 @@ def gp(folder: Path) -> tuple[Any, Any]:
     return models.GP(kernels.ARD(kernels.RBF())), Dataset(X, y).standardised()[0]
 
 
-def schools_program(sigma: Tensor, y: Tensor | None = None) -> None:
-    zero = torch.zeros((), dtype=sigma.dtype)
-    mu = pyro.sample("mu", dist.Normal(zero, 5.0))
-    tau = pyro.sample("tau", dist.HalfCauchy(zero + 5.0))
-    z = pyro.sample("z", dist.Normal(torch.zeros_like(sigma), 1.0).to_event(1))
-    pyro.sample("y", dist.Normal(mu + tau * z, sigma).to_event(1), obs=y)
-
-
 def schools(folder: Path) -> tuple[Any, Any]:
     """Rubin (1981), non-centred, 10 dimensions."""
-    y = [28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0]
-    sigma = [15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0]
-    return schools_program, {
-        "sigma": torch.tensor(sigma, dtype=F64),
-        "y": torch.tensor(y, dtype=F64),
-    }
+    return eight_schools.schools, eight_schools.SCHOOLS
 
 
 POSTERIORS: dict[str, Callable[[Path], tuple[Any, Any]]] = {

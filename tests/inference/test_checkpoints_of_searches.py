@@ -11,6 +11,7 @@ from typing import Any
 import forked
 import pytest
 import torch
+from interrupted_search import interrupted_at
 from torch import Tensor
 
 import ppgp
@@ -194,17 +195,8 @@ def test_a_search_that_ctrl_c_cuts_short_goes_on(
     name, path = "GP by lbfgs", tmp_path / "cut.ckpt"
     whole = fitted(name)
 
-    class Interrupted(scipy_search._Objective):
-        calls = 0
-
-        def __call__(self, scaled: Any) -> Any:
-            self.calls += 1
-            if self.calls == 6:
-                raise KeyboardInterrupt
-            return super().__call__(scaled)
-
     with monkeypatch.context() as patched:
-        patched.setattr(scipy_search, "_Objective", Interrupted)
+        patched.setattr(scipy_search, "_Objective", interrupted_at(6))
         cut = fitted(name, path)
     assert cut.stats["interrupted"]
     assert len(cut.stats["losses"]) == 5

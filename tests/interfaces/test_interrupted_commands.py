@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from interrupted_search import interrupted_at
 from typer.testing import CliRunner
 
 import ppgp
@@ -47,17 +48,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.fixture
 def interrupt_lbfgs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupt every L-BFGS search at its third evaluation."""
-
-    class Interrupted(scipy_search._Objective):
-        calls = 0
-
-        def __call__(self, scaled: Any) -> Any:
-            self.calls += 1
-            if self.calls == 3:
-                raise KeyboardInterrupt
-            return super().__call__(scaled)
-
-    monkeypatch.setattr(scipy_search, "_Objective", Interrupted)
+    monkeypatch.setattr(scipy_search, "_Objective", interrupted_at(3))
 
 
 @pytest.mark.usefixtures("interrupt_lbfgs")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...errors import NotApplicable, SettingError, counted
 from ...likelihoods import Parametric
+from ...numerics.progress import bar
 from ...numerics.threads import at_most
 from ...posterior.posterior import Posterior
 from ...target.capabilities import BoostedSum, require
@@ -20,7 +21,6 @@ from ...target.target import Target
 from ..base import Inference, from_draws
 from ..checkpoint import Checkpoint
 from ..options import Between, Count, OneOf, Share
-from ..progress import bar
 from .folds import checked_folds, fold_of_rows
 from .members import SHARE_INSIDE, Run
 from .memory import check_memory

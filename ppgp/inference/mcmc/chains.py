@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ...numerics.progress import bar
 from ...posterior.posterior import Posterior
 from ...target.target import Target
 from ..base import Inference, finish
 from ..checkpoint import Checkpoint
 from ..options import Count
-from ..progress import bar
 from .chain_record import Record, State
 from .chain_starts import starts_of_chains
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...numerics.progress import bar
 from ...numerics.threads import at_most, available_cores, blas_on_one_thread
 from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
@@ -21,7 +22,6 @@ from ..base import starting_point
 from ..checkpoint import Checkpoint
 from ..jobs import each, goes_elsewhere
 from ..optimise.expansion import laplace_preconditioner
-from ..progress import bar
 from .chain_starts import LOW_RANK_UP_TO, start_of_chain
 from .finished_chains import chains_in, joined, tensors_of
 from .forked_workers import WorkerPool, can_fork

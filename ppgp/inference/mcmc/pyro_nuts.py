@@ -10,13 +10,13 @@ from pyro.infer import NUTS as PyroNUTS
 from pyro.poutine import substitute
 from torch import Tensor
 
+from ...numerics.progress import bar
 from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
 from ...target.checks import check_flat
 from ...target.handlers import quietly
 from ...target.target import Target
 from ..base import divergences, starting_point
-from ..progress import bar
 from .chain_starts import start_of_chain
 from .nuts_defaults import run_plan
 from .nuts_engines import NUTSOptions, SampledChains

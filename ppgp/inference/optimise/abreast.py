@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ...kernels.networks import drops_out
+from ...numerics.progress import bar
 from ...target.capabilities import Reselects, SubsetModel
 from ...target.target import Target
 from ..base import draw_batch, numbers_of
-from ..progress import bar
 from .first_order import ended, not_finite, stopped_by_the_user
 from .schedules import scheduled
 from .search import SearchOptions, SearchResult

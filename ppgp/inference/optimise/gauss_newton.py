@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ...numerics.conjugate_gradients import Product, conjugate_gradients
+from ...numerics.progress import bar
 from ...target.target import Target
-from ..progress import bar
 from .curvature_of_rows import CurvatureOfRows
 from .record import Record
 from .search import SearchOptions, SearchResult

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...errors import NumericalError
 from ...numerics.process_group import at_step
+from ...numerics.progress import bar
 from ...target.target import Target
-from ..progress import bar
 from .search import SearchOptions, SearchResult
 
 #: Of half the squared Newton decrement, which is the rise that is left. The step after it squares

@@ -15,13 +15,13 @@ from torch import Tensor
 from ...data.role_checks import refuse_weights
 from ...errors import SettingError
 from ...numerics.cholesky import LOG_2PI
+from ...numerics.progress import bar
 from ...posterior.posterior import Posterior
 from ...target.capabilities import GaussianNetwork, require
 from ...target.graph import traced
 from ...target.target import Target
 from ..base import Inference, finish, starting_point
 from ..options import Count, Positive, Share
-from ..progress import bar
 from .dense_network import Dense
 
 FEWEST_ROWS = 2

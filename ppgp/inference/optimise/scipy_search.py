@@ -12,9 +12,9 @@ from scipy import optimize
 from torch import Tensor
 
 from ...numerics.process_group import at_step
+from ...numerics.progress import bar
 from ...numerics.threads import blas_on_one_thread
 from ...target.target import Target
-from ..progress import bar
 from .held_out_rows import EarlyStopping
 from .irls import irls
 from .record import Record

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ...errors import NotApplicable
+from ...numerics.progress import bar
 from ...posterior.posterior import Posterior
 from ...posterior.summary import cut_short
 from ...target.target import Target
 from ..base import Inference, check_batch, finish
 from ..options import Count, Positive, Whole
-from ..progress import bar
 from .first_order import SGD_BATCH, Gradients, stopped_by_the_user
 from .map import MAP
 from .search import SearchOptions

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ...numerics.progress import bar
 from ...target.target import Target
-from ..progress import bar
 from .gaussian_guide import GaussianGuide
 
 DRAWS_PER_DIMENSION = 8

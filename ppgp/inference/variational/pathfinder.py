@@ -13,11 +13,11 @@ from torch import Tensor
 
 from ...errors import NumericalError
 from ...numerics.cholesky import LOG_2PI
+from ...numerics.progress import bar
 from ...posterior.posterior import Posterior
 from ...target.target import Target
 from ..base import Inference, finish, starting_point
 from ..options import Count
-from ..progress import bar
 
 BALL = 0.1  # sd of the Gaussian around a start, and of the jitter of starts at a given point
 HISTORY = 6  # pairs of steps and gradient differences behind each inverse Hessian

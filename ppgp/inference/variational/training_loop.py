@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...numerics.process_group import at_step
+from ...numerics.progress import bar
 from ..optimise.schedules import factors, scheduled
-from ..progress import bar
 from .stopping_rule import Plateau
 from .svi_options import SVIOptions
 

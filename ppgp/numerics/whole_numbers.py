@@ -1,0 +1,28 @@
+"""Checks of whole numbers that a caller gives."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any
+
+from ..errors import SettingError
+
+__all__ = ["check_whole_number"]
+
+
+def check_whole_number(name: str, value: Any, least: int, do: str) -> None:
+    """Raise SettingError unless a value is a whole number of at least ``least``.
+
+    Args:
+        name: What the number is called, for the message.
+        value: The value. True and False are no numbers.
+        least: The smallest number that is allowed.
+        do: What the user can do about it.
+    """
+    try:
+        enough = not isinstance(value, bool) and index(value) >= least
+    except TypeError:
+        enough = False
+    if not enough:
+        wanted = f"a whole number of at least {least} as {name}"
+        raise SettingError(wanted, repr(value)[:60], do)
