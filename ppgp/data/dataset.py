@@ -184,7 +184,7 @@ class Dataset(TrainingData):
         """Return a table of other rows, of one process, which are known to pass the checks."""
         table = copy(self)
         vars(table).update(columns, X=X, y=y, n=X.shape[0], d=X.shape[1])
-        vars(table).update(team=ALONE, target_mean=None)
+        vars(table).update(team=ALONE, workers=ALONE, target_mean=None)
         return table
 
     def in_team(self, team: Team) -> Dataset:
@@ -208,8 +208,10 @@ class Dataset(TrainingData):
 
     @property
     def rows_of_ranks(self) -> list[int]:
-        """The number of rows of each rank of the team."""
-        return [self.n] if self.team.alone else vars(self)["counts_of_team"]
+        """The number of rows of each rank of the team, or of each that divides the work."""
+        if self.team.alone:
+            return [self.n // self.workers.size] * self.workers.size
+        return vars(self)["counts_of_team"]
 
     @property
     def shared(self) -> Dataset:

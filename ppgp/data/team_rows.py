@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 Dataset = Scaler = Any  # their modules import this one
+GRID_COLUMNS = 4  # the most columns of a grid
 SAMPLE = 20_000  # rows of all processes that each of them holds, for pilots and inducing inputs
 LABELS = (str, int, float, bool)
 OF_TEAM = ("team", "total_of_team", "counts_of_team")  # attributes of the rows of a rank
@@ -47,7 +48,8 @@ def in_team(table: Dataset, team: Team) -> Dataset:
 def with_sample(table: Dataset, team: Team, total: int) -> Dataset:
     """Return the table with its team, the number of rows of all ranks, and a sample of them.
 
-    The rows of the extreme targets are part of the sample, for the checks of a model.
+    The rows of the extreme targets are part of the sample, for the checks of a model, and those
+    of the extremes of up to four columns, around which a grid is laid.
     """
     part = copy(table)
     counts = team.gathered(table.n)
@@ -58,7 +60,8 @@ def with_sample(table: Dataset, team: Team, total: int) -> Dataset:
         own = torch.randperm(table.n, generator=generator)[:take]
         y = table.y.cpu()
         extremes = torch.stack([y.argmin(), y.argmax(), (y - y.round()).abs().argmax()])
-        own = torch.cat([extremes, own]).unique()
+        X = table.X[:, :GRID_COLUMNS].cpu() if table.d <= GRID_COLUMNS else table.X[:, :0].cpu()
+        own = torch.cat([extremes, X.argmin(0), X.argmax(0), own]).unique()
     sample = table.rows(own.to(table.X.device))
     whole = joined(sample, team)
     vars(whole)["target_mean"] = _mean_of_targets(table, team)

@@ -51,6 +51,7 @@ class TrainingData:
         coded: The numbers of the columns of a table that hold codes of categories.
         team: The processes among which the rows are divided.
         writers: The processes that have the same data, of which rank 0 writes files.
+        workers: The processes that have the same data, and divide the work of a density.
         shared: Rows that all processes of the team have alike: the data themselves of a process by
             itself, and a sample of the rows of all in a team.
         target_mean: The mean of all targets, where these rows are a sample of them; None elsewhere.
@@ -76,6 +77,7 @@ class TrainingData:
     alphabetical: bool = False
     team: Team = ALONE
     writers: Team = ALONE
+    workers: Team = ALONE
     target_mean: float | None = None
 
     @property
@@ -92,6 +94,12 @@ class TrainingData:
         table = copy(self)
         vars(table).update(design=other.design, alphabetical=other.alphabetical)
         vars(table).update(team=other.team, target_mean=other.target_mean)
+        return table
+
+    def worked_on_by(self, team: Team) -> Any:
+        """Return the same data, which all processes of a team have, who divide the work."""
+        table = copy(self)
+        vars(table).update(writers=team, workers=team)
         return table
 
     def with_design(self, design: Any) -> Any:
@@ -130,7 +138,11 @@ class TrainingData:
     @property
     def in_memory(self) -> Any:
         """The rows that are in memory, as a table of their own."""
-        return self
+        if self.workers.alone:
+            return self
+        table = copy(self)
+        vars(table)["workers"] = ALONE
+        return table
 
     @property
     def sample(self) -> Any:
@@ -138,8 +150,12 @@ class TrainingData:
         return self
 
     def draw(self, size: int, generator: torch.Generator) -> Rows:
-        """Return a random mini-batch of so many rows, without replacement."""
-        return torch.randperm(self.n, generator=generator)[:size]
+        """Return a random mini-batch of so many rows, without replacement.
+
+        Processes that divide the work have different rows.
+        """
+        before, every = self.workers.rank * size, self.workers.size * size
+        return torch.randperm(self.n, generator=generator)[:every][before : before + size]
 
     def order_of_batches(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Return how far mini-batches have been drawn by a generator, besides its own state."""

@@ -21,6 +21,7 @@ from ..data.dataset import Dataset
 from ..data.outputs import Outputs
 from ..data.scaler import IdentityScaler, Scaler
 from ..data.stream import Stream
+from ..data.team_rows import of_all_ranks
 from ..errors import (
     ConvergenceWarning,
     DataError,
@@ -349,6 +350,8 @@ def _problem_of_model(
             repr(how),
             "use one, or leave reselect out",
         )
+    if model.rows_on_every_rank and not team.alone:
+        data = of_all_ranks(data)
     scaler: Scaler = IdentityScaler.for_data(data)
     if standardise and model.scales:
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
@@ -365,6 +368,8 @@ def _problem_of_model(
         prepared = model.for_method(how).prepare(data.shared)
         prepared = prepared.made_from(recipe, (data.in_memory, scaler))
     team.check_alike({"prepared model": prepared})
+    if model.rows_on_every_rank:
+        data = data.worked_on_by(team)
     return _Problem(prepared, data, scaler, recipe.given or recipe)
 
 

@@ -78,6 +78,8 @@ class Model(NamedArguments):
         sums_over_team: whether ``model`` takes the ``team`` whose ranks hold the rows, and adds up
             over it the sums over rows that its density depends on. Without it the density of a
             team is the mean over the ranks.
+        rows_on_every_rank: whether a row depends on any other, so that each rank of a team has the
+            rows of all, and the ranks divide the work. ``model`` takes the ``team`` here too.
         survey: how many rows suffice to find out which sites the program has; None: it needs all
             rows at once, because their distribution is joint.
         given: the recipe that ``prepare`` made this one from, from which any fit to other rows
@@ -107,6 +109,7 @@ class Model(NamedArguments):
     density_at_numbers: str | None = "log_evidence"
     joint_rows: ClassVar[bool] = False
     sums_over_team: ClassVar[bool] = False
+    rows_on_every_rank: ClassVar[bool] = False
     survey: int | None = None
     structural: ClassVar[tuple[str, ...]] = ()
     given: ClassVar[Model | None] = None

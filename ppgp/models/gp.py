@@ -22,6 +22,7 @@ from ..kernels.units import Units
 from ..likelihoods import Likelihood
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
+from ..numerics.triangles import solved
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import (
     Capability,
@@ -297,7 +298,7 @@ class GP(
             terms = self.kernel.parts(under("kernel", part))
             for name, (child, hyper) in zip(labels, terms, strict=True):
                 cross = child(hyper, train.X, X).expand(*L.shape[:-1], len(X))
-                V = torch.linalg.solve_triangular(L, cross, upper=False)
+                V = solved(L, cross)
                 prior = child.diag(hyper, X)
                 variance = at_least_rounding(prior - V.square().sum(-2), prior)
                 loc = (V.mT @ w).reshape(-1, len(X))

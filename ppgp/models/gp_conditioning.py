@@ -15,6 +15,7 @@ from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
 from ..numerics.side_by_side import side_by_side
+from ..numerics.triangles import solved
 from ..priors import under
 from ..target.capabilities import JointLatent
 from .factor_updates import ROOT, FactorUpdates, slice_of
@@ -164,7 +165,7 @@ class GPConditioning(WithMean, FactorUpdates, JointLatent):
             for row in range(0, len(X), width):
                 rows = slice(row, row + width)
                 cross = self.kernel(hyper, train.X, X[rows])
-                V = torch.linalg.solve_triangular(L, cross, upper=False)
+                V = solved(L, cross)
                 means[draws, rows] = rows_of_mean(mean, rows) + (V.mT @ w).squeeze(-1)
                 if joint:
                     spreads[draws] = self.kernel(hyper, X) - V.mT @ V

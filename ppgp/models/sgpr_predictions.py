@@ -22,6 +22,7 @@ from ..numerics.least_variance import at_least_rounding
 from ..numerics.projection import Projection, posterior_of
 from ..numerics.result_cache import ResultCache
 from ..numerics.team import ALONE, Team
+from ..numerics.triangles import solved
 from ..priors import Site, under
 from .gaussian_predictions import with_noise
 from .means import rows_of_mean
@@ -233,7 +234,7 @@ class CollapsedPosterior(SumsOfStreams, WithMean):
             for row in range(0, len(X), width):
                 rows = slice(row, row + width)
                 cross = self.kernel(hyper, Z, X[rows])
-                A = torch.linalg.solve_triangular(L, cross, upper=False)
+                A = solved(L, cross)
                 means[i, rows] = A.mT @ mean + rows_of_mean(level, rows)
                 if joint:
                     spread = self.kernel(hyper, X[rows]) - A.mT @ A + (W @ A).mT @ (W @ A)
@@ -281,7 +282,7 @@ class CollapsedPosterior(SumsOfStreams, WithMean):
                 rows = slice(i, i + ROWS_AT_ONCE)
                 X, y = train.X[rows], train.y[rows]
                 cross = self.kernel(hyper, one.Z, X)
-                A = torch.linalg.solve_triangular(one.L, cross, upper=False)
+                A = solved(one.L, cross)
                 a = (y - rows_of_mean(level, rows) - A.mT @ mean) / one.noise
                 d = (1 - (W @ A).square().sum(0) / one.noise) / one.noise
                 smooth = self.kernel.diag(hyper, X)

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..data.dataset import Dataset
 from ..errors import NotApplicable
 from ..numerics.result_cache import ResultCache
+from ..numerics.triangles import solved
 from ..priors import under
 from ..target.capabilities import JointLatent, Updates
 from .factor_updates import later_rows
@@ -58,7 +59,7 @@ class SparseUpdates(CollapsedPosterior, Updates, JointLatent):
         Z, L, mean, W = shared
         marginal = self._marginal(theta, new.X, Z)
         hyper, level = under("kernel", theta), self.mean_at(theta, new.X).expand(new.n)
-        A = torch.linalg.solve_triangular(L, self.kernel(hyper, Z, new.X), upper=False)
+        A = solved(L, self.kernel(hyper, Z, new.X))
         left = (marginal.diagonal - A.square().sum(0)).clamp_min(0.0)
         P, means, variances = W.mT @ W, [], []
         for a, y, m, own in zip(A.mT, new.y, level, left, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -26,6 +27,7 @@ from ..numerics.grid_statistics import (
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.memory import must_fit
 from ..numerics.result_cache import ResultCache
+from ..numerics.team import ALONE, Team
 from ..priors import LogNormal, Param, PriorLike, Site, rescaled, under
 from ..target.capabilities import LatentFunction, LeaveOneOut
 from . import ski_grid
@@ -96,6 +98,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
     )
     standardised: bool = field(default=False, kw_only=True)
     sampled_rows = 0  # a gradient of many nodes is slow, whatever the rows
+    sums_over_team = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,8 +134,12 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         return 8 * m**3
 
     def chunked(self, data: Dataset) -> bool:
-        """Return whether the density has a search inside, which cannot be compiled."""
-        return self.axes is not None and ski_grid.many(self.axes)
+        """Return whether the density has a search or sums over a team inside.
+
+        Neither can be compiled.
+        """
+        many = self.axes is not None and ski_grid.many(self.axes)
+        return many or not data.team.alone
 
     def prepare(self, data: Dataset) -> SKI:
         """Return the recipe with a grid around these rows, and with their mean.
@@ -177,7 +184,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         Both are those at the middle of the draws.
         """
         middle, axes = self._middle(theta, data.d), self._axes(data.X)
-        kernel, hyper, F = self._inputs(middle, data.X)
+        kernel, hyper, F = self._inputs(middle, data.shared.X)
         margin = 0.0 if kernel is not self.kernel else self.margin
         said = ski_grid.too_coarse(kernel, hyper, F, axes, margin)
         notes = [*super().check_fit(theta, data), *([] if said is None else [said])]
@@ -233,16 +240,18 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
             return self._axes_around(X)
         return tuple(Axis(*axis) for axis in self.axes)
 
-    def _sums(self, X: Tensor, axes: tuple[Axis, ...], y: Tensor) -> GridStatistics:
-        """Return the sums over rows, which are computed once for each table."""
+    def _sums(self, X: Tensor, axes: tuple[Axis, ...], team: Team, y: Tensor) -> GridStatistics:
+        """Return the sums over the rows of all ranks, which are computed once for each table."""
         kept: ResultCache = vars(self).setdefault("_kept_sums", ResultCache())
 
         def compute() -> tuple[Tensor, ...]:
-            sums = statistics(X, y, axes)
-            return sums.G, sums.Wz, sums.W1, sums.z, sums.zz, sums.origin
+            sums = statistics(X, y, axes).over_ranks(team)
+            n = torch.tensor(sums.n)
+            return sums.G, sums.Wz, sums.W1, sums.z, sums.zz, sums.origin, n
 
-        G, Wz, W1, total, square, origin = kept.get(axes, compute, {"X": X, "y": y})
-        return GridStatistics(G, Wz, W1, total, square, origin, len(X))
+        key = (axes, team.size)
+        G, Wz, W1, total, square, origin, n = kept.get(key, compute, {"X": X, "y": y})
+        return GridStatistics(G, Wz, W1, total, square, origin, int(n))
 
     def _covariance_of_nodes(
         self, theta: Theta, kernel: Kernel, hyper: Theta, axes: tuple[Axis, ...], like: Tensor
@@ -259,26 +268,38 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         noise, nugget = self.value(theta, "noise", like), kernel.nugget(hyper, like[:1])
         return noise if nugget is None else noise + nugget[0]
 
-    def _marginal(self, theta: Theta, X: Tensor, draws: bool = False) -> GridSpaceMarginal:
+    def _marginal(
+        self, theta: Theta, X: Tensor, team: Team = ALONE, draws: bool = False
+    ) -> GridSpaceMarginal:
         """Return the distribution of y at X, which can be drawn from if ``draws``."""
         axes = self._axes(X)
         kernel, hyper, F = self._inputs(theta, X)
         K, noise = self._covariance_of_nodes(theta, kernel, hyper, axes, F)
-        sums = partial(self._sums, X, axes)
+        sums: Callable[[Tensor], GridStatistics] = partial(self._sums, X, axes, team)
         at, weights = X.new_zeros(len(X), 1, dtype=torch.long), X[:, :1]
         mean = self.mean_of_rows(theta, X)
         if draws or mean.ndim or kernel is not self.kernel:
             at, weights = interpolation(F, axes)
         if kernel is not self.kernel:  # the weights move with the network
-            sums = partial(differentiable_statistics, at, weights, nodes=len(K))
-        return GridSpaceMarginal(mean, K, noise, at, weights, sums)
 
-    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+            def sums(y: Tensor) -> GridStatistics:
+                return differentiable_statistics(at, weights, y, len(K)).over_ranks(team)
+
+        return GridSpaceMarginal(mean, K, noise, at, weights, sums, team)
+
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        total: int | None = None,
+        team: Team = ALONE,
+    ) -> Tensor:
         full_batch_only(self, X, total, "use the full batch (its rows are summed up once), or SVGP")
         theta = draw(self.sites_at(X.shape[-1]), X)
         if ski_grid.many(self._axes(X)):
-            return pyro.sample("y", self._marginal_of_many(theta, X), obs=y)
-        return pyro.sample("y", self._marginal(theta, X, y is None), obs=y)
+            return pyro.sample("y", self._marginal_of_many(theta, X, team), obs=y)
+        return pyro.sample("y", self._marginal(theta, X, team, y is None), obs=y)
 
     def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, ...]:
         """Return the posterior mean [m] of f at the nodes, its covariance, and that less K.
@@ -287,7 +308,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         """
         if ski_grid.many(self._axes(train.X)):
             return self._posterior_of_many(theta, train)
-        marginal = self._marginal(theta, train.X)
+        marginal = self._marginal(theta, train.X, train.team)
         L = inducing_root(marginal.K)
         if not bool(torch.isfinite(L).all()):
             raise NumericalError(

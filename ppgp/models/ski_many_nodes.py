@@ -16,10 +16,17 @@ from ..data.dataset import Dataset
 from ..kernels import Kernel
 from ..numerics.collapsed_bound import inducing_root
 from ..numerics.cubic_interpolation import Axis, interpolation
-from ..numerics.grid_statistics import about_origin, spread, statistics, sums_about
+from ..numerics.grid_statistics import (
+    about_origin,
+    count_and_mean,
+    spread,
+    statistics,
+    sums_about,
+)
 from ..numerics.many_nodes import Estimate, GridSums, ManyNodes, Sparse, estimate, probes_of
 from ..numerics.many_nodes_density import ManyNodesMarginal
 from ..numerics.result_cache import ResultCache
+from ..numerics.team import ALONE, Team
 from ..priors import under
 from . import ski_grid
 from .product_kernels import covariances
@@ -42,6 +49,7 @@ class RowSums(NamedTuple):
         zz: z'z.
         origin: a number near y [], see ``GridStatistics``.
         factors: the sums W'W of each column alone, the later ones over n; [n_i, n_i].
+        n: the number of rows.
     """
 
     starts: Tensor
@@ -53,15 +61,38 @@ class RowSums(NamedTuple):
     zz: Tensor
     origin: Tensor
     factors: tuple[Tensor, ...]
+    n: int
 
-    def about(self, mean: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """Return W'r [m] and r'r for r = y - mean over n rows."""
-        return sums_about(mean - self.origin, self.Wz, self.W1, self.z, self.zz, n)
+    def about(self, mean: Tensor) -> tuple[Tensor, Tensor]:
+        """Return W'r [m] and r'r for r = y - mean."""
+        return sums_about(mean - self.origin, self.Wz, self.W1, self.z, self.zz, self.n)
 
-    def grid_sums(self, n: int, seed: int) -> GridSums:
+    def grid_sums(self, seed: int) -> GridSums:
         """Return the part that the log density reads, with probes from a seed."""
         probes = probes_of(len(self.W1), seed, self.W1)
-        return GridSums(n, Sparse(self.starts, self.columns, self.values), self.factors, probes)
+        G = Sparse(self.starts, self.columns, self.values)
+        return GridSums(self.n, G, self.factors, probes)
+
+    def over_ranks(self, team: Team) -> RowSums:
+        """Return the sums over the rows of all ranks of a team, about the mean of all targets."""
+        if team.alone:
+            return self
+        n, origin = count_and_mean(self.n, self.origin, team)
+        Wz, zz = sums_about(origin - self.origin, self.Wz, self.W1, self.z, self.zz, self.n)
+        z = self.z + self.n * (self.origin - origin)
+        first, *later = self.factors
+        parts = (Wz, self.W1, z, zz, first, *(self.n * A for A in later))
+        Wz, W1, z, zz, first, *later = team.sums(*parts)
+        factors = (first, *(A / n for A in later))
+        return RowSums(*self._entries_of_all(team), Wz, W1, z, zz, origin, factors, n)
+
+    def _entries_of_all(self, team: Team) -> tuple[Tensor, Tensor, Tensor]:
+        """Return W'W over the rows of all ranks, in compressed rows."""
+        m = len(self.W1)
+        rows = torch.repeat_interleave(self.starts.diff().long())
+        i, j, values = (team.rows_of_all(part) for part in (rows, self.columns, self.values))
+        entries = values.cpu().numpy(), (i.cpu().numpy(), j.cpu().numpy())
+        return _compressed(csr_matrix(entries, shape=(m, m)), self.values)
 
 
 def row_sums(X: Tensor, y: Tensor, axes: Sequence[Axis]) -> RowSums:
@@ -78,17 +109,21 @@ def row_sums(X: Tensor, y: Tensor, axes: Sequence[Axis]) -> RowSums:
         G = G + W.T @ W
         targets = z[row : row + ROWS].cpu().numpy()
         sums += np.stack([W.T @ targets, W.T @ np.ones_like(targets)])
-    G = csr_matrix(G)
-    G.sort_indices()
-    starts, columns = (torch.from_numpy(part).to(X.device) for part in (G.indptr, G.indices))
     both = torch.from_numpy(sums).to(X)
     factors = tuple(
         statistics(X[:, [k]], y, [axis]).G / (1 if k == 0 else len(X))
         for k, axis in enumerate(axes)
     )
     total, square = z.sum().to(X), z.square().sum().to(X)
-    values = torch.from_numpy(G.data).to(X)
-    return RowSums(starts, columns, values, both[0], both[1], total, square, origin, factors)
+    entries = _compressed(csr_matrix(G), X)
+    return RowSums(*entries, both[0], both[1], total, square, origin, factors, len(X))
+
+
+def _compressed(G: csr_matrix, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return starts, columns and values of a sparse matrix, its columns in order."""
+    G.sort_indices()
+    starts, columns = (torch.from_numpy(part).to(like.device) for part in (G.indptr, G.indices))
+    return starts, columns, torch.from_numpy(G.data).to(like)
 
 
 def explained(M: ManyNodes, at: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,33 +176,37 @@ class EstimatedDensity(StructuredGP):
     def _all_noise(self, theta: Theta, kernel: Kernel, hyper: Theta, like: Tensor) -> Tensor:
         """Return the noise variance, with that of White, for one draw."""
 
-    def _sums_of_many(self, X: Tensor, axes: tuple[Axis, ...], y: Tensor) -> RowSums:
-        """Return the same sums for many nodes."""
+    def _sums_of_many(
+        self, X: Tensor, axes: tuple[Axis, ...], y: Tensor, team: Team = ALONE
+    ) -> RowSums:
+        """Return the same sums for many nodes, over the rows of all ranks."""
         kept: ResultCache = vars(self).setdefault("_kept_sums", ResultCache())
 
         def compute() -> tuple[Tensor, ...]:
-            *parts, factors = row_sums(X, y, axes)
-            return *parts, *factors
+            *parts, factors, n = row_sums(X, y, axes).over_ranks(team)
+            return *parts, torch.tensor(n), *factors
 
-        starts, columns, values, Wz, W1, total, square, origin, *factors = kept.get(
-            ("many", axes), compute, {"X": X, "y": y}
+        starts, columns, values, Wz, W1, total, square, origin, n, *factors = kept.get(
+            ("many", axes, team.size), compute, {"X": X, "y": y}
         )
         each = tuple(factors)
-        return RowSums(starts, columns, values, Wz, W1, total, square, origin, each)
+        return RowSums(starts, columns, values, Wz, W1, total, square, origin, each, int(n))
 
-    def _marginal_of_many(self, theta: Theta, X: Tensor) -> ManyNodesMarginal:
+    def _marginal_of_many(self, theta: Theta, X: Tensor, team: Team = ALONE) -> ManyNodesMarginal:
         """Return the distribution of y at X with an estimated density."""
         axes, hyper, n = self._axes(X), under("kernel", theta), len(X)
         noise = self._all_noise(theta, self.kernel, hyper, X)
         Ls = [inducing_root(K) for K in covariances(self.kernel, hyper, axes, X)]
 
         def sums(y: Tensor, mean: Tensor) -> tuple[GridSums, Tensor, Tensor]:
-            kept = self._sums_of_many(X, axes, y)
-            of_rows = kept.grid_sums(n, self.seed)
-            if mean.ndim:
-                r, nodes = y - mean, len(kept.W1)
-                return of_rows, spread(r, *interpolation(X, axes), nodes), r.square().sum()
-            return of_rows, *kept.about(mean, n)
+            kept = self._sums_of_many(X, axes, y, team)
+            of_rows = kept.grid_sums(self.seed)
+            if not mean.ndim:
+                return of_rows, *kept.about(mean)
+            r = y - mean
+            Wr = spread(r, *interpolation(X, axes), len(kept.W1))
+            Wr, rr = team.differentiable_sums(Wr, r.square().sum())
+            return of_rows, Wr, rr
 
         def interpolated(f: Tensor) -> Tensor:
             at, weights = interpolation(X, axes)
@@ -180,13 +219,13 @@ class EstimatedDensity(StructuredGP):
         """Return the estimated density at one draw; None where it is exact."""
         if not ski_grid.many(self._axes(data.X)):
             return None
-        marginal = self._marginal_of_many(theta, data.X)
+        marginal = self._marginal_of_many(theta, data.X, data.team)
         sums, Wr, rr = marginal.sums(data.y, marginal.mean_of_rows)
         return estimate(sums, marginal.noise, Wr, rr, marginal.Ls)
 
     def _posterior_of_many(self, theta: Theta, train: Dataset) -> tuple[Tensor, ...]:
         """Return the posterior mean [m] of f at the nodes, and the roots of K along the axes."""
-        marginal = self._marginal_of_many(theta, train.X)
+        marginal = self._marginal_of_many(theta, train.X, train.team)
         sums, Wr, _ = marginal.sums(train.y, marginal.mean_of_rows)
         M = ManyNodes.at(sums, marginal.noise, marginal.Ls)
         mean = M.turned(M.solved(M.back(Wr[:, None])), M.Ps)[:, 0] / marginal.noise
@@ -194,7 +233,6 @@ class EstimatedDensity(StructuredGP):
 
     def _at_nodes(self, theta: Theta, train: Dataset, factor: tuple[Tensor, ...]) -> ManyNodes:
         """Return the parts of the posterior of f at many nodes."""
-        axes, n = self._axes(train.X), train.n
         noise = self._all_noise(theta, self.kernel, under("kernel", theta), train.X)
-        sums = self._sums_of_many(train.X, axes, train.y).grid_sums(n, self.seed)
-        return ManyNodes.at(sums, noise, factor[1:])
+        sums = self._sums_of_many(train.X, self._axes(train.X), train.y, train.team)
+        return ManyNodes.at(sums.grid_sums(self.seed), noise, factor[1:])

@@ -16,6 +16,7 @@ from ..kernels import Kernel, Matern
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..likelihoods import Likelihood
+from ..numerics.team import ALONE, Team
 from ..numerics.vecchia import ROWS_IN_ONE_PASS
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import LatentFunction, LeaveOneOut
@@ -93,6 +94,8 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
     known_noise = True
     sampled_rows = 500
     joint_rows = True
+    sums_over_team = True
+    rows_on_every_rank = True
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
         """Return a Vecchia, or with a likelihood a LatentVecchia."""
@@ -180,8 +183,13 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         return self.hyperparameters_of_data(draws, of_kernel, scaler)
 
     def chunked(self, data: Dataset) -> bool:
-        """Return whether the gradient computes the covariances of each part of the rows anew."""
-        return data.n > ROWS_IN_ONE_PASS or isinstance(self.mean_function, UserMean)
+        """Return whether a graph would not serve.
+
+        The gradient of many rows computes the covariances of each part anew, and that of a team
+        adds up parts of its processes.
+        """
+        many = data.n > ROWS_IN_ONE_PASS or not data.workers.alone
+        return many or isinstance(self.mean_function, UserMean)
 
     def subset_model(self, data: Dataset) -> tuple[GP, Dataset] | None:
         """Return an exact GP and a random subset of the rows; None for few rows or a network."""
@@ -203,6 +211,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         *,
         noise_sd: Tensor | None = None,
         total: int | None = None,
+        team: Team = ALONE,
     ) -> Tensor:
         """Run the Pyro program of the model; see ``GP.model``."""
         if X.ndim == 3:  # each row after its neighbours, from ``batch``
@@ -213,7 +222,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         full_batch_only(self, X, total, do)
         check_aligned(noise_sd, X)
         theta = draw(self.sites_at(X.shape[-1]), X)
-        return pyro.sample("y", self._marginal(theta, X, noise_sd), obs=y)
+        return pyro.sample("y", self._marginal(theta, X, noise_sd, team), obs=y)
 
     def batch(self, data: Dataset, rows: Rows) -> tuple[Tensor, ...]:
         """Return X [*b, k, d], y [*b, k] and columns of rows [*b], each after its neighbours.

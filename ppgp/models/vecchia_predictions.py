@@ -15,6 +15,7 @@ from ..numerics.least_variance import at_least_rounding
 from ..numerics.nearest_earlier import nearest_rows
 from ..numerics.neighbour_distribution import ConditionalOnNeighbours, NeighbourMarginal
 from ..numerics.result_cache import ResultCache
+from ..numerics.team import ALONE, Team
 from ..numerics.vecchia import Law, weights
 from ..priors import under
 from .drift import Drift, basis, places
@@ -45,13 +46,16 @@ class NeighbourPredictions(WithMean, NearestRows):
         """Return the known mean at rows X [*b, n, d] of one draw; 0 where there is a drift."""
         return self.mean_at(theta, X) if self.drift == "none" else X.new_zeros(1)
 
-    def _marginal(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> NeighbourMarginal:
+    def _marginal(
+        self, theta: Theta, X: Tensor, noise_sd: Tensor | None, team: Team = ALONE
+    ) -> NeighbourMarginal:
         """Return the distribution of y at the rows of X, at one draw."""
         return NeighbourMarginal(
             self._centre(theta, X).expand(len(X)),
             self._law(theta, X, noise_sd),
             self._sets(X),
             basis(self.drift, X, X),
+            team,
         )
 
     def _law(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Law:

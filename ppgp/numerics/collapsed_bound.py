@@ -20,6 +20,7 @@ from .cholesky import factor_or_nan
 from .collapsed_slopes import slopes_of
 from .projection import Projection
 from .team import ALONE, Team
+from .triangles import solved
 
 __all__ = ["SparseMarginal", "inducing_root", "jittered", "project"]
 
@@ -72,7 +73,7 @@ def project(
     strips = [torch.zeros_like(L[i:, i : i + STRIP]) for i in range(0, m, STRIP)]
     Ar = torch.zeros_like(L[0])
     for rows in _blocks(X, m):
-        A = torch.linalg.solve_triangular(L, cross(X[rows], *inputs), upper=False)
+        A = solved(L, cross(X[rows], *inputs))
         strips = [
             torch.addmm(s, A[i * STRIP :], A[i * STRIP : (i + 1) * STRIP].mT)
             for i, s in enumerate(strips)

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import NumericalError, counted
 from .cholesky import cholesky
 from .least_variance import at_least_rounding
+from .triangles import solved
 
 ENOUGH = 1e-10  # F is rank-deficient if a diagonal entry of R is below this share of the largest
 
@@ -54,7 +55,7 @@ class Solved(NamedTuple):
         Returns:
             The mean [*batch, m], and the variance [*batch, m] or the covariance [*batch, m, m].
         """
-        V = torch.linalg.solve_triangular(self.L, K, upper=False)
+        V = solved(self.L, K)
         S = new - V.mT @ self.H
         mean = (V.mT @ self.w + S @ self.beta).squeeze(-1)
         T = torch.linalg.solve_triangular(self.R.mT, S.mT, upper=False)

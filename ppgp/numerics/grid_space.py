@@ -20,6 +20,7 @@ from .cholesky import factor_or_nan
 from .collapsed_bound import jittered
 from .grid_statistics import GridStatistics, spread
 from .projection import Projection, derivative_in_noise
+from .team import ALONE, Team
 
 __all__ = ["GridSpaceMarginal", "projected"]
 
@@ -96,7 +97,8 @@ class GridSpaceMarginal(dist.TorchDistribution):
         noise: [], the variance of the noise.
         at: [n, 4^d], the nodes that each row reads; for ``sample`` and where the mean is [n].
         weights: [n, 4^d], their weights.
-        sums: y [n] -> the ``GridStatistics`` of the rows with these targets.
+        sums: y [n] -> the ``GridStatistics`` of the rows of all ranks with these targets.
+        team: the processes that hold other rows: the density is that of the rows of all.
     """
 
     arg_constraints: Any = {"mean_of_rows": constraints.real}
@@ -110,9 +112,10 @@ class GridSpaceMarginal(dist.TorchDistribution):
         at: Tensor,
         weights: Tensor,
         sums: Callable[[Tensor], GridStatistics],
+        team: Team = ALONE,
     ) -> None:
         self.mean_of_rows, self.K, self.noise = mean, K, noise
-        self.at, self.weights, self.sums = at, weights, sums
+        self.at, self.weights, self.sums, self.team = at, weights, sums, team
         super().__init__(torch.Size(), at.shape[:1], validate_args=False)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> GridSpaceMarginal:
@@ -125,7 +128,8 @@ class GridSpaceMarginal(dist.TorchDistribution):
         sums, mean = self.sums(y), self.mean_of_rows
         if mean.ndim:
             r = y - mean
-            return sums, spread(r, self.at, self.weights, len(self.K)), r.square().sum()
+            Wr = spread(r, self.at, self.weights, len(self.K))
+            return sums, *self.team.differentiable_sums(Wr, r.square().sum())
         return sums, *sums.about(mean)
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .cubic_interpolation import Axis, interpolation
+from .team import Team
 
 CHUNK_BYTES = 64 * 2**20
 
@@ -59,6 +60,23 @@ class GridStatistics:
     def about(self, mean: Tensor) -> tuple[Tensor, Tensor]:
         """Return W'r [m] and r'r for r = y - mean."""
         return sums_about(mean - self.origin, self.Wz, self.W1, self.z, self.zz, self.n)
+
+    def over_ranks(self, team: Team) -> GridStatistics:
+        """Return the sums over the rows of all ranks of a team, about the mean of all targets."""
+        if team.alone:
+            return self
+        n, origin = count_and_mean(self.n, self.origin, team)
+        Wz, zz = self.about(origin)
+        z = self.z + self.n * (self.origin - origin)
+        G, Wz, W1, z, zz = team.differentiable_sums(self.G, Wz, self.W1, z, zz)
+        return GridStatistics(G, Wz, W1, z, zz, origin, n)
+
+
+def count_and_mean(n: int, mean: Tensor, team: Team) -> tuple[int, Tensor]:
+    """Return how many rows all ranks have, and the mean [] over them, from those of this rank."""
+    own = torch.tensor([n, n * float(mean)], dtype=torch.float64)
+    count, total = team.sum(own).tolist()
+    return round(count), mean.new_tensor(total / count)
 
 
 def sums_about(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from .team import ALONE, Team
 from .vecchia import Law, Sets, Whitened, solve_earlier
 
 __all__ = ["ConditionalOnNeighbours", "NeighbourMarginal"]
@@ -26,6 +27,7 @@ class NeighbourMarginal(dist.TorchDistribution):
         law: The covariances of the rows.
         sets: The rows that each depends on.
         F: [n, p], the functions of the trend.
+        team: The processes that have the same rows, each of which computes a part of a density.
         validate_args: Whether to check arguments, as in torch.
     """
 
@@ -38,9 +40,10 @@ class NeighbourMarginal(dist.TorchDistribution):
         law: Law,
         sets: Sets,
         F: Tensor,
+        team: Team = ALONE,
         validate_args: bool | None = None,
     ) -> None:
-        self.loc, self.law, self.sets, self.F = loc, law, sets, F
+        self.loc, self.law, self.sets, self.F, self.team = loc, law, sets, F, team
         super().__init__(torch.Size(), loc.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> NeighbourMarginal:
@@ -76,9 +79,11 @@ class NeighbourMarginal(dist.TorchDistribution):
             self._validate_sample(value)
         if value.ndim > 1:
             return torch.stack([self.log_prob(one) for one in value])
+        r, own = value - self.loc, self.sets.share_of(self.team)
         if not self.F.shape[1]:
-            return self.law.log_density(value - self.loc, self.sets)
-        return self.whitened(torch.cat([(value - self.loc)[:, None], self.F], 1)).log_density()
+            return self.team.differentiable_sum(self.law.log_density(r, own))
+        whitened = self.law.whitened(torch.cat([r[:, None], self.F], 1), own)
+        return whitened.log_density(self.team)
 
 
 class ConditionalOnNeighbours(dist.TorchDistribution):

@@ -38,10 +38,11 @@ class Team:
         size: The number of processes.
         bytes_reduced: How many bytes this rank has put into sums over the ranks so far.
 
-    Predictions of a model that needs its training rows (SGPR) are computed together as well: call
-    ``predict`` on every rank, and ``save`` too, which writes one file with the rows of all.
+    Predictions of a model that needs its training rows (SGPR, SKI) are computed together as well:
+    call ``predict`` on every rank, and ``save`` too, which writes one file with the rows of all.
     ``posterior.data`` and ``log_likelihood()`` are those of this rank's rows, and ``batch_size``
-    counts the rows of each rank.
+    counts the rows of each rank. Rows of Vecchia depend on rows of other ranks, so that each rank
+    then has the rows of all, and the ranks divide the work.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
@@ -144,9 +145,7 @@ class Team:
         """Return the sums of several tensors of one dtype over the ranks, in one exchange."""
         if self.alone:
             return list(values)
-        total = self.sum(torch.cat([value.reshape(-1) for value in values]))
-        parts = total.split([value.numel() for value in values])
-        return [part.reshape(v.shape) for part, v in zip(parts, values, strict=True)]
+        return _as(values, self.sum(torch.cat([value.reshape(-1) for value in values])))
 
     def means(self, *values: Tensor) -> list[Tensor]:
         """Return the means of several tensors of one dtype over the ranks, in one exchange."""
@@ -166,6 +165,13 @@ class Team:
         The derivative of a sum is itself a sum over the ranks.
         """
         return value if self.alone else _Summed.apply(value, self)
+
+    def differentiable_sums(self, *values: Tensor) -> list[Tensor]:
+        """Return ``differentiable_sum`` of several tensors of one dtype, in one exchange."""
+        if self.alone:
+            return list(values)
+        flat = torch.cat([value.reshape(-1) for value in values])
+        return _as(values, self.differentiable_sum(flat))
 
     def symmetric_sum(self, matrix: Tensor, *others: Tensor) -> list[Tensor]:
         """Return the sums of a symmetric matrix [m, m] and of others, in one exchange.
@@ -315,6 +321,12 @@ class Team:
         except RuntimeError as error:
             raise loss(self.rank, self.size) from error
         return total
+
+
+def _as(values: Sequence[Tensor], flat: Tensor) -> list[Tensor]:
+    """Return the numbers of one vector as tensors of the shapes of ``values``."""
+    parts = flat.split([value.numel() for value in values])
+    return [part.reshape(value.shape) for part, value in zip(parts, values, strict=True)]
 
 
 def _check_shareable(data: Any) -> None:

@@ -116,21 +116,41 @@ def inverse_of_product(L: Tensor) -> Tensor:
     out = L.new_empty(m, m)
     for i in range(0, m, SMALL):
         j = min(i + SMALL, m)
-        rows = M[i:, i:j].mT @ M[i:, :j]
-        out[i:j, :j] = rows
-        out[:i, i:j] = rows[:, :i].mT
+        torch.mm(M[i:, i:j].mT, M[i:, :j], out=out[i:j, :j])
+        out[:i, i:j] = out[i:j, :i].mT
     return out
 
 
 def _inverse(L: Tensor) -> Tensor:
-    """Return L^-1 [m, m] of a lower triangular L."""
-    m = len(L)
-    if m <= SMALL:
-        eye = torch.eye(m, dtype=L.dtype, device=L.device)
-        return torch.linalg.solve_triangular(L, eye, upper=False)
-    h = m // 2
-    out = L.new_zeros(m, m)
-    first, last = _inverse(L[:h, :h]), _inverse(L[h:, h:])
-    out[:h, :h], out[h:, h:] = first, last
-    out[h:, :h] = (last @ (L[h:, :h] @ first)).neg_()
-    return out
+    """Return L^-1 [m, m] of a lower triangular L, in rows and columns up to the diagonal.
+
+    Blocks of ``SMALL`` rows above the diagonal are not set.
+    """
+    inverse, half = torch.empty_like(L, memory_format=torch.contiguous_format), _half(len(L))
+    scratch = L.new_empty(half * (len(L) - half))
+    eye = torch.eye(min(SMALL, len(L)), dtype=L.dtype, device=L.device)
+
+    def invert(L: Tensor, out: Tensor) -> None:
+        m = len(L)
+        if m <= SMALL:
+            out.copy_(torch.linalg.solve_triangular(L, eye[:m, :m], upper=False))
+            return
+        h = _half(m)
+        first, last, below = out[:h, :h], out[h:, h:], L[h:, :h]
+        invert(L[:h, :h], first)
+        invert(L[h:, h:], last)
+        product = scratch[: h * (m - h)].view(m - h, h)
+        for i in range(0, h, SMALL):
+            torch.mm(below[:, i:], first[i:, i : i + SMALL], out=product[:, i : i + SMALL])
+        for i in range(0, m - h, SMALL):
+            j = min(i + SMALL, m - h)
+            torch.mm(last[i:j, :j], product[:j], out=out[h + i : h + j, :h])
+        out[h:, :h].neg_()
+
+    invert(L, inverse)
+    return inverse
+
+
+def _half(m: int) -> int:
+    """Return about half of m, a multiple of ``SMALL``."""
+    return SMALL * ((m + SMALL) // (2 * SMALL))

@@ -21,6 +21,7 @@ from torch import Tensor
 from .by_parts import Part, by_parts, sum_of_parts
 from .cholesky import LOG_2PI
 from .conditional_weights import conditional_weights, pairs_below
+from .team import ALONE, Team
 
 __all__ = ["ROWS_AT_ONCE", "Covariance", "Law", "Sets", "Whitened", "solve_earlier", "weights"]
 
@@ -48,6 +49,13 @@ class Sets:
         """The rows in their order, [n]."""
         return self.members[:, -1].long()
 
+    def share_of(self, team: Team) -> Sets:
+        """Return the part of the sets that this rank of a team computes."""
+        if team.alone:
+            return self
+        first, last = (len(self.members) * r // team.size for r in (team.rank, team.rank + 1))
+        return Sets(self.members[first:last])
+
 
 @dataclass(frozen=True)
 class Whitened:
@@ -61,21 +69,49 @@ class Whitened:
     values: Tensor
     log_weights: Tensor
 
-    def log_density(self) -> Tensor:
+    def log_density(self, team: Team = ALONE) -> Tensor:
         """Return the log density of the first column, the others being a trend to integrate out.
 
         It is that of y ~ N(F beta, (U'U)^-1) without beta, which has a flat prior (REML):
         -((n - p) log 2 pi - log|U'U| + log|F'U'UF| + |Uy - UF beta|^2) / 2 at the least-squares
         beta. Harville (1974), equation 3.
+
+        Args:
+            team: The processes that have whitened other rows: the density is that of all.
         """
         r, F = self.values[:, 0], self.values[:, 1:]
-        half_log_det = 0.5 * self.log_weights.sum()
-        if F.shape[1]:
-            Q, R = torch.linalg.qr(F)
-            r = r - Q @ (Q.mT @ r)
-            half_log_det = half_log_det - R.diagonal().abs().log().sum()
-        constant = 0.5 * (len(F) - F.shape[1]) * LOG_2PI
-        return half_log_det - 0.5 * r.square().sum() - constant
+        p, n = F.shape[1], self.values.new_tensor(float(len(F)))
+        half_log_det, square = 0.5 * self.log_weights.sum(), r.square().sum()
+        if not p:
+            half_log_det, square, n = team.differentiable_sums(half_log_det, square, n)
+            return half_log_det - 0.5 * square - 0.5 * n * LOG_2PI
+        R, c, square = _reduced(F, r)
+        if not team.alone:
+            half_log_det, square, n = team.differentiable_sums(half_log_det, square, n)
+            R, c, rest = _reduced(*_of_all_ranks(R, c, team))
+            square = square + rest
+        half_log_det = half_log_det - R.diagonal().abs().log().sum()
+        return half_log_det - 0.5 * square - 0.5 * (n - p) * LOG_2PI
+
+
+def _reduced(F: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return R and Q'r of F = QR, and the sum of squares of r - QQ'r."""
+    Q, R = torch.linalg.qr(F)
+    c = Q.mT @ r
+    return R, c, (r - Q @ c).square().sum()
+
+
+def _of_all_ranks(R: Tensor, c: Tensor, team: Team) -> tuple[Tensor, Tensor]:
+    """Return the rows of R [p, p] and the numbers of c [p] of all ranks, one after the other.
+
+    A rank of fewer than p rows has rows of 0.
+    """
+    p = R.shape[1]
+    own = torch.cat([R, c[:, None]], 1)
+    before, behind = team.rank * p, team.size * p - team.rank * p - len(own)
+    padded = torch.nn.functional.pad(own, (0, 0, before, behind))
+    every = team.differentiable_sum(padded)
+    return every[:, :p], every[:, p]
 
 
 def weights_of_sets(

@@ -65,7 +65,7 @@ class Density:
         self.static = True
         self.known = None if data.is_table else survey.latents
         self.guards: dict[str, Guard] = {}
-        self.team = data.team
+        self.team = data.team if data.workers.alone else data.workers
         self._all_rows = arguments(model, data)
         # numbers of rows that fit into memory: the survey has run the program on some
         self._fit: set[int | None] = {None} if few_rows(model, data) else {None, data.n}
@@ -255,7 +255,7 @@ class Density:
             value, seen = self._log_likelihood_of(z, self.tables(rows))
             total, count = total + share * value, count + share * seen
         if self.model.sums_over_team:
-            count *= self.team.size  # of rows of this rank, beside the density of all
+            count *= self.data.team.size  # of rows of this rank, beside the density of all
         return self.team.mean(total), round(self.team.mean(count))
 
     def _log_likelihood_of(self, z: Tensor, tables: Tables) -> tuple[float, int]:

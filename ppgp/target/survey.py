@@ -77,6 +77,8 @@ def arguments(model: Any, data: Any, tables: Tables = ()) -> tuple[tuple[Any, ..
         named |= {"total": data.n}  # the bound of the sample, where no pass is made
     elif not tables and not data.team.alone and model.sums_over_team:
         named |= {"total": data.n, "team": data.team}
+    elif not tables and not data.workers.alone:
+        named |= {"team": data.workers}
     return args, named
 
 

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from ppgp import Dataset, models
 from ppgp.kernels import RBF
+from ppgp.numerics.team import ALONE
 from ppgp.target import Target
 
 LIMIT_SKI = 0.03  # of GPyTorch's
@@ -111,7 +112,7 @@ def test_interpolation_from_a_grid_of_1024_nodes(benchmark: Any) -> None:
             data = waves(X[:n])
             model = models.SKI(RBF(), 32, margin=0.0).prepare(data)
             started = time.process_time()
-            model._sums(data.X, model._axes(data.X), data.y)
+            model._sums(data.X, model._axes(data.X), ALONE, data.y)
             sums = time.process_time() - started
             target = Target(model, data)
             z = target.start() + torch.tensor([1.0, 0.3, 0.01], dtype=X.dtype).log()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import joblib
@@ -14,6 +17,7 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset
+from ppgp.experiments import experiment
 from ppgp.inference import MAP, NUTS, Ensemble, Laplace
 from ppgp.interfaces.model_method_grid import fit_grid
 from ppgp.kernels import RBF
@@ -62,13 +66,31 @@ def of_fits(workers: int | None) -> list[Tensor]:
     return [*(v for p in posteriors.values() for v in p.draws.values()), torch.tensor(columns)]
 
 
+def of_splits(workers: int | None) -> list[Tensor]:
+    with TemporaryDirectory() as folder:
+        generator = np.random.default_rng(0)
+        X = generator.normal(size=(30, 2))
+        masks = np.arange(30) % 3 == np.arange(3)[:, None]
+        packed = np.packbits(masks, axis=1)
+        np.savez(Path(folder) / "yacht.npz", X=X, y=X[:, 0] ** 2, n=30, splits=3, test_mask=packed)
+        out = Path(folder) / "out"
+        said = "" if workers is None else str(workers)
+        options = {"data_dir": folder, "sets": "yacht", "models": "gp", "workers": said}
+        (row,) = experiment("uci")(out, **options)
+        assert row["splits"] == 3
+        lines = (out / "splits.jsonl").read_text().splitlines()
+    records = sorted(map(json.loads, lines), key=lambda record: record["split"])
+    numbers = [[record[name] for name in ("rmse", "nll", "coverage")] for record in records]
+    return [torch.tensor(numbers, dtype=torch.float64)]
+
+
 def of_chains(workers: int | None) -> list[Tensor]:
     """Chains are jobs where an active backend has several machines, and only there."""
     how = NUTS(draws=30, warmup=30, chains=2)
     return list(ppgp.fit(LINEAR, rows(), how, progress=False).draws.values())
 
 
-SWEEPS = [of_starts, of_members, of_folds, of_simulations, of_fits, of_chains]
+SWEEPS = [of_starts, of_members, of_folds, of_simulations, of_fits, of_splits, of_chains]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import ppgp
-from ppgp import errors, inference, kernels, likelihoods, models
+from ppgp import errors, inference, kernels, likelihoods, models, networks, priors
 from ppgp.data import streamed_rows
 from ppgp.data.streamed_rows import StreamedRows
 from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps, _heights
@@ -95,6 +95,85 @@ def search(team, results):
     results["leave-one-out"] = team.rows_of_all(loo).tolist()
     laplace = ppgp.fit(models.SGPR(Z=Z), data, inference.Laplace(draws=50), progress=False)
     results["evidence by Laplace"] = laplace.stats["log_evidence"]
+
+
+def places(team) -> ppgp.Dataset:
+    """Return rows in two columns, whose extremes are not on rank 0."""
+    generator = np.random.default_rng(3)
+    X = np.sort(generator.uniform(size=(N, 2)), 0) @ np.array([[3.0, 0.5], [-1.0, 2.0]])
+    y = 5.0 + np.sin(2 * X[:, 0]) + 0.2 * X[:, 1] + 0.1 * generator.normal(size=N)
+    return ppgp.Dataset(X, y)
+
+
+NEIGHBOURS = {
+    "no drift": models.Vecchia(neighbours=8, drift="none", mean=priors.Normal(0.0, 1.0)),
+    "a constant": models.Vecchia(neighbours=8),
+    "a plane": models.Vecchia(kernels.ARD(kernels.Matern(1.5)), neighbours=8, drift=1),
+}
+
+
+def neighbours(team, results):
+    """Vecchia: each rank computes the conditional densities of some rows of all."""
+    whole, data = places(team), team.share(places(team))
+    for name, recipe in NEIGHBOURS.items():
+        rows = whole.standardised()[0]
+        model = recipe.prepare(rows)
+        target = ppgp.Target(model, rows.worked_on_by(team))
+        _density_and_curvature(target, f"Vecchia with {name}", results)
+        how = inference.MAP(steps=5)
+        posterior = ppgp.fit(recipe, data, how, progress=False)
+        results[f"observations of Vecchia with {name}"] = posterior.stats["observations"]
+        end = posterior.predict(whole.X[:5] + 0.01).mean.tolist()
+        results[f"end of Vecchia with {name}"] = end
+        results[f"rows of Vecchia with {name}"] = posterior.data.n
+    loo = posterior.model.loo(posterior.theta, posterior.data).mean[0]
+    results["leave-one-out of Vecchia"] = loo.tolist()
+    own = torch.arange(60) if team.alone else torch.arange(60).chunk(team.size)[team.rank]
+    rows = whole.standardised()[0]
+    model = NEIGHBOURS["no drift"].prepare(rows)
+    target = ppgp.Target(model, rows.worked_on_by(team))
+    z = torch.linspace(-0.5, 0.5, target.dim, dtype=torch.float64)
+    value, gradient = target.value_and_grad(z, own)
+    results["value of Vecchia on a batch"] = float(value)
+    results["slope of Vecchia on a batch"] = gradient.tolist()
+    how = inference.MAP("adam", steps=20, batch_size=100)
+    posterior = ppgp.fit(NEIGHBOURS["no drift"], data, how, progress=False)
+    if not team.alone:  # the batches are others than those of one process
+        results["end of Vecchia by Adam"] = posterior.theta["noise"].tolist()
+
+
+def grids(team, results):
+    """SKI: the sums over rows are those of all ranks."""
+    data = team.share(places(team)).standardised()[0]
+    recipes = {
+        "a constant": models.SKI(grid=12),
+        "a line": models.SKI(grid=12, mean=models.LinearMean()),
+        "many nodes": models.SKI(grid=72),
+        "many nodes and a line": models.SKI(grid=72, mean=models.LinearMean()),
+        "a network": models.SKI(kernels.Deep(networks.MLP((4,), 2), kernels.RBF()), grid=8),
+    }
+    for name, recipe in recipes.items():
+        model = recipe.prepare(data.shared)
+        target = ppgp.Target(model, data, optimise_params=True)
+        _density_and_curvature(target, f"SKI with {name}", results)
+    for name in ("a line", "many nodes"):
+        posterior = ppgp.fit(
+            recipes[name], team.share(places(team)), inference.MAP(steps=5), progress=False
+        )
+        results[f"observations of SKI with {name}"] = posterior.stats["observations"]
+        end = posterior.predict(places(team).X[:5]).mean.tolist()
+        results[f"end of SKI with {name}"] = end
+        loo = posterior.model.loo(posterior.theta, posterior.data).mean[0]
+        results[f"leave-one-out of SKI with {name}"] = team.rows_of_all(loo).tolist()
+
+
+def _density_and_curvature(target, name, results):
+    z = target.origin() + 0.3 * torch.arange(target.dim, dtype=torch.float64).cos()
+    value, gradient = target.value_and_grad(z)
+    results[f"value of {name}"], results[f"slope of {name}"] = float(value), gradient.tolist()
+    results[f"log likelihood of {name}"] = list(target.log_likelihood(z))
+    if target.dim < 10 and "many nodes" not in name:
+        results[f"hessian of {name}"] = target.hessian(z).flatten().tolist()
 
 
 def svgp(team, results):
@@ -414,6 +493,8 @@ def statistics(team, results):
 PARTS = (
     sgpr,
     search,
+    neighbours,
+    grids,
     svgp,
     half_batches,
     regressions,

@@ -1,4 +1,7 @@
-"""A fit with a checkpoint, of which a random rank is killed at a random time of each start."""
+"""A fit with a checkpoint, of which a random rank is killed at a random time of each start.
+
+Its rows are in memory, or with a fourth argument in files.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ def main() -> None:
         timer.start()
     generator = np.random.default_rng(0)
     X = generator.normal(size=(2_001, 3))
-    data = team.share(ppgp.Dataset(X, np.sin(X[:, 0]) + 0.1 * generator.normal(size=len(X))))
+    y = np.sin(X[:, 0]) + 0.1 * generator.normal(size=len(X))
+    data = team.share(ppgp.stream(sys.argv[4], "y") if sys.argv[4:] else ppgp.Dataset(X, y))
     posterior = ppgp.fit(
         models.SVGP(inducing=20),
         data,

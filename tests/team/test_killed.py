@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.parquet_tables import columns_of, write
 from tests.team.test_team import launch
 
 SCRIPT = Path(__file__).with_name("killed.py")
@@ -17,14 +19,18 @@ def digests(folder: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_restarted_fit_ends_bit_equal(tmp_path):
-    kills = 3
+@pytest.mark.parametrize(("place", "kills"), [("memory", 3), ("files", 1)])
+def test_restarted_fit_ends_bit_equal(tmp_path, place, kills):
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    files = []
+    if place == "files":
+        X = np.random.default_rng(1).normal(size=(2_001, 3))
+        write(tmp_path / "rows" / "a.parquet", 100, **columns_of(X, np.sin(X[:, 0])))
+        files = [str(tmp_path / "rows")]
     for folder, count in ((undisturbed, 0), (killed, kills)):
         folder.mkdir()
-        done = launch(
-            SCRIPT, 2, str(folder), str(count), "1500", options=(f"--max-restarts={count}",)
-        )
+        arguments = str(folder), str(count), "1500", *files
+        done = launch(SCRIPT, 2, *arguments, options=(f"--max-restarts={count}",))
         assert done.returncode == 0, done.stderr[-3000:]
     names = [path.name for path in killed.glob("rank *")]
     assert all(name.endswith(f"after {kills} starts") for name in names), names
