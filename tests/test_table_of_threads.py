@@ -1,4 +1,4 @@
-"""The table of the README of a gradient on one thread and on two."""
+"""The table of the documentation of a gradient on one thread and on two."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_work_is_a_density_with_its_gradient() -> None:
 def test_the_readme_has_a_table_of_these_rows_and_choices(monkeypatch) -> None:
     monkeypatch.setattr(threads, "wait_policy", lambda: "passive")
     monkeypatch.setattr(threads, "available_cores", lambda: 2)
-    lines = script.readme_tables.in_readme(script.NAME).splitlines()[2:]
+    lines = script.tables_of_docs.in_docs(script.NAME).splitlines()[2:]
     found = [line.strip("| ").split(" | ") for line in lines]
     assert [(cells[0], cells[-1]) for cells in found] == [
         (f"{n:,}", str(script.chosen(n))) for n in script.ROWS

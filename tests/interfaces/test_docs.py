@@ -1,4 +1,4 @@
-"""The code of README, CONTRIBUTING and the notebooks runs."""
+"""The code of README, the pages of docs, CONTRIBUTING and the notebooks runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PAGES = ("contents", "estimators", "guarantees")
+TEXTS = [README, *((ROOT / "docs" / f"{name}.md").read_text() for name in PAGES)]
+BLOCKS = [block for text in TEXTS for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 #: notebooks that read a published data set, and run on simulated data without it
 READERS = {

@@ -1,4 +1,4 @@
-"""What ``ppgp list`` and the README show is what the families consist of."""
+"""What ``ppgp list`` and the documentation show is what the families consist of."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_file_is_that_of_the_classes() -> None:
 def test_the_readme_has_the_tables_of_the_classes() -> None:
     """``make tables`` updates them."""
     script = tool("members")
-    assert script.readme_tables.in_readme(script.NAME) == script.tables()
+    assert script.tables_of_docs.in_docs(script.NAME) == script.tables()
 
 
 def test_every_member_has_a_sentence() -> None:

@@ -1,4 +1,4 @@
-"""The way of a new user through the README: a wheel, an empty environment, a table, predictions."""
+"""The way of a new user: a wheel, an empty environment, a table, predictions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from ppgp.experiments import experiment, options_of
 from ppgp.interfaces.cli import app
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-PATH = re.search(r"```sh\n(.*?)```", README, re.DOTALL)
+PAGES = ("your-own-table", "command-line")
+TEXT = "".join((ROOT / "docs" / f"{name}.md").read_text() for name in PAGES)
+PATH = re.search(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 LINES = r"^(?: {4}ppgp|ppgp(?= (?:compare|fit|calibrate|predict) )) .+"
-COMMANDS = [line.strip() for line in re.findall(LINES, README, re.MULTILINE)]
+COMMANDS = [line.strip() for line in re.findall(LINES, TEXT, re.MULTILINE)]
 
 
 @pytest.fixture(scope="module")

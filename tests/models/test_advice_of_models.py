@@ -156,7 +156,7 @@ def test_the_command_line_fits_the_models_that_suit() -> None:
 def test_the_readme_has_the_table_of_the_function() -> None:
     """``make tables`` updates it."""
     advice = tool("advice")
-    assert advice.readme_tables.in_readme(advice.NAME) == advice.table()
+    assert advice.tables_of_docs.in_docs(advice.NAME) == advice.table()
 
 
 def test_slow_methods_are_left_out_where_they_would_take_long() -> None:

@@ -65,7 +65,7 @@ def test_a_program_has_none() -> None:
 def test_the_readme_has_the_table_of_the_classes() -> None:
     """``python tests/tools/matrix.py --write`` updates it."""
     matrix = tool("matrix")
-    assert matrix.readme_tables.in_readme(matrix.NAME) == matrix.table()
+    assert matrix.tables_of_docs.in_docs(matrix.NAME) == matrix.table()
     named = set(matrix.CALLS.values())
     internal = ("FollowsFit", "OwnGuide", "SubsetModel", "WarmStart")
     asked_for_inside = {getattr(capabilities, name) for name in internal}

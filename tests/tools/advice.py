@@ -1,6 +1,6 @@
-"""The table of the README that shows what ``ppgp.advise`` answers for some sizes of data.
+"""The table of the documentation that shows what ``ppgp.advise`` answers for some sizes of data.
 
-``python tests/tools/advice.py`` prints it, and with ``--write`` replaces the one in the README
+``python tests/tools/advice.py`` prints it, and with ``--write`` replaces the one in docs/contents.md
 (``make tables``).
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import readme_tables
+import tables_of_docs
 
 from ppgp import advise, likelihoods
 from ppgp.models.advice import about
 
-NAME = "advice"  # of the marks in the README
+NAME = "advice"  # of the marks in the documentation
 SHOWN = 3
 
 #: what the data are -> the arguments of ``advise``
@@ -43,4 +43,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    readme_tables.show(NAME, table())
+    tables_of_docs.show(NAME, table())

@@ -1,18 +1,18 @@
-"""The table of the README that shows which model has which capability.
+"""The table of the documentation that shows which model has which capability.
 
-``python tests/tools/matrix.py`` prints it, and with ``--write`` replaces the one in the README
+``python tests/tools/matrix.py`` prints it, and with ``--write`` replaces the one in docs/contents.md
 (``make tables``).
 """
 
 from __future__ import annotations
 
-import readme_tables
+import tables_of_docs
 
 from ppgp import models
 from ppgp.models import Model
 from ppgp.target import capabilities
 
-NAME = "capabilities"  # of the marks in the README
+NAME = "capabilities"  # of the marks in the documentation
 
 #: a call -> the capability that it needs
 CALLS = {
@@ -57,4 +57,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    readme_tables.show(NAME, table())
+    tables_of_docs.show(NAME, table())

@@ -1,7 +1,7 @@
-"""The members of all families: ppgp/interfaces/members.json, and the tables of the README.
+"""The members of all families: ppgp/interfaces/members.json, and the tables of the documentation.
 
 ``python tests/tools/members.py`` prints the tables, and with ``--write`` replaces the file and the
-tables in the README.
+tables in the documentation.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import json
 import re
 from typing import Any
 
-import readme_tables
+import tables_of_docs
 
 from ppgp import conformal, inference, kernels, learners, likelihoods, models, networks
 from ppgp.experiments import EXPERIMENTS, experiment
 from ppgp.interfaces.members import FILE
 from ppgp.models.means import Mean
 
-NAME = "members"  # of the marks in the README
+NAME = "members"  # of the marks in the documentation
 
 #: family -> (module, base class, heading of the table)
 FAMILIES: dict[str, tuple[Any, type, str]] = {
@@ -95,5 +95,5 @@ def tables() -> str:
     return "\n".join(parts)
 
 
-if __name__ == "__main__" and readme_tables.show(NAME, tables()):
+if __name__ == "__main__" and tables_of_docs.show(NAME, tables()):
     FILE.write_text(stored(), encoding="utf-8")

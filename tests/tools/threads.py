@@ -1,7 +1,7 @@
-"""The table of the README of a Gaussian process's gradient on one thread and on two.
+"""The table of the documentation of a Gaussian process's gradient on one thread and on two.
 
 ``python tests/tools/threads.py`` measures and prints it, and with ``--write`` replaces the one in
-the README. A time is the shortest of several evaluations, as other processes only add to it; the
+docs/speed.md. A time is the shortest of several evaluations, as other processes only add to it; the
 numbers of threads alternate.
 """
 
@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-import readme_tables
+import tables_of_docs
 
 # isort: off
 import ppgp  # before torch, so that threads sleep while they wait
@@ -21,7 +21,7 @@ import torch
 from ppgp.numerics.threads import at_most, available_cores, threads_for
 from ppgp.target import Target
 
-NAME = "threads"  # of the marks in the README
+NAME = "threads"  # of the marks in the documentation
 ROWS = (100, 350, 1000, 2000, 3000)
 THREADS = (1, 2)
 COLUMNS = 10
@@ -87,4 +87,4 @@ def _rounded(x: float) -> str:
 if __name__ == "__main__":
     if available_cores() < max(THREADS):
         raise SystemExit(f"the table needs {max(THREADS)} cores, got {available_cores()}")
-    readme_tables.show(NAME, table(measured()))
+    tables_of_docs.show(NAME, table(measured()))
