@@ -1,6 +1,6 @@
 """The table of the documentation that shows what ``ppgp.advise`` answers for some sizes of data.
 
-``python tests/tools/advice.py`` prints it, and with ``--write`` replaces the one in docs/contents.md
+``python tests/tools/advice.py`` prints it, and with ``--write`` replaces that in docs/contents.md
 (``make tables``).
 """
 

@@ -1,6 +1,6 @@
 """The table of the documentation that shows which model has which capability.
 
-``python tests/tools/matrix.py`` prints it, and with ``--write`` replaces the one in docs/contents.md
+``python tests/tools/matrix.py`` prints it, and with ``--write`` replaces that in docs/contents.md
 (``make tables``).
 """
 
