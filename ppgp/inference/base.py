@@ -136,7 +136,7 @@ def draw_batch(target: Target, batch_size: int | None, generator: torch.Generato
     """
     if batch_size is None:
         return None
-    if not (target.team.alone or target.data.streamed):
+    if not (target.data.team.alone or target.data.streamed):
         # one draw on every rank, whatever its number of rows, keeps their generators in step
         seed = int(torch.randint(2**62, (1,), generator=generator)) + target.team.rank
         generator = torch.Generator().manual_seed(seed)

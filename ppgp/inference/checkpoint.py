@@ -51,7 +51,7 @@ class Checkpoint:
 
     def __init__(self, path: str | Path | None, how: Any, target: Target, seed: int) -> None:
         self.path: Path | None = None
-        self._team = target.data.team
+        self._team = target.team
         self._identity, self._density = "", ""
         if path is not None:
             target.model.check_storable()

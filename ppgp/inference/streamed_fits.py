@@ -11,6 +11,7 @@ from ..data.stream import SAMPLE, Stream
 from ..data.streamed_rows import StreamedRows
 from ..errors import NotApplicable, SettingError
 from ..models import Model
+from ..models.sgpr_streams import SumsOfStreams
 from ..posterior.posterior import Posterior
 from . import MAP, SGLD, SVI
 
@@ -60,7 +61,7 @@ def with_sums(posterior: Posterior, data: Any) -> Posterior:
     They take one pass. Other posteriors are returned as they are.
     """
     model = posterior.model
-    if not (data.streamed and model.sums_over_team):
+    if not (data.streamed and isinstance(model, SumsOfStreams)):
         return posterior
     with torch.no_grad():
         return replace(
@@ -75,7 +76,7 @@ def rows_fitted(data: Any) -> dict[str, int]:
 
 def _check_model(model: Any) -> None:
     """Raise NotApplicable for a model whose rows are not independent given its sites."""
-    if isinstance(model, Model) and (model.takes_stream or model.sums_over_team):
+    if isinstance(model, Model) and (model.takes_stream or isinstance(model, SumsOfStreams)):
         return
     name = "a program" if callable(model) else type(model).__name__
     raise NotApplicable(
@@ -100,7 +101,7 @@ def _check_search(how: Any) -> None:
 def _check_method(model: Model, how: Any) -> None:
     """Raise NotApplicable for a method that needs all rows at once."""
     got = type(how).__name__
-    if model.sums_over_team:
+    if isinstance(model, SumsOfStreams):
         _check_search(how)
         return
     if isinstance(how, SVI) and how.collapses(model) and how.method == "stochastic":

@@ -19,7 +19,7 @@ from scipy.sparse.linalg import spsolve_triangular
 from torch import Tensor
 
 from .by_parts import Part, by_parts, sum_of_parts
-from .cholesky import LOG_2PI
+from .cholesky import LOG_2PI, factor_or_nan
 from .conditional_weights import conditional_weights, pairs_below
 from .team import ALONE, Team
 
@@ -85,12 +85,13 @@ class Whitened:
         if not p:
             half_log_det, square, n = team.differentiable_sums(half_log_det, square, n)
             return half_log_det - 0.5 * square - 0.5 * n * LOG_2PI
-        R, c, square = _reduced(F, r)
-        if not team.alone:
-            half_log_det, square, n = team.differentiable_sums(half_log_det, square, n)
-            R, c, rest = _reduced(*_of_all_ranks(R, c, team))
-            square = square + rest
-        half_log_det = half_log_det - R.diagonal().abs().log().sum()
+        if team.alone:
+            R, _, square = _reduced(F, r)
+            half_log_det_F = R.diagonal().abs().log().sum()
+        else:
+            half_log_det, n = team.differentiable_sums(half_log_det, n)
+            half_log_det_F, square = _of_all_ranks(F, r, team)
+        half_log_det = half_log_det - half_log_det_F
         return half_log_det - 0.5 * square - 0.5 * (n - p) * LOG_2PI
 
 
@@ -101,7 +102,26 @@ def _reduced(F: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return R, c, (r - Q @ c).square().sum()
 
 
-def _of_all_ranks(R: Tensor, c: Tensor, team: Team) -> tuple[Tensor, Tensor]:
+def _of_all_ranks(F: Tensor, r: Tensor, team: Team) -> tuple[Tensor, Tensor]:
+    """Return log|F'F| / 2 and the sum of squares of r - QQ'r of F = QR, for the rows of all ranks.
+
+    No derivative goes through the QR of a rank's own rows, which may not determine all columns. In
+    the columns A = F R^-1 and the residuals e = r - A c of any constant R and c, the two are
+    log|R| + log|A'A| / 2 and e'e - e'A (A'A)^-1 A'e. With R and c of the rows of all ranks, A'A is
+    the unit matrix and A'e is 0 up to rounding, so that no digits are lost.
+    """
+    with torch.no_grad():
+        R, c, _ = _reduced(*_stacked(*_reduced(F, r)[:2], team))
+    A = torch.linalg.solve_triangular(R, F, upper=True, left=False)
+    e = r - A @ c
+    G, b, square = team.differentiable_sums(A.mT @ A, A.mT @ e, e.square().sum())
+    L = factor_or_nan(G)
+    explained = torch.linalg.solve_triangular(L, b[:, None], upper=False).square().sum()
+    half_log_det = R.diagonal().abs().log().sum() + L.diagonal().log().sum()
+    return half_log_det, square - explained
+
+
+def _stacked(R: Tensor, c: Tensor, team: Team) -> tuple[Tensor, Tensor]:
     """Return the rows of R [p, p] and the numbers of c [p] of all ranks, one after the other.
 
     A rank of fewer than p rows has rows of 0.
@@ -109,8 +129,7 @@ def _of_all_ranks(R: Tensor, c: Tensor, team: Team) -> tuple[Tensor, Tensor]:
     p = R.shape[1]
     own = torch.cat([R, c[:, None]], 1)
     before, behind = team.rank * p, team.size * p - team.rank * p - len(own)
-    padded = torch.nn.functional.pad(own, (0, 0, before, behind))
-    every = team.differentiable_sum(padded)
+    every = team.sum(torch.nn.functional.pad(own, (0, 0, before, behind)))
     return every[:, :p], every[:, p]
 
 

@@ -15,6 +15,7 @@ import ppgp
 from ppgp import errors, inference, kernels, likelihoods, models, networks, priors
 from ppgp.data import streamed_rows
 from ppgp.data.streamed_rows import StreamedRows
+from ppgp.inference.base import draw_batch
 from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps, _heights
 from ppgp.numerics.collapsed_bound import inducing_root
 from tests.parquet_tables import columns_of, write
@@ -136,10 +137,27 @@ def neighbours(team, results):
     value, gradient = target.value_and_grad(z, own)
     results["value of Vecchia on a batch"] = float(value)
     results["slope of Vecchia on a batch"] = gradient.tolist()
+    every = team.rows_of_all(draw_batch(target, N // team.size, torch.Generator()))
+    assert len(every.unique()) == len(every) == N // team.size * team.size
     how = inference.MAP("adam", steps=20, batch_size=100)
-    posterior = ppgp.fit(NEIGHBOURS["no drift"], data, how, progress=False)
+    path = Path(sys.argv[1]) / f"Vecchia of {team.size}.checkpoint"
+    ends = [
+        ppgp.fit(NEIGHBOURS["no drift"], data, how, progress=False, checkpoint=path).theta["noise"]
+        for _ in range(2)
+    ]
+    assert torch.equal(*ends)
     if not team.alone:  # the batches are others than those of one process
-        results["end of Vecchia by Adam"] = posterior.theta["noise"].tolist()
+        results["end of Vecchia by Adam"] = ends[0].tolist()
+
+
+def rare_columns(team, results):
+    """Vecchia with a column of the drift that is 0 in the rows of all ranks but one."""
+    whole, rare = places(team), torch.zeros(N, 1, dtype=torch.float64)
+    rare[7] = 1.0
+    rows = ppgp.Dataset(torch.cat([whole.X, rare], 1), whole.y)
+    model = models.Vecchia(neighbours=8, drift=(2,)).prepare(rows)
+    target = ppgp.Target(model, rows.worked_on_by(team))
+    _density_and_curvature(target, "Vecchia with a rare column", results)
 
 
 def grids(team, results):
@@ -494,6 +512,7 @@ PARTS = (
     sgpr,
     search,
     neighbours,
+    rare_columns,
     grids,
     svgp,
     half_batches,
