@@ -203,7 +203,7 @@ class CollapsedPosterior(SumsOfStreams, WithMean):
         compute = partial(self.training_factor, theta, train)
         if sums is not None:
             compute = partial(self._of_sums, theta, train.X[:1], Sums(*sums))
-        return kept.get(i, compute, theta)
+        return kept.get(i, compute, theta, not train.team.alone)
 
     def _of_sums(
         self, theta: Theta, like: Tensor, sums: Sums

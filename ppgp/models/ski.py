@@ -250,7 +250,9 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
             return sums.G, sums.Wz, sums.W1, sums.z, sums.zz, sums.origin, n
 
         key = (axes, team.size)
-        G, Wz, W1, total, square, origin, n = kept.get(key, compute, {"X": X, "y": y})
+        G, Wz, W1, total, square, origin, n = kept.get(
+            key, compute, {"X": X, "y": y}, not team.alone
+        )
         return GridStatistics(G, Wz, W1, total, square, origin, int(n))
 
     def _covariance_of_nodes(

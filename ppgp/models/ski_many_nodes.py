@@ -187,7 +187,7 @@ class EstimatedDensity(StructuredGP):
             return *parts, torch.tensor(n), *factors
 
         starts, columns, values, Wz, W1, total, square, origin, n, *factors = kept.get(
-            ("many", axes, team.size), compute, {"X": X, "y": y}
+            ("many", axes, team.size), compute, {"X": X, "y": y}, not team.alone
         )
         each = tuple(factors)
         return RowSums(starts, columns, values, Wz, W1, total, square, origin, each, int(n))

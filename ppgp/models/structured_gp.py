@@ -80,7 +80,8 @@ class StructuredGP(WithMean):
         spreads = X.new_empty(len(every), *((len(X),) if joint else ()), len(X))
         noises = X.new_empty(len(every))
         for i, one in enumerate(every):
-            factor = kept.get(i, partial(self.training_factor, one, train), one)
+            compute = partial(self.training_factor, one, train)
+            factor = kept.get(i, compute, one, not train.team.alone)
             means[i], spreads[i] = self.conditional(one, X, train, factor, joint)
             noises[i] = self.value(one, "noise", X)
         return means, spreads, noises

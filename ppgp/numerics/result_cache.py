@@ -38,6 +38,7 @@ class ResultCache:
         key: Hashable,
         compute: Callable[[], Result],
         inputs: Mapping[str, Tensor] = MappingProxyType({}),
+        alike: bool = False,
     ) -> Result:
         """Return the result for ``key`` and ``inputs``, computed if it is not kept.
 
@@ -49,6 +50,8 @@ class ResultCache:
             compute: () -> the result.
             inputs: what the result is computed from. If one of them was replaced or changed in
                 place, this is another result.
+            alike: whether other processes compute the result together with this one, so that all
+                keep the same ones, whatever memory each has available.
         """
         kept: Any = self.found(key, inputs)
         if kept is not None:
@@ -57,7 +60,8 @@ class ResultCache:
         size = sum(tensor.numel() * tensor.element_size() for tensor in result)
         if size > self.limit - self.size:
             return result
-        if size <= SHARE * SMALL or size <= SHARE * available(result[0].device):
+        few = alike or size <= SHARE * SMALL
+        if few or size <= SHARE * available(result[0].device):
             self._keep(_full(key, inputs), inputs, result, size)
         return result
 

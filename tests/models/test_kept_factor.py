@@ -11,6 +11,7 @@ import torch
 
 import ppgp
 from ppgp import Dataset, inference, models
+from ppgp.numerics import result_cache
 from ppgp.numerics.result_cache import ResultCache
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -174,3 +175,21 @@ def test_threads_and_the_limit_of_what_is_kept_change_no_result(
     for a, b in zip(one, several, strict=True):
         assert torch.equal(a.distribution.mean, b.distribution.mean)
         assert torch.equal(a.distribution.variance, b.distribution.variance)
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_processes_that_compute_together_keep_the_same_results(
+    alike: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process with little memory would otherwise wait for others that have kept the result."""
+    monkeypatch.setattr(result_cache, "available", lambda device: 0)
+    large = torch.zeros(result_cache.SMALL // 8)
+    cache, computed = ResultCache(), []
+
+    def compute() -> tuple[torch.Tensor]:
+        computed.append(1)
+        return (large,)
+
+    for _ in range(2):
+        cache.get("sums", compute, alike=alike)
+    assert len(computed) == (1 if alike else 2)
