@@ -109,8 +109,8 @@ class Stream:
         Golub & LeVeque 1983).
 
         Raises:
-            DataError: If a value is missing or not finite; the message names column, file and row
-                group.
+            DataError: If a value is missing or not finite; the message names column, file, row
+                group and row.
         """
         return self._statistics
 

@@ -99,7 +99,8 @@ def predict_to(
             ``ppgp.calibrate`` or has groups or weights.
         UnknownName: If a training column is missing.
         DataError: If a column is missing in one of the files or has another type there, or a value
-            is missing or not finite; the message names column, file and row group.
+            is missing or not finite; the message names column, file, row group and
+                row.
         SettingError: If an option is wrong.
         StorageError: If ``out`` cannot be written, is one of the files that are read, or parts of
             another call are in the way.

@@ -88,6 +88,20 @@ def test_a_label_that_is_missing(tmp_path: Path) -> None:
     refused(DataError, "an empty cell in column y of a.parquet, row group 0", stream.statistics)
 
 
+@pytest.mark.parametrize("bad", [None, np.nan])
+def test_the_first_bad_row_is_counted_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: float | None
+) -> None:
+    monkeypatch.setattr("ppgp.data.parquet_rows.AT_ONCE", 3)
+    x: list[float | None] = [float(i) for i in range(20)]
+    x[16], x[18] = bad, bad
+    stream = ppgp.stream(write(tmp_path / "a.parquet", 10, x=x, y=np.zeros(20)), "y")
+    refused(DataError, "row group 1, row 16 of the file", stream.statistics)
+    second = stream.shard(3, 4)  # the second half of the second row group
+    assert second.pieces[0].start == 5
+    refused(DataError, "row group 1, row 16 of the file", second.statistics)
+
+
 def test_weights_that_are_not_positive(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", x=[0.0, 1.0], y=[1.0, 2.0], w=[1.0, 0.0])
     refused(DataError, "weights above 0", ppgp.stream(path, "y", weights="w").statistics)

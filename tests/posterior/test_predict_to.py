@@ -362,7 +362,7 @@ def test_values_that_are_not_finite(of_numbers: Posterior, tmp_path: Path, bad: 
     spoilt = X[NEW].copy()
     spoilt[250, 1] = bad
     path = write(tmp_path / "new.parquet", **columns_of(spoilt, Y[NEW]))
-    words = r"NaN or infinity in column x1 of new\.parquet, row group 2"
+    words = r"NaN or infinity in column x1 of new\.parquet, row group 2, row 250 of the file"
     with pytest.raises(DataError, match=words):
         of_numbers.predict_to(path, tmp_path / "out.parquet", rows_at_once=50, progress=False)
     assert [one.name for one in tmp_path.iterdir()] == ["new.parquet"]
