@@ -198,7 +198,8 @@ class Stream:
     def share_of(self, team: Team) -> Stream:
         """Return the part of the stream that this rank of a team reads; see ``Team.share``."""
         rows = [(piece.file.name, piece.group, piece.start, piece.stop) for piece in self.pieces]
-        team.check_alike({"stream": rows})
+        do = "open the same files on every rank, or call shard for files of its own"
+        team.check_alike({"stream": rows}, do)
         return self.shard(team.rank, team.size).in_team(team)
 
     def in_team(self, team: Team) -> Stream:

@@ -75,7 +75,7 @@ def rows_fitted(data: Any) -> dict[str, int]:
 
 def _check_model(model: Any) -> None:
     """Raise NotApplicable for a model whose rows are not independent given its sites."""
-    if isinstance(model, Model) and (model.takes_stream or model.sums_over_team):
+    if isinstance(model, Model) and (model.takes_stream or hasattr(model, "sums_of_rows")):
         return
     name = "a program" if callable(model) else type(model).__name__
     raise NotApplicable(

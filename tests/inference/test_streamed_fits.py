@@ -221,6 +221,7 @@ def test_without_standardisation_rows_keep_their_units(stream: ppgp.data.Stream)
     [
         (models.GP(), MAP(), "a model of independent rows for a stream, got GP"),
         (models.Vecchia(), MAP(), "a model of independent rows for a stream, got Vecchia"),
+        (models.SKI(), MAP(), "a model of independent rows for a stream, got SKI"),
         (lambda x: None, MAP(), "a model of independent rows for a stream, got a program"),
         (models.LinearRegression(), NUTS(), "a stream as how, got NUTS: use MAP('adam')"),
         (models.LinearRegression(), Laplace(), "a stream as how, got Laplace"),

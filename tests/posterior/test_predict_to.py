@@ -368,6 +368,13 @@ def test_values_that_are_not_finite(of_numbers: Posterior, tmp_path: Path, bad: 
     assert [one.name for one in tmp_path.iterdir()] == ["new.parquet"]
 
 
+def test_rows_of_files_are_not_for_predict(of_numbers: Posterior, source: Path) -> None:
+    advice = r"call posterior\.predict_to\(rows, \"out\.parquet\"\)"
+    for rows, got in ((ppgp.stream(source, "y"), "a Stream"), (source, "the path")):
+        with pytest.raises(DataError, match=f"new rows in memory, got {got}.*{advice}"):
+            of_numbers.predict(rows)
+
+
 def test_columns(of_numbers: Posterior, tmp_path: Path) -> None:
     columns, out = columns_of(X[NEW], Y[NEW]), tmp_path / "out.parquet"
     first = write(tmp_path / "a.parquet", **columns)
