@@ -7,8 +7,8 @@ from typing import Any
 
 from ..errors import DataWarning, NotApplicable, an, counted
 from ..models import Model
-from ..numerics.process_group import rank_in_group
-from ..numerics.team import ALONE, Team
+from ..numerics.process_group import first_time, rank_in_group
+from ..numerics.team import Team
 from ..posterior.posterior import Posterior
 from .base import Inference
 
@@ -18,9 +18,13 @@ MODELS = "use SGPR, SVGP, Vecchia or SKI, or fit in one process"
 
 
 def warn_of_unshared(data: Any) -> None:
-    """Issue a DataWarning on rank 0 if a team has been joined and the rows are not shared."""
+    """Issue a DataWarning on rank 0 if a team has been joined and the rows are not shared.
+
+    It comes once in a process group, as a program may fit unshared rows on purpose.
+    """
     rank, size = rank_in_group()
-    if rank or size == 1 or not getattr(data, "team", ALONE).alone or not hasattr(data, "in_team"):
+    unshared = hasattr(data, "in_team") and data.team.alone
+    if rank or size == 1 or not unshared or not first_time("rows are not shared"):
         return
     warnings.warn(
         f"each of the {size} processes fits all {counted(data.n, 'row')} by itself: pass "

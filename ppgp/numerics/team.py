@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -24,6 +24,7 @@ __all__ = ["ALONE", "Team"]
 
 LIMIT = 300.0  # seconds that a collective waits for the slowest rank
 LONGEST = 60  # characters of a thing that a message shows
+COMPARED = 1_000  # rows of a table that is the same on all ranks
 
 
 class Team:
@@ -102,15 +103,17 @@ class Team:
         Raises:
             DataError: If it is neither, if it is shared already, if there are fewer rows than
                 ranks, or if a value of a stream cannot be used.
-            SettingError: If the ranks have different numbers of rows, or different streams.
+            SettingError: If the ranks have different tables or streams.
         """
         if self.alone:
             return data
         with self.all_or_none():
             _check_shareable(data)
         if hasattr(data, "X"):  # streams compare themselves
+            some = torch.linspace(0, data.n - 1, min(data.n, COMPARED)).long()
+            numbers = [column[some.to(column.device)] for column in (data.X, data.y)]
             self.check_alike(
-                {"number of rows": data.n},
+                {"number of rows": data.n, "table": (data.feature_names, *numbers)},
                 "read the whole table on every rank, or call shard for rows of its own",
             )
         with self.all_or_none():
@@ -268,7 +271,7 @@ class Team:
         """
         if self.alone:
             return
-        own = {name: [fingerprint(part), _shown(part)] for name, part in parts.items()}
+        own = {name: [fingerprint(part), _in_words(part)] for name, part in parts.items()}
         for_each = self.gathered(own)
         with self.all_or_none():
             for name in parts:
@@ -277,8 +280,9 @@ class Team:
                 if not rank:
                     continue
                 got, there = f"another on rank {rank} than on rank 0", others[rank - 1][1]
-                if here and there and here != there:
-                    got = f"{there} on rank {rank}, and {here} on rank 0"
+                differ = [name for name in here if name in there and here[name] != there[name]]
+                if differ:
+                    got = f"{there[differ[0]]} on rank {rank}, and {here[differ[0]]} on rank 0"
                 wanted = f"the same {name} on all {self.size} ranks"
                 raise SettingError(wanted, got, do or f"pass the same {name} on every rank")
 
@@ -342,12 +346,15 @@ def _as(values: Sequence[Tensor], flat: Tensor) -> list[Tensor]:
     return [part.reshape(value.shape) for part, value in zip(parts, values, strict=True)]
 
 
-def _shown(part: Any) -> str:
-    """Return a number, a text or a short record in words; "": it is shown in no message."""
-    if not (part is None or isinstance(part, int | float | str) or is_dataclass(part)):
-        return ""
-    words = repr(part)
-    return "" if len(words) > LONGEST or " at 0x" in words else words
+def _in_words(part: Any) -> dict[str, str]:
+    """Return a number, a text or the fields of a record, as far as they have a short text."""
+    said: dict[str, str] = {}
+    if is_dataclass(part):
+        said = {"": type(part).__name__}
+        said |= {each.name: f"{each.name}={getattr(part, each.name)!r}" for each in fields(part)}
+    elif part is None or isinstance(part, int | float | str):
+        said = {"": repr(part)}
+    return {name: words for name, words in said.items() if len(words) <= LONGEST}
 
 
 def _check_shareable(data: Any) -> None:

@@ -414,6 +414,7 @@ def mistakes(team, results):
         "a shared part": lambda: team.share(data),
         "a frame": lambda: team.share([[1.0, 2.0]]),
         "other rows": lambda: team.share(table().rows(slice(0, 20 + team.rank))),
+        "other tables": lambda: team.share(table().rows(slice(team.rank, 20 + team.rank))),
         "starts": lambda: ppgp.fit(
             small,
             data,

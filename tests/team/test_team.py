@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed import HashStore
 
 import ppgp
 from ppgp.errors import DataWarning, LostRank, SettingError
 from ppgp.inference import MAP, team_checks
 from ppgp.inference.team_checks import warn_of_unshared
-from ppgp.numerics.process_group import rank_in_group
+from ppgp.numerics import process_group
 from ppgp.numerics.team import ALONE, Team
 from tests.team.battery import write_files
 
@@ -127,14 +128,16 @@ class TestSameNumbers:
     def test_mistakes_are_said_once(self, results):
         _, ranks = results
         said = {name: value for name, value in ranks[0].items() if name.startswith("mistake")}
-        assert len(said) == 22
+        assert len(said) == 23
         for name, sentence in said.items():
             assert sentence.startswith("expected "), name
             for rank in ranks[1:]:
                 assert rank[name] == 1, name
         assert "use SGPR, SVGP, Vecchia or SKI" in said["mistake: a GP"]
         assert "got none, and the default is NUTS" in said["mistake: no method"]
-        assert "got MAP('newton') on rank 1, and MAP() on rank 0" in said["mistake: methods"]
+        other = "got optimizer='newton' on rank 1, and optimizer='lbfgs' on rank 0"
+        assert other in said["mistake: methods"]
+        assert "the same table on all" in said["mistake: other tables"]
         assert "call shard for rows of its own" in said["mistake: other rows"]
         assert not any("version of torch" in sentence for sentence in said.values())
         assert "the smallest shard" in said["mistake: a batch"]
@@ -183,9 +186,18 @@ def unshared() -> ppgp.Dataset:
 class TestRowsThatAreNotShared:
     def test_rank_zero_hears_of_it(self, monkeypatch):
         monkeypatch.setattr(team_checks, "rank_in_group", lambda: (0, 4))
+        monkeypatch.setattr(team_checks, "first_time", lambda thing: True)
         words = "each of the 4 processes fits all 3 rows by itself: pass team.share"
         with pytest.warns(DataWarning, match=words):
             ppgp.fit(ppgp.models.LinearRegression(), unshared(), MAP(), progress=False)
+
+    def test_it_is_said_once(self, monkeypatch):
+        monkeypatch.setenv("RANK", "0")
+        store = HashStore()
+        monkeypatch.setattr(process_group, "_store", lambda: store)
+        assert process_group.first_time("a")
+        assert not process_group.first_time("a")
+        assert process_group.first_time("b")
 
     def test_the_other_ranks_do_not(self, monkeypatch):
         monkeypatch.setattr(team_checks, "rank_in_group", lambda: (1, 4))
@@ -198,7 +210,7 @@ class TestRowsThatAreNotShared:
         warn_of_unshared(data)
 
     def test_no_group_is_joined(self):
-        assert rank_in_group() == (0, 1)
+        assert process_group.rank_in_group() == (0, 1)
 
 
 class TestLostRank:
