@@ -95,8 +95,8 @@ def predict_to(
         The path of the file.
 
     Raises:
-        NotApplicable: If the posterior is one of a program, or the calibrator is none of
-            ``ppgp.calibrate`` or has groups or weights.
+        NotApplicable: If the posterior is one of a program or of a rank of a team, or the
+            calibrator is none of ``ppgp.calibrate`` or has groups or weights.
         UnknownName: If a training column is missing.
         DataError: If a column is missing in one of the files or has another type there, or a value
             is missing or not finite; the message names column, file, row group and
@@ -118,6 +118,7 @@ def _checked(
     if not posterior.data.is_table:
         do = "call predict(**arguments) for parts of them, and write each"
         raise NotApplicable("the posterior of a model on a table", "one of a program", do)
+    _check_one_process(posterior.data)
     exact_level(level)
     check_whole_number("rows_at_once", rows_at_once, 1, f"the default is {ROWS_AT_ONCE:,}")
     if calibrator is not None and not isinstance(calibrator, Calibrated):
@@ -130,6 +131,20 @@ def _checked(
         do = "choose another path"
         raise StorageError("a file to write", f"{out}, which is no regular file", do)
     return files.check_file(path)
+
+
+def _check_one_process(data: Any) -> None:
+    """Raise NotApplicable for a rank that cannot write by itself."""
+    if not data.team.alone:
+        raise NotApplicable(
+            "predict_to of a posterior in one process",
+            f"that of rank {data.team.rank} of {data.team.size}",
+            'call posterior.save("fit.safetensors") on every rank, and on one of them '
+            'ppgp.load_posterior("fit.safetensors").predict_to(rows, out)',
+        )
+    if data.writers.rank:
+        got, do = f"a call on rank {data.writers.rank}", "write: if team.rank == 0: ..."
+        raise NotApplicable("predict_to on rank 0 alone", got, do)
 
 
 def predict_to_file(
