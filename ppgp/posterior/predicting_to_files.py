@@ -18,7 +18,7 @@ from ..errors import DataError, NotApplicable, SettingError, StorageError, an, l
 from ..numerics.fingerprint import fingerprint
 from ..numerics.progress import bar
 from ..numerics.whole_numbers import check_whole_number
-from .fitted import Fitted
+from .fitted import Fitted, refuse_in_team
 from .origin import digest_of
 from .prediction import Prediction
 from .prediction_parts import ALL_BLANK, GUARANTEE, Parts
@@ -135,13 +135,7 @@ def _checked(
 
 def _check_one_process(data: Any) -> None:
     """Raise NotApplicable for a rank that cannot write by itself."""
-    if not data.team.alone:
-        raise NotApplicable(
-            "predict_to of a posterior in one process",
-            f"that of rank {data.team.rank} of {data.team.size}",
-            'call posterior.save("fit.safetensors") on every rank, and on one of them '
-            'ppgp.load_posterior("fit.safetensors").predict_to(rows, out)',
-        )
+    refuse_in_team(data, "predict_to(rows, out)")
     if data.writers.rank:
         got, do = f"a call on rank {data.writers.rank}", "write: if team.rank == 0: ..."
         raise NotApplicable("predict_to on rank 0 alone", got, do)

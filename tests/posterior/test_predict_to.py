@@ -376,7 +376,7 @@ def test_a_rank_of_a_team_says_who_writes(
 ) -> None:
     out = tmp_path / "out.parquet"
     for name, words in (
-        ("team", r"got that of rank 1 of 2: call posterior\.save"),
+        ("team", r"got that of rank 1 of 2: call posterior\.save.*\.predict_to\(rows, out\)"),
         ("writers", r"expected predict_to on rank 0 alone, got a call on rank 1"),
     ):
         data = copy(of_numbers.data)
