@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ from .columns import inputs_of, labels_of, positions, refuse_twice
 from .dataset import Dataset
 from .groups import codes_by, labels_by
 from .roles import ROLES
+from .stream import Stream
 
 __all__ = ["checked_roles", "in_order", "joined", "read", "refuse_without", "roles_of"]
 
@@ -31,8 +33,9 @@ def read(X: Any, train: Dataset) -> tuple[Any, dict[str, Any]]:
 
     Raises:
         UnknownName: If a column is missing.
-        DataError: If a column is not in the training data.
+        DataError: If a column is not in the training data, or X is a stream or a path.
     """
+    _refuse_files(X)
     if not isinstance(X, Dataset) and labels_of(X) is None:
         return X, {}
     if train.design is not None:
@@ -41,6 +44,14 @@ def read(X: Any, train: Dataset) -> tuple[Any, dict[str, Any]]:
     others = (*train.names_of_roles.values(), *(train.groups or ()))
     rows = in_order(X, names, train.target_name, others, levels)
     return rows, roles_of(X, train)
+
+
+def _refuse_files(X: Any) -> None:
+    """Raise DataError for rows that are in files."""
+    got = f"the path {str(X)!r}" if isinstance(X, str | PathLike) else "a Stream"
+    if isinstance(X, str | PathLike | Stream):
+        do = 'call posterior.predict_to(rows, "out.parquet"), which predicts the rows of files'
+        raise DataError("new rows in memory", got, do)
 
 
 def in_order(

@@ -22,6 +22,7 @@ __all__ = [
     "types_in",
 ]
 
+TEXT = (".csv", ".tsv", ".txt")  # what a stream does not read
 INDEX = re.compile(r"__index_level_\d+__")  # a column in which pandas keeps the index of a frame
 
 
@@ -59,8 +60,9 @@ def parquet_files(paths: Any) -> tuple[Path, ...]:
     if isinstance(paths, str | PathLike):
         paths = [paths]
     wanted = "a Parquet file, a folder of them, or a list of files"
-    if not isinstance(paths, Iterable):
-        raise DataError(wanted, type(paths).__name__, "pass a path as text")
+    if not isinstance(paths, Iterable) or hasattr(paths, "columns"):
+        do = "pass a path as text; rows in memory are a ppgp.Dataset"
+        raise DataError(wanted, type(paths).__name__, do)
     found: list[Path] = []
     for path in paths:
         if not isinstance(path, str | PathLike):
@@ -85,7 +87,8 @@ def _files_at(path: Path) -> list[Path]:
             raise DataError("a folder with .parquet files", f"none in {path}", do)
         return [path / one for one in shown]
     if not path.is_file():
-        raise DataError("a Parquet file or a folder", files.no_file(path), "check the path")
+        do = "pass the folder, or a list of files" if "*" in path.name else "check the path"
+        raise DataError("a Parquet file or a folder", files.no_file(path), do)
     return [path]
 
 
@@ -107,7 +110,10 @@ def footer(file: Path) -> Any:
 def unreadable(file: Path, error: Exception) -> DataError:
     """Return the error for a file that pyarrow does not read."""
     reason = (str(error) or type(error).__name__).splitlines()[0]
-    return DataError("a readable Parquet file", f"{file.name} ({reason})", "check the file")
+    do = "check the file"
+    if file.suffix.lower() in TEXT:
+        do = "convert it once: pandas.read_csv(path).to_parquet(other)"
+    return DataError("a readable Parquet file", f"{file.name} ({reason})", do)
 
 
 def types_in(file: Path, metadata: Any) -> dict[str, Any]:

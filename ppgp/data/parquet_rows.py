@@ -15,10 +15,12 @@ from .parquet_files import Piece, footer, unreadable
 __all__ = [
     "Columns",
     "ParquetRows",
+    "Place",
+    "an_empty_cell",
+    "check_finite",
     "columns_at",
     "record_batches",
     "regrouped",
-    "wrong_values",
 ]
 
 AT_ONCE = 65_536  # rows that are decoded at once
@@ -26,6 +28,25 @@ AT_ONCE = 65_536  # rows that are decoded at once
 Part = TypeVar("Part")
 Columns = list[Any]
 """One array [k] for each column; labels without codes are one of Arrow."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where some rows that follow one another are from.
+
+    Attributes:
+        piece: The piece of a file.
+        start: The first of the rows, counted in the row group of the piece.
+    """
+
+    piece: Piece
+    start: int
+
+    def row_of_file(self, row: int) -> int:
+        """Return the number in the file, from 0, of one of the rows."""
+        metadata = footer(self.piece.file)
+        before = sum(metadata.row_group(i).num_rows for i in range(self.piece.group))
+        return before + self.start + row
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,27 +82,26 @@ class ParquetRows:
 
         Raises:
             DataError: If a value is missing or not finite, a weight is not above 0, or a file
-                cannot be read; the message names column, file and row group.
+                cannot be read; the message names column, file, row group and row.
         """
-        for piece, part in record_batches(pieces, self.names, skip):
-            yield [self._column(part.column(name), name, piece) for name in self.names]
+        for at, part in record_batches(pieces, self.names, skip):
+            yield [self._column(part.column(name), name, at) for name in self.names]
 
-    def _column(self, column: Any, name: str, piece: Piece) -> Any:
+    def _column(self, column: Any, name: str, at: Place) -> Any:
         """Return one column of a chunk as numbers [k], or as labels that have no codes yet."""
         if column.null_count:
-            raise wrong_values("a value in every row", "an empty cell", name, piece)
+            raise an_empty_cell(column, name, at)
         if name == self.target and self.classes is not None:
-            return self._codes(column, name, piece)
+            return self._codes(column, name, at)
         numbers = column.to_numpy(zero_copy_only=False)
         if numbers.dtype.kind not in "fiub":
             numbers = numbers.astype(float)  # decimals
-        if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-            raise wrong_values("finite numbers", "NaN or infinity", name, piece)
+        check_finite(numbers, name, at)
         if name == self.weights and not bool((numbers > 0).all()):
-            raise wrong_values("weights above 0", "others", name, piece)
+            raise wrong_values("weights above 0", "another one", name, at, numbers <= 0)
         return numbers
 
-    def _codes(self, column: Any, name: str, piece: Piece) -> Any:
+    def _codes(self, column: Any, name: str, at: Place) -> Any:
         """Return the codes of labels, [k]; the labels themselves while they have no codes."""
         import pyarrow
         from pyarrow import compute
@@ -95,14 +115,15 @@ class ParquetRows:
             "index_in", [column], compute.SetLookupOptions(value_set=known)
         )
         if codes.null_count:
-            raise wrong_values("the labels of the other rows", "another label", name, piece)
+            other = codes.is_null().to_numpy(zero_copy_only=False)
+            raise wrong_values("the labels of the other rows", "another label", name, at, other)
         return codes.to_numpy(zero_copy_only=False)
 
 
 def record_batches(
     pieces: Sequence[Piece], names: Sequence[str], skip: int = 0
-) -> Iterator[tuple[Piece, Any]]:
-    """Yield the rows of pieces as record batches of Arrow, each with the piece that it is from.
+) -> Iterator[tuple[Place, Any]]:
+    """Yield the rows of pieces as record batches of Arrow, each with the place it is from.
 
     Args:
         pieces: Where the rows are.
@@ -124,14 +145,15 @@ def record_batches(
             if piece.file not in footers:
                 footers[piece.file] = footer(piece.file)
             with parquet.ParquetFile(piece.file, metadata=footers[piece.file]) as file:
-                for part in _of_piece(file, piece, names, skip):
-                    yield piece, part
+                yield from _of_piece(file, piece, names, skip)
         except (OSError, pyarrow.ArrowException) as error:
             raise unreadable(piece.file, error) from None
         skip = 0
 
 
-def _of_piece(file: Any, piece: Piece, names: Sequence[str], skip: int) -> Iterator[Any]:
+def _of_piece(
+    file: Any, piece: Piece, names: Sequence[str], skip: int
+) -> Iterator[tuple[Place, Any]]:
     """Yield the rows of one piece from an open file, without the first ``skip``."""
     at, start = 0, piece.start + skip
     chunks = file.iter_batches(
@@ -139,9 +161,9 @@ def _of_piece(file: Any, piece: Piece, names: Sequence[str], skip: int) -> Itera
     )
     for chunk in chunks:
         low, high = max(start - at, 0), min(piece.stop - at, chunk.num_rows)
-        at += chunk.num_rows
         if low < high:
-            yield chunk.slice(low, high - low)
+            yield Place(piece, at + low), chunk.slice(low, high - low)
+        at += chunk.num_rows
         if at >= piece.stop:
             return
 
@@ -180,7 +202,32 @@ def regrouped(
         yield held
 
 
-def wrong_values(expected: str, got: str, name: str, piece: Piece) -> DataError:
-    """Return the error for values that cannot be used."""
-    where = f"{got} in column {name} of {piece.file.name}, row group {piece.group}"
-    return DataError(expected, where, "correct the rows, or drop them from the file")
+def an_empty_cell(column: Any, name: str, at: Place) -> DataError:
+    """Return the error for a column of Arrow with an empty cell."""
+    empty = column.is_null().to_numpy(zero_copy_only=False)
+    return wrong_values("a value in every row", "an empty cell", name, at, empty)
+
+
+def check_finite(numbers: np.ndarray, name: str, at: Place) -> None:
+    """Raise DataError unless all numbers [k] of a column are finite."""
+    if numbers.dtype.kind != "f":
+        return
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        raise wrong_values("finite numbers", "NaN or infinity", name, at, ~finite)
+
+
+def wrong_values(expected: str, got: str, name: str, at: Place, wrong: np.ndarray) -> DataError:
+    """Return the error for values that cannot be used.
+
+    Args:
+        expected: What a column holds.
+        got: What it held.
+        name: The name of the column.
+        at: Where the rows are from.
+        wrong: [k] bool, which of the rows cannot be used.
+    """
+    row = at.row_of_file(int(np.flatnonzero(wrong)[0]))
+    where = f"{got} in column {name} of {at.piece.file.name}, row group {at.piece.group}"
+    do = "correct the rows, or drop them from the file"
+    return DataError(expected, f"{where}, row {row} of the file", do)

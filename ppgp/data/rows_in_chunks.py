@@ -24,7 +24,7 @@ from .parquet_files import (
     pieces_of,
     types_in,
 )
-from .parquet_rows import record_batches, regrouped, wrong_values
+from .parquet_rows import Place, an_empty_cell, check_finite, record_batches, regrouped
 from .stream import Stream
 
 __all__ = ["Chunk", "RowsGiven", "RowsInFiles", "rows_of"]
@@ -91,7 +91,7 @@ class RowsInFiles:
 
         Raises:
             DataError: If a cell is empty or not finite and such rows are refused; the message names
-                column, file and row group. If a file cannot be read.
+                column, file, row group and row. If a file cannot be read.
         """
         batches = self._batches(skip)
         for held in regrouped(batches, rows, len, _batch_at):
@@ -100,23 +100,21 @@ class RowsInFiles:
     def _batches(self, skip: int) -> Iterator[Any]:
         """Yield record batches of Arrow, checked, without the first ``skip`` rows."""
         names = list(dict.fromkeys([*self.columns, *self.kept]))
-        for piece, batch in record_batches(self.pieces, names, skip):
+        for at, batch in record_batches(self.pieces, names, skip):
             if not self.blanks:
-                self._refuse_blanks(batch, piece)
+                self._refuse_blanks(batch, at)
             yield batch
 
-    def _refuse_blanks(self, batch: Any, piece: Piece) -> None:
+    def _refuse_blanks(self, batch: Any, at: Place) -> None:
         """Raise DataError if a cell that needs a value has none."""
         import pyarrow
 
         for name in self.needed:
             column = batch.column(name)
             if column.null_count:
-                raise wrong_values("a value in every row", "an empty cell", name, piece)
+                raise an_empty_cell(column, name, at)
             if pyarrow.types.is_floating(column.type):
-                numbers = column.to_numpy(zero_copy_only=False)
-                if not np.isfinite(numbers).all():
-                    raise wrong_values("finite numbers", "NaN or infinity", name, piece)
+                check_finite(column.to_numpy(zero_copy_only=False), name, at)
 
     def _chunk(self, batches: Sequence[Any]) -> Chunk:
         """Return record batches as one chunk."""

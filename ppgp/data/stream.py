@@ -109,8 +109,8 @@ class Stream:
         Golub & LeVeque 1983).
 
         Raises:
-            DataError: If a value is missing or not finite; the message names column, file and row
-                group.
+            DataError: If a value is missing or not finite; the message names column, file, row
+                group and row.
         """
         return self._statistics
 
@@ -198,7 +198,8 @@ class Stream:
     def share_of(self, team: Team) -> Stream:
         """Return the part of the stream that this rank of a team reads; see ``Team.share``."""
         rows = [(piece.file.name, piece.group, piece.start, piece.stop) for piece in self.pieces]
-        team.check_alike({"stream": rows})
+        do = "open the same files on every rank, or call shard for files of its own"
+        team.check_alike({"stream": rows}, do)
         return self.shard(team.rank, team.size).in_team(team)
 
     def in_team(self, team: Team) -> Stream:

@@ -50,7 +50,7 @@ from .own_methods import own_method
 from .runs import run
 from .several_outputs import fit_each
 from .streamed_fits import rows_fitted, streamed_rows, with_sums
-from .team_checks import check_options, check_team
+from .team_checks import check_default, check_options, check_team, warn_of_unshared
 from .training_rows import check_training_rows, refuse_another_scale
 from .untrained_modules import left_untrained
 
@@ -120,12 +120,13 @@ def fit(
     Args:
         model_or_program: a recipe from ``ppgp.models``, or any Pyro program: a function, or a
             ``pyro.nn.PyroModule``, whose ``forward`` has the arguments.
-        data: a Dataset for a model; a Stream (``ppgp.stream``) for SVGP by SVI, SGPR by MAP, and
-            for linear models, networks and SVGP by MAP or SGLD; Outputs for ``models.Multi``;
-            ``{argument: value}`` for a program. Arrays keep their dtype, which is float64 in NumPy
-            and pandas, and torch's products take one dtype: write
-            ``torch.zeros(2, dtype=torch.float64)`` in the priors of a program, or pass float32
-            arguments.
+        data: a Dataset for a model; Outputs for ``models.Multi``; ``{argument: value}`` for a
+            program. A Stream (``ppgp.stream``) for SVGP by SVI; for SGPR by MAP() or MAP("adam");
+            and for LinearRegression, LogisticRegression, SoftmaxRegression, GLM without groups,
+            NeuralRegression and SVGP by SGLD, or by MAP with "lbfgs", "newton", "adam" or "sgd".
+            Arrays keep their dtype, which is float64 in NumPy and pandas, and torch's products take
+            one dtype: write ``torch.zeros(2, dtype=torch.float64)`` in the priors of a program, or
+            pass float32 arguments.
         how: the method, a record from ``ppgp.inference``. None: the model's own, which is
             ``NaturalGradientBoosting()`` for Boosted and a deep ensemble for NeuralRegression with
             flat priors, and ``NUTS()`` for other models; ``Laplace()`` for a Gaussian process of
@@ -178,8 +179,10 @@ def fit(
     team = getattr(data, "team", ALONE)
     untrained = left_untrained(model_or_program)
     with one_at_a_time(), limited(work), untrained, naming(team.rank, team.size, checkpoint):
+        warn_of_unshared(data)
         if how is None:
             how = _default(model_or_program, data)
+            check_default(model_or_program, team, how)
         if not isinstance(how, Inference):
             raise _no_method(how)
         if isinstance(model_or_program, Program):
@@ -367,7 +370,7 @@ def _problem_of_model(
         check_places(model.covariance, data.X)
         prepared = model.for_method(how).prepare(data.shared)
         prepared = prepared.made_from(recipe, (data.in_memory, scaler))
-    team.check_alike({"prepared model": prepared})
+    team.check_alike({"prepared model": prepared}, "run one version of torch on every rank")
     if model.rows_on_every_rank:
         data = data.worked_on_by(team)
     return _Problem(prepared, data, scaler, recipe.given or recipe)

@@ -79,8 +79,9 @@ def each(
         work: ``work(job)``, which returns the same for the same job in every process.
         jobs: what differs between the jobs. Both are sent to workers by cloudpickle, and nothing
             is stored on disk.
-        workers: how many processes. 1: this one, in the order of the jobs. None: those of an active
-            ``joblib.parallel_config``, or else 1. A job that has jobs of its own does them itself.
+        workers: how many processes, of this machine at most one for each job. 1: this one, in the
+            order of the jobs. None: those of an active ``joblib.parallel_config``, or else 1. A job
+            that has jobs of its own does them itself.
         progress: whether to show a progress bar.
         title: what the bar says; "": the noun in the plural.
         noun: what one job is called in messages.
@@ -91,7 +92,8 @@ def each(
     """
     check_workers(workers)
     waiting = list(jobs)
-    place = _place(workers) if len(waiting) > 1 or goes_elsewhere(workers) else None
+    several = len(waiting) > 1 or goes_elsewhere(workers)
+    place = _place(workers, len(waiting)) if several else None
     if place is None:
         results = _in_this_process(work, waiting)
     else:
@@ -179,8 +181,13 @@ def _by_threads(backend: Any) -> bool:
     return str(getattr(scheduler, "address", "")).startswith("inproc://")  # Dask without processes
 
 
-def _place(workers: int | None) -> _Place | None:
-    """Return where jobs go; None: nowhere but this process."""
+def _place(workers: int | None, jobs: int | None = None) -> _Place | None:
+    """Return where jobs go; None: nowhere but this process.
+
+    Args:
+        workers: how many workers are asked for, as in ``each``.
+        jobs: how many jobs there are; None: it is not known yet.
+    """
     if workers == 1 or in_a_worker():
         return None
     joblib = imported("joblib.parallel")
@@ -193,6 +200,8 @@ def _place(workers: int | None) -> _Place | None:
         if wanted is None or type(backend) is joblib.BACKENDS["sequential"]:
             return None
         count = backend.effective_n_jobs(wanted)
+        if jobs is not None:
+            count = min(count, jobs)
         own = type(backend) is joblib.BACKENDS["loky"]
         return None if count == 1 else _Place(count, count, own, streams)
     if wanted is None:

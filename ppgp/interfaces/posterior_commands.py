@@ -79,6 +79,9 @@ def predict(
             as_json,
         )
         return
+    if data.is_dir():
+        do = "write to a .parquet file: --out predictions.parquet"
+        raise SettingError("a file of new rows", f"the folder {data}", do)
     columns = (separator(sep), split_names(keep))
     table, region = predicted_table(
         posterior, data, calibration, target, level, drop_missing, *columns

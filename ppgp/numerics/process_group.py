@@ -19,7 +19,7 @@ import torch
 
 from ..errors import LostRank, SettingError
 
-__all__ = ["at_step", "join", "loss", "naming"]
+__all__ = ["at_step", "first_time", "join", "loss", "naming", "rank_in_group"]
 
 GRACE = 3.0  # seconds in which ranks that hear of a loss sign, so that the lost are known
 FAREWELL = 2.0  # seconds that a rank waits for the others to leave with it
@@ -58,6 +58,32 @@ def join(timeout: float) -> None:
         ) from None
     atexit.register(_leave)
     _store().set(_place(dist.get_rank()), f"{socket.gethostname()} {os.getpid()}")
+
+
+def rank_in_group() -> tuple[int, int]:
+    """Return the rank of this process, and the size of the group that it has joined by ``join``.
+
+    (0, 1): it has joined none, or the program has joined one for ends of its own.
+    """
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0, 1
+    rank = dist.get_rank()
+    try:
+        joined = _store().check([_place(rank)])
+    except RuntimeError:  # the store has gone with the rank that kept it
+        joined = False
+    return (rank, dist.get_world_size()) if joined else (0, 1)
+
+
+def first_time(thing: str) -> bool:
+    """Return whether this rank asks about a thing for the first time since it has joined."""
+    store, key = _store(), f"{_place(int(os.environ['RANK']))}: {thing}"
+    if store.check([key]):
+        return False
+    store.set(key, "")
+    return True
 
 
 def _leave() -> None:

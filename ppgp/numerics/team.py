@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -22,6 +23,8 @@ from .process_group import join, loss
 __all__ = ["ALONE", "Team"]
 
 LIMIT = 300.0  # seconds that a collective waits for the slowest rank
+LONGEST = 60  # characters of a thing that a message shows
+COMPARED = 1_000  # rows of a table that is the same on all ranks
 
 
 class Team:
@@ -100,14 +103,19 @@ class Team:
         Raises:
             DataError: If it is neither, if it is shared already, if there are fewer rows than
                 ranks, or if a value of a stream cannot be used.
-            SettingError: If the ranks have different numbers of rows, or different streams.
+            SettingError: If the ranks have different tables or streams.
         """
         if self.alone:
             return data
         with self.all_or_none():
             _check_shareable(data)
         if hasattr(data, "X"):  # streams compare themselves
-            self.check_alike({"number of rows": data.n})
+            some = torch.linspace(0, data.n - 1, min(data.n, COMPARED)).long()
+            numbers = [column[some.to(column.device)] for column in (data.X, data.y)]
+            self.check_alike(
+                {"number of rows": data.n, "table": (data.feature_names, *numbers)},
+                "read the whole table on every rank, or call shard for rows of its own",
+            )
         with self.all_or_none():
             if data.n < self.size:
                 raise DataError(
@@ -254,20 +262,29 @@ class Team:
         out[first : first + len(value)] = value
         return self._reduced(out).to(value.dtype)
 
-    def check_alike(self, parts: Mapping[str, Any]) -> None:
-        """Raise SettingError if any of these things differs between the ranks."""
+    def check_alike(self, parts: Mapping[str, Any], do: str = "") -> None:
+        """Raise SettingError if any of these things differs between the ranks.
+
+        Args:
+            parts: The things, by the names that they have in messages.
+            do: What the user can do about a difference; "": pass the same.
+        """
         if self.alone:
             return
-        for_each = self.gathered({name: fingerprint(part) for name, part in parts.items()})
+        own = {name: [fingerprint(part), _in_words(part)] for name, part in parts.items()}
+        for_each = self.gathered(own)
         with self.all_or_none():
             for name in parts:
-                others = [r for r, each in enumerate(for_each) if each[name] != for_each[0][name]]
-                if others:
-                    raise SettingError(
-                        f"the same {name} on all {self.size} ranks",
-                        f"another on rank {others[0]} than on rank 0",
-                        f"pass the same {name} on every rank, with one version of torch",
-                    )
+                (first, here), *others = [each[name] for each in for_each]
+                rank = next((r for r, (other, _) in enumerate(others, 1) if other != first), 0)
+                if not rank:
+                    continue
+                got, there = f"another on rank {rank} than on rank 0", others[rank - 1][1]
+                differ = [name for name in here if name in there and here[name] != there[name]]
+                if differ:
+                    got = f"{there[differ[0]]} on rank {rank}, and {here[differ[0]]} on rank 0"
+                wanted = f"the same {name} on all {self.size} ranks"
+                raise SettingError(wanted, got, do or f"pass the same {name} on every rank")
 
     @contextmanager
     def all_or_none(self) -> Iterator[None]:
@@ -327,6 +344,17 @@ def _as(values: Sequence[Tensor], flat: Tensor) -> list[Tensor]:
     """Return the numbers of one vector as tensors of the shapes of ``values``."""
     parts = flat.split([value.numel() for value in values])
     return [part.reshape(value.shape) for part, value in zip(parts, values, strict=True)]
+
+
+def _in_words(part: Any) -> dict[str, str]:
+    """Return a number, a text or the fields of a record, as far as they have a short text."""
+    said: dict[str, str] = {}
+    if is_dataclass(part):
+        said = {"": type(part).__name__}
+        said |= {each.name: f"{each.name}={getattr(part, each.name)!r}" for each in fields(part)}
+    elif part is None or isinstance(part, int | float | str):
+        said = {"": repr(part)}
+    return {name: words for name, words in said.items() if len(words) <= LONGEST}
 
 
 def _check_shareable(data: Any) -> None:

@@ -17,7 +17,7 @@ from ..target.handlers import Redraw, Run, is_data, over_draws, quietly
 from . import arviz as arviz_bridge
 from .arviz_axes import Coords, Dims, plate_axes, renamed
 from .arviz_table_axes import columns_by_name, table_axes
-from .fitted import Fitted, with_params
+from .fitted import Fitted, refuse_in_team, with_params
 from .group_effects import effect_axes, effect_draws
 from .units_of_draws import draws_in, quantities, scale_of
 
@@ -63,11 +63,14 @@ def to_arviz(
         units: The scale of the draws from posterior and prior: "model" or "data".
 
     Raises:
-        NotApplicable: If prior draws are requested of a flat prior.
+        NotApplicable: If prior draws are requested of a flat prior, or a rank of a team has some
+            rows of one joint distribution.
         SettingError: If ``prior`` is neither a number of draws nor a mapping.
         UnknownName: If ``units`` or an axis in ``coords`` is not known.
         DataError: If an axis has another length than its coordinates.
     """
+    if self.model.joint_rows:
+        refuse_in_team(self.data, "to_arviz()")
     sites = _one_run(self)
     draws, standardised = draws_in(units, self.draws, self.model, self.scaler)
     draws |= effect_draws(self, seed)

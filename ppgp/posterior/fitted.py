@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Scaler
+from ..errors import NotApplicable
 from ..numerics.result_cache import ResultCache
 from ..numerics.threads import PREDICTIONS_PAY_FROM, limited
 
@@ -98,6 +99,22 @@ def with_params(fit: Fitted, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
     size = next(len(value) for name, value in draws.items() if name not in fit.params)
     copies = {name: value.expand(size, *value.shape) for name, value in fit.params.items()}
     return {**copies, **{name: draws[name] for name in fit.draws}}
+
+
+def refuse_in_team(data: Any, call: str) -> None:
+    """Raise NotApplicable if a rank of a team has some of the training rows alone.
+
+    Args:
+        data: The training data.
+        call: The call of a posterior that needs all of them.
+    """
+    if not data.team.alone:
+        raise NotApplicable(
+            f"{call} of a posterior in one process",
+            f"that of rank {data.team.rank} of {data.team.size}",
+            'call posterior.save("fit.safetensors") on every rank, and on one of them '
+            f'ppgp.load_posterior("fit.safetensors").{call}',
+        )
 
 
 @contextmanager

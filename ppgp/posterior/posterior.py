@@ -67,7 +67,9 @@ class Posterior(BoostedMethods):
         how: The inference method that made it.
         params: ``{name: tensor}``, the values that were optimised rather than inferred.
         stats: Statistics that the inference recorded. Entries of shape [chain, draw] become
-            ArviZ's sample_stats. ``interrupted`` says whether Ctrl-C ended the search early.
+            ArviZ's sample_stats. ``interrupted`` says whether Ctrl-C ended the search early;
+            ``rows`` counts all rows of a stream; in a team ``processes`` counts its processes, and
+            ``bytes_reduced`` the bytes that this rank sent into sums over them during the fit.
         seconds: Wall time in seconds, compilation included.
         warnings: Sentences on what went wrong in an inference, which still returns.
         scaler: The standardisation that turned the user's data into ``data``, which is the scale

@@ -18,7 +18,7 @@ from ..errors import DataError, NotApplicable, SettingError, StorageError, an, l
 from ..numerics.fingerprint import fingerprint
 from ..numerics.progress import bar
 from ..numerics.whole_numbers import check_whole_number
-from .fitted import Fitted
+from .fitted import Fitted, refuse_in_team
 from .origin import digest_of
 from .prediction import Prediction
 from .prediction_parts import ALL_BLANK, GUARANTEE, Parts
@@ -95,11 +95,12 @@ def predict_to(
         The path of the file.
 
     Raises:
-        NotApplicable: If the posterior is one of a program, or the calibrator is none of
-            ``ppgp.calibrate`` or has groups or weights.
+        NotApplicable: If the posterior is one of a program or of a rank of a team, or the
+            calibrator is none of ``ppgp.calibrate`` or has groups or weights.
         UnknownName: If a training column is missing.
         DataError: If a column is missing in one of the files or has another type there, or a value
-            is missing or not finite; the message names column, file and row group.
+            is missing or not finite; the message names column, file, row group and
+                row.
         SettingError: If an option is wrong.
         StorageError: If ``out`` cannot be written, is one of the files that are read, or parts of
             another call are in the way.
@@ -117,6 +118,7 @@ def _checked(
     if not posterior.data.is_table:
         do = "call predict(**arguments) for parts of them, and write each"
         raise NotApplicable("the posterior of a model on a table", "one of a program", do)
+    _check_one_process(posterior.data)
     exact_level(level)
     check_whole_number("rows_at_once", rows_at_once, 1, f"the default is {ROWS_AT_ONCE:,}")
     if calibrator is not None and not isinstance(calibrator, Calibrated):
@@ -129,6 +131,14 @@ def _checked(
         do = "choose another path"
         raise StorageError("a file to write", f"{out}, which is no regular file", do)
     return files.check_file(path)
+
+
+def _check_one_process(data: Any) -> None:
+    """Raise NotApplicable for a rank that cannot write by itself."""
+    refuse_in_team(data, "predict_to(rows, out)")
+    if data.writers.rank:
+        got, do = f"a call on rank {data.writers.rank}", "write: if team.rank == 0: ..."
+        raise NotApplicable("predict_to on rank 0 alone", got, do)
 
 
 def predict_to_file(

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import ppgp
+from ppgp.data.parquet_files import parquet_files
 from ppgp.errors import DataError, PpgpError, SettingError, UnknownName
 from tests.parquet_tables import write
 
@@ -33,6 +35,21 @@ def test_an_empty_folder(tmp_path: Path) -> None:
 def test_no_file(tmp_path: Path) -> None:
     refused(DataError, "expected a Parquet file or a", lambda: ppgp.stream(tmp_path / "no", "y"))
     refused(DataError, "got an empty list", lambda: ppgp.stream([], "y"))
+    pattern = str(tmp_path / "*.parquet")
+    refused(DataError, "pass the folder, or a list of files", lambda: ppgp.stream(pattern, "y"))
+
+
+def test_rows_in_memory() -> None:
+    frame = pd.DataFrame({"x": [1.0], "y": [2.0]})
+    words = "got DataFrame: pass a path as text; rows in memory are a ppgp.Dataset"
+    refused(DataError, words, lambda: parquet_files(frame))
+
+
+def test_a_text_file(tmp_path: Path) -> None:
+    other = tmp_path / "a.csv"
+    other.write_text("x,y\n1,2\n" * 10, encoding="utf-8")
+    words = "convert it once: pandas.read_csv(path).to_parquet(other)"
+    refused(DataError, words, lambda: ppgp.stream(other, "y"))
 
 
 def test_a_file_that_is_not_parquet(tmp_path: Path) -> None:
@@ -86,6 +103,20 @@ def test_a_value_that_is_missing_or_not_finite(tmp_path: Path, bad: float | None
 def test_a_label_that_is_missing(tmp_path: Path) -> None:
     stream = ppgp.stream(write(tmp_path / "a.parquet", x=[0.0, 1.0], y=["u", None]), "y")
     refused(DataError, "an empty cell in column y of a.parquet, row group 0", stream.statistics)
+
+
+@pytest.mark.parametrize("bad", [None, np.nan])
+def test_the_first_bad_row_is_counted_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: float | None
+) -> None:
+    monkeypatch.setattr("ppgp.data.parquet_rows.AT_ONCE", 3)
+    x: list[float | None] = [float(i) for i in range(20)]
+    x[16], x[18] = bad, bad
+    stream = ppgp.stream(write(tmp_path / "a.parquet", 10, x=x, y=np.zeros(20)), "y")
+    refused(DataError, "row group 1, row 16 of the file", stream.statistics)
+    second = stream.shard(3, 4)  # the second half of the second row group
+    assert second.pieces[0].start == 5
+    refused(DataError, "row group 1, row 16 of the file", second.statistics)
 
 
 def test_weights_that_are_not_positive(tmp_path: Path) -> None:

@@ -75,6 +75,19 @@ def test_an_active_backend_does_the_jobs(backend: str) -> None:
     assert not in_parallel(None)
 
 
+def test_there_are_at_most_as_many_processes_as_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Counted(joblib.Parallel):
+        def __init__(self, n_jobs: int, **options: Any) -> None:
+            asked.append(n_jobs)
+            super().__init__(n_jobs=n_jobs, **options)
+
+    monkeypatch.setattr(joblib, "Parallel", Counted)
+    assert in_order(each(square, [3, 5], 8)) == [(9, 1), (25, 1)]
+    assert asked == [2]
+
+
 @pytest.mark.parametrize("name", ["threading", "sequential"])
 def test_fits_in_threads_would_take_turns_so_that_this_process_does_the_jobs(name: str) -> None:
     with joblib.parallel_config(name, n_jobs=2):

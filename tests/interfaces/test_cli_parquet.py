@@ -139,3 +139,7 @@ def test_mistakes() -> None:
     with pytest.raises(SettingError, match="differ from those of the predictions, got column mean"):
         run("predict", "y.safetensors", "twice.parquet", "--out", "t.parquet", "--keep", "mean")
     assert not Path("m.parquet").exists()
+    Path("folder").mkdir()
+    words = r"got the folder folder: write to a \.parquet file: --out predictions\.parquet"
+    with pytest.raises(SettingError, match=words):
+        run("predict", "y.safetensors", "folder", "--out", "m.csv")

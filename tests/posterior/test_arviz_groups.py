@@ -17,6 +17,7 @@ from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.numerics import batching as chunks
+from ppgp.numerics.team import Team
 from ppgp.posterior import Posterior
 from ppgp.posterior import arviz as arviz_bridge
 
@@ -379,3 +380,14 @@ def test_arviz_1_accepts_the_same_groups(eight: Posterior, monkeypatch: pytest.M
     assert found["posterior"]["vector"].dims == ("chain", "draw", "school", "vector_dim_1")
     assert found["prior_predictive"]["y"].dims == ("chain", "draw", "school")
     assert found["observed_data"]["y"].dims == ("school",)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_a_rank_with_some_rows_of_one_joint_distribution_says_what_to_do() -> None:
+    rows = torch.linspace(0, 1, 8, dtype=torch.float64)[:, None]
+    model, how = models.SGPR(Z=rows[::4]), inference.MAP(steps=2)
+    found = ppgp.fit(model, Dataset(rows, rows[:, 0]), how, progress=False)
+    vars(found.data)["team"] = Team(1, 2)
+    words = r"got that of rank 1 of 2: call posterior\.save.*\.to_arviz\(\)"
+    with pytest.raises(NotApplicable, match=words):
+        found.to_arviz()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from ppgp import Dataset, Posterior, conformal, inference, models
 from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError, StorageError, UnknownName
 from ppgp.inference import Laplace
 from ppgp.models import LinearRegression
+from ppgp.numerics.team import Team
 from ppgp.posterior.prediction_parts import Parts
 from tests.parquet_tables import columns_of, regression, write
 
@@ -362,10 +365,32 @@ def test_values_that_are_not_finite(of_numbers: Posterior, tmp_path: Path, bad: 
     spoilt = X[NEW].copy()
     spoilt[250, 1] = bad
     path = write(tmp_path / "new.parquet", **columns_of(spoilt, Y[NEW]))
-    words = r"NaN or infinity in column x1 of new\.parquet, row group 2"
+    words = r"NaN or infinity in column x1 of new\.parquet, row group 2, row 250 of the file"
     with pytest.raises(DataError, match=words):
         of_numbers.predict_to(path, tmp_path / "out.parquet", rows_at_once=50, progress=False)
     assert [one.name for one in tmp_path.iterdir()] == ["new.parquet"]
+
+
+def test_a_rank_of_a_team_says_who_writes(
+    of_numbers: Posterior, source: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    for name, words in (
+        ("team", r"got that of rank 1 of 2: call posterior\.save.*\.predict_to\(rows, out\)"),
+        ("writers", r"expected predict_to on rank 0 alone, got a call on rank 1"),
+    ):
+        data = copy(of_numbers.data)
+        vars(data)[name] = Team(1, 2)
+        with pytest.raises(NotApplicable, match=words):
+            replace(of_numbers, data=data).predict_to(source, out, progress=False)
+    assert not out.exists()
+
+
+def test_rows_of_files_are_not_for_predict(of_numbers: Posterior, source: Path) -> None:
+    advice = r"call posterior\.predict_to\(rows, \"out\.parquet\"\)"
+    for rows, got in ((ppgp.stream(source, "y"), "a Stream"), (source, "the path")):
+        with pytest.raises(DataError, match=f"new rows in memory, got {got}.*{advice}"):
+            of_numbers.predict(rows)
 
 
 def test_columns(of_numbers: Posterior, tmp_path: Path) -> None:

@@ -424,10 +424,15 @@ def mistakes(team, results):
     cases = {
         "a GP": lambda: ppgp.fit(models.GP(), data, inference.MAP(), progress=False),
         "NUTS": lambda: ppgp.fit(small, data, inference.NUTS(), progress=False),
+        "no method": lambda: ppgp.fit(small, data, progress=False),
+        "methods": lambda: ppgp.fit(
+            small, data, inference.MAP(("lbfgs", "newton", "adam")[team.rank]), progress=False
+        ),
         "seeds": lambda: ppgp.fit(small, data, inference.MAP(), seed=seed, progress=False),
         "a shared part": lambda: team.share(data),
         "a frame": lambda: team.share([[1.0, 2.0]]),
         "other rows": lambda: team.share(table().rows(slice(0, 20 + team.rank))),
+        "other tables": lambda: team.share(table().rows(slice(team.rank, 20 + team.rank))),
         "starts": lambda: ppgp.fit(
             small,
             data,

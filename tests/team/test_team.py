@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed import HashStore
 
 import ppgp
-from ppgp.errors import LostRank, SettingError
+from ppgp.errors import DataWarning, LostRank, SettingError
+from ppgp.inference import MAP, team_checks
+from ppgp.inference.team_checks import warn_of_unshared
+from ppgp.numerics import process_group
 from ppgp.numerics.team import ALONE, Team
 from tests.team.battery import write_files
 
@@ -124,12 +128,18 @@ class TestSameNumbers:
     def test_mistakes_are_said_once(self, results):
         _, ranks = results
         said = {name: value for name, value in ranks[0].items() if name.startswith("mistake")}
-        assert len(said) == 20
+        assert len(said) == 23
         for name, sentence in said.items():
             assert sentence.startswith("expected "), name
             for rank in ranks[1:]:
                 assert rank[name] == 1, name
-        assert "use SGPR or SVGP" in said["mistake: a GP"]
+        assert "use SGPR, SVGP, Vecchia or SKI" in said["mistake: a GP"]
+        assert "got none, and the default is NUTS" in said["mistake: no method"]
+        other = "got optimizer='newton' on rank 1, and optimizer='lbfgs' on rank 0"
+        assert other in said["mistake: methods"]
+        assert "the same table on all" in said["mistake: other tables"]
+        assert "call shard for rows of its own" in said["mistake: other rows"]
+        assert not any("version of torch" in sentence for sentence in said.values())
         assert "the smallest shard" in said["mistake: a batch"]
         assert "rank 1" in said["mistake: seeds"]
         assert "column x1 of a.parquet, row group 1" in said["mistake: NaN of a stream"]
@@ -167,6 +177,40 @@ class TestAlone:
     def test_timeout(self):
         with pytest.raises(SettingError, match="timeout of some seconds"):
             Team.of_environment(timeout=0)
+
+
+def unshared() -> ppgp.Dataset:
+    return ppgp.Dataset([[1.0], [2.0], [4.0]], [1.0, 2.0, 3.0])
+
+
+class TestRowsThatAreNotShared:
+    def test_rank_zero_hears_of_it(self, monkeypatch):
+        monkeypatch.setattr(team_checks, "rank_in_group", lambda: (0, 4))
+        monkeypatch.setattr(team_checks, "first_time", lambda thing: True)
+        words = "each of the 4 processes fits all 3 rows by itself: pass team.share"
+        with pytest.warns(DataWarning, match=words):
+            ppgp.fit(ppgp.models.LinearRegression(), unshared(), MAP(), progress=False)
+
+    def test_it_is_said_once(self, monkeypatch):
+        monkeypatch.setenv("RANK", "0")
+        store = HashStore()
+        monkeypatch.setattr(process_group, "_store", lambda: store)
+        assert process_group.first_time("a")
+        assert not process_group.first_time("a")
+        assert process_group.first_time("b")
+
+    def test_the_other_ranks_do_not(self, monkeypatch):
+        monkeypatch.setattr(team_checks, "rank_in_group", lambda: (1, 4))
+        warn_of_unshared(unshared())
+
+    def test_shared_rows_need_no_warning(self, monkeypatch):
+        monkeypatch.setattr(team_checks, "rank_in_group", lambda: (0, 4))
+        data = unshared()
+        vars(data)["team"] = Team(0, 4)
+        warn_of_unshared(data)
+
+    def test_no_group_is_joined(self):
+        assert process_group.rank_in_group() == (0, 1)
 
 
 class TestLostRank:
