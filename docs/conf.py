@@ -1,0 +1,69 @@
+"""Settings of the documentation: ``make docs`` builds the pages into docs/build/html."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import ppgp
+
+sys.path.insert(0, str(Path(__file__).parent / "extensions"))
+
+from public_names import aliases  # noqa: E402  (in the folder of extensions)
+
+project = "ppgp"
+author = "the authors of ppgp"
+copyright = author
+version = release = ppgp.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "myst_nb",
+    "sphinx_copybutton",
+    "docstrings",
+    "mathml",
+    "notebook_pages",
+    "readme_blocks",
+]
+exclude_patterns = ["build", "extensions", "templates"]
+templates_path = ["templates"]
+
+# Notebooks are stored with their outputs: a build runs none of them.
+nb_execution_mode = "off"
+nb_merge_streams = True
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+
+autosummary_generate = True
+autosummary_ignore_module_all = False
+#: modules and what they share with ``ppgp`` itself, which is documented once
+autosummary_context = {"aliases": aliases()}
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 80
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+
+# Formulas become MathML, which browsers draw themselves: a page loads no script for them.
+html_math_renderer = "mathml"
+html_theme = "pydata_sphinx_theme"
+html_title = "ppgp"
+html_static_path = ["static"]
+html_css_files = ["tables.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_nav_level": 1,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "header_links_before_dropdown": 6,
+}
+html_sidebars = {"changelog": [], "contributing": []}
