@@ -9,7 +9,7 @@ import ppgp
 
 sys.path.insert(0, str(Path(__file__).parent / "extensions"))
 
-from public_names import aliases  # noqa: E402  (in the folder of extensions)
+from public_names import aliases, by_kind  # noqa: E402  (in the folder of extensions)
 
 project = "ppgp"
 author = "the authors of ppgp"
@@ -23,9 +23,11 @@ extensions = [
     "myst_nb",
     "sphinx_copybutton",
     "docstrings",
+    "gallery_programs",
     "mathml",
     "notebook_pages",
     "readme_blocks",
+    "reference",
 ]
 exclude_patterns = ["build", "extensions", "templates"]
 templates_path = ["templates"]
@@ -37,9 +39,8 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
-autosummary_ignore_module_all = False
-#: modules and what they share with ``ppgp`` itself, which is documented once
-autosummary_context = {"aliases": aliases()}
+# What a module shares with ``ppgp`` itself is documented once, there.
+autosummary_context = {"aliases": aliases(), "public": by_kind()}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
