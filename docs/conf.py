@@ -9,7 +9,7 @@ import ppgp
 
 sys.path.insert(0, str(Path(__file__).parent / "extensions"))
 
-from public_names import aliases, by_kind  # noqa: E402  (in the folder of extensions)
+from public_names import aliases, by_kind
 
 project = "ppgp"
 author = "the authors of ppgp"

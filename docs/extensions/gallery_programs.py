@@ -1,4 +1,4 @@
-"""The directive ``gallery-programs``: the programs of ``notebooks/gallery``, each with its title."""
+"""The directive ``gallery-programs``: the programs of ``notebooks/gallery`` with their titles."""
 
 from __future__ import annotations
 

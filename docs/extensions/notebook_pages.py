@@ -1,4 +1,4 @@
-"""Copies of the notebooks below ``docs/notebooks``, as Sphinx reads pages of its own folder alone."""
+"""Copies of the notebooks below ``docs/notebooks``: Sphinx reads pages of its own folder alone."""
 
 from __future__ import annotations
 
