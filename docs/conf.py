@@ -54,8 +54,6 @@ napoleon_use_rtype = False
 html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_title = "ppgp"
-html_static_path = ["static"]
-html_css_files = ["tables.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
@@ -67,4 +65,5 @@ html_theme_options = {
     "footer_end": [],
     "header_links_before_dropdown": 6,
 }
-html_sidebars = {"changelog": [], "contributing": []}
+ALONE = ("installation", "choose", "notation", "data", "contributing", "changelog")
+html_sidebars = {page: [] for page in ALONE}  # pages without others below them
