@@ -8,6 +8,8 @@ from pathlib import Path
 import forked
 import pytest
 
+from ppgp.interfaces.members import members
+
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 #: page of docs/coming-from -> the package of the other library
@@ -84,6 +86,13 @@ def test_every_page_of_two_libraries_has_a_program_of_each() -> None:
         assert "ppgp" not in found["theirs"], name
         for program in found.values():
             compile(program, name, "exec")
+
+
+@pytest.mark.parametrize("family", sorted(set(members()) - {"experiments"}))
+def test_the_guide_names_every_member_of_a_family(family: str) -> None:
+    pages = [DOCS / "choose.md", *(DOCS / "guide").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    assert not [name for name in members()[family] if not re.search(rf"\b{name}\b", text)]
 
 
 def test_every_family_has_a_page_with_a_program() -> None:
