@@ -18,7 +18,7 @@ def visit_inline(translator: Any, node: nodes.math) -> None:
 def visit_block(translator: Any, node: nodes.math_block) -> None:
     """Write a formula on lines of its own."""
     formula = latex2mathml.tex2mathml(node.astext(), as_block=True)
-    translator.body.append(f'<div class="math">{formula}</div>')
+    translator.body.append(f'<div class="formula"><p>{formula}</p></div>')
     raise nodes.SkipNode
 
 
