@@ -2,7 +2,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
-.PHONY: demo test test-slow lint bench bench-history faults notebooks tables clean
+.PHONY: demo test test-slow lint bench bench-history faults notebooks docs tables clean
 
 demo: .venv/demo
 	$(BIN)/ppgp compare diabetes --target target --models gp,linear --how map,laplace,svi,nuts --level 0.9 --out report/
@@ -33,6 +33,9 @@ faults: .venv/test
 notebooks: .venv/test
 	$(BIN)/python -m notebooks.build
 
+docs: .venv/docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/build/html
+
 tables: .venv/test
 	$(BIN)/python tests/tools/members.py --write
 	$(BIN)/python tests/tools/matrix.py --write
@@ -49,9 +52,13 @@ tables: .venv/test
 	$(PIP) --editable ".[test]"
 	touch $@ .venv/demo
 
+.venv/docs: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable ".[docs]"
+	touch $@
+
 .venv/bench: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[test,bench]"
 	touch $@
 
 clean:
-	rm -rf .venv report build dist
+	rm -rf .venv report build dist docs/build docs/notebooks docs/api/ppgp.*.rst

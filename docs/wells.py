@@ -1,4 +1,4 @@
-"""Write three tables of simulated wells to the current folder, for the example in the README.
+"""Write three tables of simulated wells to the current folder, for docs/your-own-table.md.
 
 wells.csv has rows to fit, two of them without a depth; held_out.csv has rows to calibrate; new.csv
 has rows to predict, without the target, and one of them without a depth.

@@ -37,7 +37,10 @@ def test_a_public_module_has_the_names_that_users_need(module: str, names: tuple
     assert all(hasattr(getattr(ppgp, module), name) for name in names)
 
 
-@pytest.mark.parametrize("name", ["README.md", *(f"docs/{p.name}" for p in DOCS.glob("*.md"))])
+PAGES = [str(page.relative_to(DOCS.parent)) for page in sorted(DOCS.rglob("*.md"))]
+
+
+@pytest.mark.parametrize("name", ["README.md", *PAGES])
 def test_modules_that_the_documentation_imports_from_exist(name: str) -> None:
     text = (DOCS.parent / name).read_text(encoding="utf-8")
     for module in re.findall(r"\bfrom (ppgp[\w.]*) import", text):

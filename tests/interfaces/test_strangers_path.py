@@ -101,6 +101,7 @@ def test_the_wheel_holds_the_package_alone(checkout: Path) -> None:
     about = {name for name in names if name.partition("/")[0].endswith(".dist-info")}
     package = {str(path.relative_to(ROOT)) for path in (ROOT / "ppgp").rglob("*") if path.is_file()}
     assert names - about == {name for name in package if "__pycache__" not in name}
+    assert "ppgp/py.typed" in names  # checkers of types then read the annotations
     assert {Path(name).suffix for name in names - about} <= {".py", ".json", ".typed"}
     assert wheel.stat().st_size < 2_000_000
 
