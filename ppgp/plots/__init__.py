@@ -15,7 +15,7 @@ The subject of a figure decides its file:
 
 - ``chains``: Markov chains (traces, ranks, pairs of scalars with divergences).
 - ``diagnostic_figures``: whether a posterior can be trusted (k-hat, leave-one-out, the ELBO,
-  replicates of the data, simulation-based calibration).
+  simulation-based calibration).
 - ``sites``: the sites of several posteriors (marginals, differences from a reference).
 - ``site_intervals``: their intervals (forest plot).
 - ``sets``: intervals and sets of predictions (intervals, coverage, widths, functions of one input,
@@ -29,7 +29,7 @@ The subject of a figure decides its file:
 - ``additive_figures``: the terms of a sum of kernels.
 - ``kernel_figures``: kernel matrices and learned features. ``relevances``: lengthscales of columns.
 - ``inducing_figures``: the inducing inputs among the rows.
-- ``prior_figures``: data drawn from the prior.
+- ``replicates``: data drawn from the prior or the posterior, against the data.
 - ``counts``: counts against those that a fit expects (rootogram).
 - ``groups``: coefficients that vary between groups of rows (shrinkage).
 - ``labels``: predicted classes (reliability, decision regions).
@@ -43,7 +43,7 @@ from .additive_figures import components
 from .chains import pair, rank, trace
 from .common import COLOURS, MARKERS, MOST_SITES
 from .counts import rootogram
-from .diagnostic_figures import elbo, k_hat, loo, predictive_check, sbc
+from .diagnostic_figures import elbo, k_hat, loo, sbc
 from .forecasts import forecast
 from .groups import shrinkage
 from .inducing_figures import inducing
@@ -52,8 +52,8 @@ from .kernel_figures import features, kernel_matrix
 from .labels import decision, reliability
 from .maps import map_of, surface
 from .pit_histogram import pit
-from .prior_figures import prior_predictive
 from .relevances import relevance
+from .replicates import predictive_check, prior_predictive
 from .residual_figures import residuals
 from .sets import coverage, function, intervals, online, widths
 from .site_intervals import forest

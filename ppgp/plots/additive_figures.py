@@ -13,7 +13,7 @@ from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
 from ..target.capabilities import Components, require
-from .common import COLOURS, colour_of, panels
+from .common import COLOURS, colour_of, panels, percent
 from .scalar_names import (
     column_names,
     column_numbers,
@@ -68,7 +68,7 @@ def components(
         axis.set_title(term, fontsize=9)
         axis.set_ylabel(name, fontsize=9)
     axes[-1, 0].set_xlabel(column_names(posterior.data)[j])
-    title = f"Terms with {100 * level:g} % intervals: {described(posterior)}"
+    title = f"Terms with {percent(level)} intervals: {described(posterior)}"
     figure.suptitle(title, fontsize=10)
     return figure
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ..errors import NotApplicable, SettingError
-from ..posterior.arviz import arviz, to_arviz
+from ..posterior.arviz import arviz
 from ..posterior.posterior import Posterior
 from .common import COLOURS, classic, colour_of, line_of, note_hidden, panels
 from .densities import REAL, bounds_of_sites, density
@@ -144,36 +144,39 @@ def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
         raise SettingError("at least two scalars that vary", f"{len(scalars)}", do)
     size = len(scalars)
     figure, axes = panels(2.2 * size, 2.2 * size + 0.5, size, size)
-    stats = {k: v.cpu().numpy() for k, v in posterior.stats.items() if k == "diverging"}
-    labels = labels_of(posterior)
-    groups = {"posterior": {labels[name]: values for name, values in scalars.items()}}
-    if stats:
-        groups["sample_stats"] = stats
-    count = sum(int(diverging.sum()) for diverging in stats.values())
-    classic(
-        "plot_pair",
-        to_arviz(groups, {}, {}, {}),
-        marginals=True,
-        divergences=count > 0,
-        ax=axes,
-        show=False,
-        textsize=9,
-        scatter_kwargs={"alpha": 0.25, "s": 4, "color": COLOURS[0]},
-        divergences_kwargs={
-            "color": COLOURS[1],
-            "marker": "^",
-            "ms": 4,
-            "mec": "none",
-            "alpha": 0.8,
-        },
-        marginal_kwargs={"plot_kwargs": {"color": COLOURS[0]}},
-    )
+    labels, bounds = labels_of(posterior), bounds_of_sites(posterior)
+    diverging = np.zeros(posterior.shape[0] * posterior.shape[1], dtype=bool)
+    if chains := _divergences(posterior):
+        diverging = np.concatenate(chains)
+    draws = {name: values.ravel() for name, values in scalars.items()}
+    for row, (below, y) in enumerate(draws.items()):
+        for column, (name, x) in enumerate(draws.items()):
+            axis = axes[row, column]
+            axis.tick_params(labelsize=7)
+            if column > row:
+                axis.set_visible(False)
+            elif column == row:
+                limits = bounds.get(name.split("[")[0], REAL)
+                axis.plot(*density(x, limits), color=COLOURS[0], lw=1.2)
+                axis.set_yticks([])
+            else:
+                _cloud(axis, x, y, diverging)
+            if row == size - 1:
+                axis.set_xlabel(labels[name], fontsize=8)
+            if column == 0 and row > 0:
+                axis.set_ylabel(labels[below], fontsize=8)
     dots = [Line2D([], [], ls="", marker="o", ms=3, color=COLOURS[0], label="draws")]
-    if count:
-        label = f"divergences ({count})"
+    if diverging.any():
+        label = f"divergences ({int(diverging.sum())})"
         dots.append(Line2D([], [], ls="", marker="^", ms=4, color=COLOURS[1], label=label))
     title = f"Draws of pairs: {described(posterior)}, {scale_in_words(posterior)}"
     figure.suptitle(title, fontsize=10)
     figure.legend(handles=dots, loc="outside lower center", frameon=False, fontsize=8, ncols=2)
-    note_hidden(figure, len(scalars), every)
+    note_hidden(figure, size, every)
     return figure
+
+
+def _cloud(axis: Axes, x: np.ndarray, y: np.ndarray, diverging: np.ndarray) -> None:
+    """Draw two scalars against each other, with the divergences on top."""
+    axis.plot(x, y, "o", ms=2.2, mew=0, color=COLOURS[0], alpha=0.35)
+    axis.plot(x[diverging], y[diverging], "^", ms=4, mew=0, color=COLOURS[1], alpha=0.8)

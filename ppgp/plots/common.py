@@ -114,11 +114,16 @@ def legend_below(figure: Figure, axis: Axes, ax: Axes | None) -> None:
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), **style)
 
 
+def percent(level: float) -> str:
+    """Return a probability in percent: ``90%``, ``97.5%``."""
+    return f"{100 * level:g}%"
+
+
 def note_hidden(figure: Figure, shown: int, every: int, what: str = "scalars") -> None:
-    """State below a figure how many scalars it does not show, if there are any."""
+    """State below the title of a figure how many scalars it does not show, if there are any."""
     if shown < every:
         text = f"{shown} of {every} {what} shown, {every - shown} not shown"
-        figure.supxlabel(text, fontsize=8, color="#555555")
+        figure.suptitle(f"{figure.get_suptitle()}\n{text}", fontsize=10)
 
 
 def classic(name: str, *arguments: Any, **options: Any) -> Any:

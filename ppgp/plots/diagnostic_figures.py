@@ -1,7 +1,7 @@
 """Figures of diagnostics, which show whether a posterior can be trusted.
 
-They are Pareto shapes of importance weights and of leave-one-out, replicates against data, the
-ELBO, and the ranks of simulation-based calibration.
+They are Pareto shapes of importance weights and of leave-one-out, the ELBO, and the ranks of
+simulation-based calibration.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from ..diagnostics import diagnosis
 from ..diagnostics.simulation_based_calibration import SBC
-from ..errors import NotApplicable, SettingError, UnknownName
+from ..errors import NotApplicable, SettingError
 from ..posterior import convergence
 from ..posterior.posterior import Posterior
 from .common import (
@@ -28,7 +28,7 @@ from .common import (
     panels,
     set_title,
 )
-from .scalar_names import described, target_name
+from .scalar_names import described
 
 
 def sbc(result: SBC, title: str = "", ax: Axes | None = None) -> Figure:
@@ -126,56 +126,6 @@ def loo(posterior: Posterior, site: str | None = None, ax: Axes | None = None) -
     title = f"PSIS leave-one-out: {above} of {result.n_data_points} rows above the limit"
     axis.set(xlabel="row", ylabel="Pareto k")
     set_title(axis, title)
-    legend(axis)
-    return figure
-
-
-def predictive_check(
-    posterior: Posterior,
-    site: str = "y",
-    replicates: int = 60,
-    seed: int = 0,
-    ax: Axes | None = None,
-) -> Figure:
-    """Plot data drawn again from the posterior at the training rows, over the data themselves.
-
-    Gelman et al. (2013), chapter 6.
-
-    Args:
-        posterior: The posterior.
-        site: The observed site.
-        replicates: The number of replicates to show.
-        seed: The seed of the replicates.
-        ax: The axes to draw in; None: those of a new figure.
-
-    Raises:
-        UnknownName: If no observed site has that name.
-    """
-    groups = posterior.to_arviz(predictive=True, log_likelihood=False, seed=seed)
-    known = list(groups["observed_data"].data_vars)
-    if site not in known:
-        raise UnknownName("observed site", site, known)
-    if getattr(getattr(posterior.model, "likelihood", None), "counts", False):
-        for group in ("observed_data", "posterior_predictive"):  # ArviZ draws bars for integers
-            groups[group][site] = groups[group][site].astype(int)
-    figure, axis = panel(ax, 7, 3.4)
-    count = groups["posterior"].sizes["chain"] * groups["posterior"].sizes["draw"]
-    classic(
-        "plot_ppc",
-        groups,
-        var_names=[site],
-        num_pp_samples=min(replicates, count),
-        random_seed=seed,
-        ax=axis,
-        textsize=9,
-        mean=False,
-        colors=[COLOURS[0], "black", COLOURS[1]],
-        show=False,
-    )
-    axis.set_xlabel(target_name(posterior.data) if site == "y" else site, fontsize=10)
-    axis.set_ylabel("density, or mass of counts", fontsize=10)
-    axis.tick_params(labelsize=9)
-    set_title(axis, f"Posterior predictive check: {described(posterior)}")
     legend(axis)
     return figure
 

@@ -14,7 +14,7 @@ from ..data.columns import name_of
 from ..errors import DataError
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
-from .common import COLOURS, legend, panel, set_title
+from .common import COLOURS, legend, panel, percent, set_title
 
 
 def forecast(
@@ -56,7 +56,7 @@ def forecast(
     for k, level in enumerate(ordered):
         lower, upper = (t.double().cpu().numpy()[order] for t in prediction.interval(level))
         style = {"color": COLOURS[0], "alpha": 0.15 + 0.12 * k, "lw": 0}
-        axis.fill_between(at[order], lower, upper, label=f"{100 * level:g} %", **style)
+        axis.fill_between(at[order], lower, upper, label=percent(level), **style)
     median = prediction.quantile(0.5).double().cpu().numpy()
     axis.plot(at[order], median[order], color=COLOURS[0], lw=1.4, label="median")
     title = "Forecast: median and central intervals"
@@ -69,7 +69,7 @@ def forecast(
         axis.plot(at[order], values, "x", ms=4, color=COLOURS[1], label="observed")
         if ordered:
             share = float(prediction.interval(ordered[0]).covers(truth).double().mean())
-            title += f"; {100 * ordered[0]:g} % covers {share:.0%}"
+            title += f"; {percent(ordered[0])} covers {share:.0%}"
     axis.set(xlabel=name_of(times) or "time", ylabel=name or "y")
     axis.tick_params(labelsize=8)
     set_title(axis, title)

@@ -55,7 +55,7 @@ def map_of(posterior: Posterior, columns: Columns = (0, 1), points: int = 60) ->
     style: dict[str, Any] = {"shading": "auto", "rasterized": True}
     left, right = axes[0]
     mesh = left.pcolormesh(xs, ys, mean, cmap="viridis", norm=norm, **style)
-    dots = {"s": 14, "edgecolor": "white", "linewidth": 0.5}
+    dots = {"s": 16, "edgecolor": "black", "linewidth": 0.6}
     left.scatter(X[:, i], X[:, j], c=y, cmap="viridis", norm=norm, **dots)
     figure.colorbar(mesh, ax=left, label=name)
     mesh = right.pcolormesh(xs, ys, sd, cmap="magma", vmin=0.0, **style)
@@ -105,7 +105,9 @@ def surface(posterior: Posterior, columns: Columns = (0, 1), points: int = 40) -
     )
     axis.scatter(X[:, i], X[:, j], y, s=8, color="black", depthshade=False)
     names, name = column_names(posterior.data), target_name(posterior.data)
-    axis.set(xlabel=names[i], ylabel=names[j], zlabel=name)
+    axis.set_xlabel(names[i], labelpad=8)
+    axis.set_ylabel(names[j], labelpad=8)
+    axis.set_zlabel(name, labelpad=6)
     axis.tick_params(labelsize=8)
     shown.set(cmap="magma", norm=norm)
     figure.colorbar(shown, ax=axis, label=f"sd of {name}", shrink=0.6, pad=0.12)

@@ -14,7 +14,7 @@ from ..diagnostics.simulation_based_calibration import smallest_p
 from ..errors import SettingError
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
-from .common import COLOURS, legend, panel, set_title
+from .common import COLOURS, legend, panel, percent, set_title
 
 SAMPLES = 4000  # simulated histograms for the simultaneous band
 
@@ -53,7 +53,7 @@ def pit(
     lower, upper = band_of_counts(len(u), bins, float(exact_level(level)))
     density = bins / len(u)
     figure, axis = panel(ax, 6.5, 3.4)
-    label = f"{100 * level:g} % band"
+    label = f"{percent(level)} band"
     axis.axhspan(lower * density, upper * density, color="#DDDDDD", lw=0, label=label, zorder=0)
     axis.axhline(1.0, color="black", lw=0.8)
     style: dict[str, Any] = {"align": "edge", "edgecolor": COLOURS[0], "facecolor": "none"}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from torch import Tensor
 
 from ..errors import NotApplicable, UnknownName
@@ -71,6 +72,9 @@ def relevance(
     axis.set_yticks(range(len(shown)), shown, fontsize=8)
     axis.set_ylim(len(shown) - 0.4, -0.6)
     axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.xaxis.set_minor_locator(NullLocator())
     label = f"1 / lengthscale ({scale_in_words(posterior)})"
     if quantity == "lengthscale":
         label = f"lengthscale ({scale_in_words(posterior)})"

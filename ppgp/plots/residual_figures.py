@@ -15,7 +15,7 @@ from ..data.columns import name_of
 from ..errors import UnknownName
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
-from .common import COLOURS, legend, panel, set_title
+from .common import COLOURS, legend, panel, percent, set_title
 
 KINDS = ("quantile", "response")
 GREYS = ("#DDDDDD", "#BBBBBB", "#999999")
@@ -69,7 +69,7 @@ def residuals(
     widest = ordered[0] if ordered else 0.9
     outside = ~prediction.interval(widest).covers(truth).cpu().numpy()
     axis.plot(mean[~outside], values[~outside], "o", ms=4, color=COLOURS[0], label="inside")
-    text = f"outside {100 * widest:g} %: {outside.mean():.0%}"
+    text = f"outside {percent(widest)}: {outside.mean():.0%}"
     axis.plot(mean[outside], values[outside], "x", ms=5, color=COLOURS[1], label=text)
     axis.axhline(0.0, color="black", lw=0.8)
     axis.set(xlabel=f"predictive mean of {name}", ylabel=label)
@@ -91,7 +91,7 @@ def _constant_bands(axis: Axes, levels: Sequence[float]) -> None:
     """Draw the central intervals of a standard normal distribution."""
     for k, level in enumerate(levels):
         half = float(special.ndtri(0.5 + level / 2))
-        label = f"{100 * level:g} % band"
+        label = f"{percent(level)} band"
         axis.axhspan(-half, half, color=GREYS[k % len(GREYS)], lw=0, label=label, zorder=0)
 
 
@@ -102,4 +102,4 @@ def _row_bands(
     for k, level in enumerate(levels):
         lower, upper = (t.double().cpu().numpy() - mean for t in prediction.interval(level))
         style: dict[str, Any] = {"color": GREYS[k % len(GREYS)], "lw": 3.0, "zorder": 0}
-        axis.vlines(mean, lower, upper, label=f"{100 * level:g} % interval", **style)
+        axis.vlines(mean, lower, upper, label=f"{percent(level)} interval", **style)

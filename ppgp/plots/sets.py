@@ -166,8 +166,8 @@ def widths(regions: Mapping[str, Region], y: Any = None, ax: Axes | None = None)
             name += f", {infinite:.0%} infinite"
         names.append(name)
     axis.set_yticks(range(len(names)), names, fontsize=8)
-    axis.invert_yaxis()
-    axis.set_xlabel("width: median, 50 % and 90 % of the rows")
+    axis.set_ylim(len(names) - 0.4, -0.6)
+    axis.set_xlabel("width: median, 50% and 90% of the rows")
     set_title(axis, f"Widths of the sets{unit}")
     return figure
 

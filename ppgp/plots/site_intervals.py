@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ..errors import SettingError, UnknownName
 from ..posterior.posterior import Posterior
 from ..posterior.region import exact_level
-from .common import colour_of, legend, marker_of, panel, set_title
+from .common import colour_of, legend, marker_of, panel, percent, set_title
 from .scalar_names import labels_of, scalars_of, scale_in_words
 
 MOST_ROWS = 30
@@ -73,6 +73,6 @@ def forest(
     if isinstance(sites, int) and len(names) < len(every):
         label += f"; {len(names)} of {len(every)} scalars shown"
     axis.set_xlabel(label)
-    set_title(axis, f"Medians, with intervals of 50 % and {100 * level:g} %")
+    set_title(axis, f"Medians, with intervals of 50% and {percent(level)}")
     legend(axis)
     return figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,9 +35,6 @@ def variogram(
         t.double().cpu().numpy() for t in (empirical.distance, empirical.semivariance)
     )
     axis.plot(distance, semivariance, "o", color=COLOURS[0], ms=5, label="empirical")
-    for x, height, pairs in zip(distance, semivariance, empirical.pairs.tolist(), strict=True):
-        where = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
-        axis.annotate(f"{pairs}", (x, height), fontsize=6, color="#555555", **where)
     models: Mapping[str, VariogramFit] = {}
     if isinstance(fits, VariogramFit):
         models = {"fitted": fits}
@@ -48,11 +46,15 @@ def variogram(
         curve = _curve(fit, grid, empirical.direction)
         axis.plot(grid.numpy(), curve, lw=1.4, label=name, **line_of(k + 1))
     axis.set_xlim(0.0, 1.03 * reach)
-    axis.set_ylim(0.0, 1.15 * float(semivariance.max()))
+    axis.set_ylim(0.0, 1.25 * float(semivariance.max()))
+    numbers: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 7, "color": "#555555"}
+    numbers["transform"] = axis.get_xaxis_transform()
+    for x, pairs in zip(distance, empirical.pairs.tolist(), strict=True):
+        axis.text(x, 0.98, f"{pairs}", **numbers)
     name = "y" if empirical.rows is None else target_name(empirical.rows)
-    title = "Variogram, with the number of pairs"
+    title = "Variogram (above: the number of pairs)"
     if empirical.direction is not None:
-        title = f"Variogram along {empirical.direction:g} degrees, with the number of pairs"
+        title = f"Variogram along {empirical.direction:g} degrees (above: the number of pairs)"
     axis.set(xlabel="distance", ylabel=f"semivariance of {name}")
     set_title(axis, title)
     legend(axis)

@@ -24,13 +24,13 @@ from ppgp import conformal, geostatistics, inference, kernels, likelihoods, mode
 BASELINE = Path(__file__).with_name("baseline")
 DPI = 40  # of the images of the baseline
 NO_FIGURE = {"COLOURS", "MARKERS", "MOST_SITES", "suited"}
-FIGURES: dict[str, Callable[[], Figure]] = {}
+Drawing = Callable[..., Figure]
 
-Drawing = Callable[[], Figure]
+FIGURES: dict[str, Drawing] = {}
 
 
 def figure(draw: Drawing) -> Drawing:
-    """Add a function to the gallery under its own name."""
+    """Add a function to the gallery under its own name; it passes its options to ``ppgp.plots``."""
     FIGURES[draw.__name__] = draw
     return draw
 
@@ -57,11 +57,14 @@ def table() -> tuple[ppgp.Dataset, ppgp.Dataset, ppgp.Dataset]:
 
 @cache
 def places() -> ppgp.Dataset:
-    """Return 50 places with a smooth surface over them."""
-    rng = np.random.default_rng(1)
-    X = pd.DataFrame(rng.uniform(0, 10, size=(50, 2)), columns=["east", "north"])
-    y = np.sin(0.7 * X["east"]) + 0.3 * X["north"] + 0.1 * rng.normal(size=50)
-    return ppgp.Dataset(X, y.rename("zinc"), coordinates=["east", "north"])
+    """Return 120 places, with a draw of a Gaussian process of exponential covariance."""
+    rng = np.random.default_rng(4)
+    X = rng.uniform(0, 10, size=(120, 2))
+    distance = np.linalg.norm(X[:, None] - X, axis=-1)
+    root = np.linalg.cholesky(np.exp(-distance) + 0.1 * np.eye(120))
+    frame = pd.DataFrame(X, columns=["east", "north"])
+    y = pd.Series(root @ rng.normal(size=120), name="zinc")
+    return ppgp.Dataset(frame, y, coordinates=["east", "north"])
 
 
 @cache
@@ -90,13 +93,24 @@ def classes() -> tuple[ppgp.Dataset, ppgp.Dataset]:
 
 @cache
 def linear() -> dict[str, ppgp.Posterior]:
-    """Return fits of a linear regression by three methods."""
-    methods = {
-        "Laplace": inference.Laplace(draws=400),
-        "SVI": inference.SVI(steps=600),
-        "NUTS": inference.NUTS(draws=100, warmup=100, chains=4),
-    }
-    return {name: fit(models.LinearRegression(), table()[0], how) for name, how in methods.items()}
+    """Return fits of a linear regression by several methods.
+
+    The chains are independent draws, dealt to four chains: draws of NUTS differ between machines.
+    """
+    methods = {"Laplace": inference.Laplace(draws=400), "SVI": inference.SVI(steps=600)}
+    fits = {name: fit(models.LinearRegression(), table()[0], how) for name, how in methods.items()}
+    source = fit(models.LinearRegression(), table()[0], inference.Laplace(draws=800), seed=1)
+    diverging = torch.zeros(4, 200, dtype=torch.bool)
+    diverging[0, :7] = True
+    fits["NUTS"] = ppgp.Posterior(
+        source.model,
+        source.data,
+        {name: value.reshape(4, 200, *value.shape[2:]) for name, value in source.draws.items()},
+        inference.NUTS(),
+        stats={"diverging": diverging},
+        scaler=source.scaler,
+    )
+    return fits
 
 
 @cache
@@ -114,7 +128,7 @@ def kriging() -> ppgp.Posterior:
 @cache
 def seasonal() -> ppgp.Posterior:
     """Return a fit of a trend and a season."""
-    kernel = kernels.RBF() + kernels.Periodic(period=ppgp.priors.InUnitsOfData(1.0))
+    kernel = kernels.RBF() + kernels.Periodic(period=1.0)
     return fit(models.GP(kernel), series()[0], inference.MAP())
 
 
@@ -157,204 +171,211 @@ def response(data: ppgp.Dataset) -> pd.Series:
 
 
 @figure
-def trace() -> Figure:
-    return plots.trace(linear()["NUTS"], sites=3)
+def trace(**options: Any) -> Figure:
+    return plots.trace(linear()["NUTS"], sites=3, **options)
 
 
 @figure
-def rank() -> Figure:
-    return plots.rank(linear()["NUTS"])
+def rank(**options: Any) -> Figure:
+    return plots.rank(linear()["NUTS"], **options)
 
 
 @figure
-def pair() -> Figure:
-    return plots.pair(linear()["NUTS"])
+def pair(**options: Any) -> Figure:
+    return plots.pair(linear()["NUTS"], **options)
 
 
 @figure
-def marginals() -> Figure:
-    return plots.marginals(linear(), sites=4)
+def marginals(**options: Any) -> Figure:
+    return plots.marginals(linear(), sites=4, **options)
 
 
 @figure
-def forest() -> Figure:
-    return plots.forest(linear())
+def forest(**options: Any) -> Figure:
+    return plots.forest(linear(), **options)
 
 
 @figure
-def differences() -> Figure:
+def differences(**options: Any) -> Figure:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ppgp.errors.PpgpWarning)
-        return plots.differences(ppgp.compare(linear()))
+        return plots.differences(ppgp.compare(linear()), **options)
 
 
 @figure
-def k_hat() -> Figure:
-    return plots.k_hat({name: linear()[name] for name in ("Laplace", "SVI")})
+def k_hat(**options: Any) -> Figure:
+    return plots.k_hat({name: linear()[name] for name in ("Laplace", "SVI")}, **options)
 
 
 @figure
-def loo() -> Figure:
-    return plots.loo(linear()["NUTS"])
+def loo(**options: Any) -> Figure:
+    return plots.loo(linear()["NUTS"], **options)
 
 
 @figure
-def elbo() -> Figure:
-    return plots.elbo(linear()["SVI"])
+def elbo(**options: Any) -> Figure:
+    return plots.elbo(linear()["SVI"], **options)
 
 
 @figure
-def predictive_check() -> Figure:
-    return plots.predictive_check(linear()["Laplace"])
+def predictive_check(**options: Any) -> Figure:
+    return plots.predictive_check(linear()["Laplace"], **options)
 
 
 @figure
-def prior_predictive() -> Figure:
-    return plots.prior_predictive(linear()["Laplace"])
+def prior_predictive(**options: Any) -> Figure:
+    return plots.prior_predictive(linear()["Laplace"], **options)
 
 
 @figure
-def sbc() -> Figure:
+def sbc(**options: Any) -> Figure:
     result = ppgp.sbc(
-        models.LinearRegression(), inference.Laplace(draws=60), simulations=20, workers=1,
+        models.LinearRegression(),
+        inference.Laplace(draws=60),
+        simulations=20,
+        workers=1,
         progress=False,
     )
-    return plots.sbc(result)
+    return plots.sbc(result, **options)
 
 
 @figure
-def intervals() -> Figure:
+def intervals(**options: Any) -> Figure:
     prediction, y, calibrators = regions()
     region = calibrators["normalised"](prediction, level=0.9)
-    return plots.intervals(prediction, y, region, own=prediction.interval(0.9))
+    return plots.intervals(prediction, y, region, own=prediction.interval(0.9), **options)
 
 
 @figure
-def coverage() -> Figure:
+def coverage(**options: Any) -> Figure:
     prediction, y, calibrators = regions()
-    return plots.coverage(calibrators, prediction, y)
+    return plots.coverage(calibrators, prediction, y, **options)
 
 
 @figure
-def widths() -> Figure:
+def widths(**options: Any) -> Figure:
     prediction, y, calibrators = regions()
-    return plots.widths({name: c(prediction, level=0.9) for name, c in calibrators.items()}, y)
+    return plots.widths(
+        {name: c(prediction, level=0.9) for name, c in calibrators.items()}, y, **options
+    )
 
 
 @figure
-def function() -> Figure:
+def function(**options: Any) -> Figure:
     past, _ = series()
     grid = pd.DataFrame({"year": np.linspace(0, 6, 80)})
     prediction = seasonal().predict(grid)
-    bands = {"90 %": prediction.interval(0.9), "50 %": prediction.interval(0.5)}
-    return plots.function(grid, prediction, bands, (past.X, response(past)))
+    bands = {"90%": prediction.interval(0.9), "50%": prediction.interval(0.5)}
+    return plots.function(grid, prediction, bands, (past.X, response(past)), **options)
 
 
 @figure
-def online() -> Figure:
-    prediction, y, calibrators = regions()
+def online(**options: Any) -> Figure:
+    prediction, _, calibrators = regions()
     score = conformal.Normalized()
     start = calibrators["normalised"]
-    truth = torch.as_tensor(y.to_numpy())
+    truth = table()[2].y
     methods = {"ACI": conformal.ACI(score, 0.9), "PID": conformal.PID(score, 0.9)}
     runs = {name: m(prediction, truth, calibration=start) for name, m in methods.items()}
-    return plots.online(runs, window=25)
+    return plots.online(runs, window=25, **options)
 
 
 @figure
-def interval_score() -> Figure:
+def interval_score(**options: Any) -> Figure:
     test = table()[2]
     predictions = {"linear": linear()["Laplace"].predict(test.X), "GP": ard().predict(test.X)}
-    return plots.interval_score(predictions, response(test))
+    return plots.interval_score(predictions, response(test), **options)
 
 
 @figure
-def residuals() -> Figure:
+def residuals(**options: Any) -> Figure:
     prediction, y, _ = regions()
-    return plots.residuals(prediction, y)
+    return plots.residuals(prediction, y, **options)
 
 
 @figure
-def pit() -> Figure:
+def pit(**options: Any) -> Figure:
     prediction, y, _ = regions()
-    return plots.pit(prediction, y)
+    return plots.pit(prediction, y, **options)
 
 
 @figure
-def map_of() -> Figure:
-    return plots.map_of(kriging(), points=30)
+def map_of(**options: Any) -> Figure:
+    return plots.map_of(kriging(), points=30, **options)
 
 
 @figure
-def surface() -> Figure:
-    return plots.surface(kriging(), points=20)
+def surface(**options: Any) -> Figure:
+    return plots.surface(kriging(), points=20, **options)
 
 
 @figure
-def variogram() -> Figure:
-    empirical = geostatistics.empirical_variogram(places(), lags=8)
+def variogram(**options: Any) -> Figure:
+    empirical = geostatistics.empirical_variogram(places(), lags=10, cutoff=5.0)
     fitted = geostatistics.fit_variogram(empirical)
     spherical = geostatistics.fit_variogram(empirical, kernels.Spherical())
-    return plots.variogram(empirical, {"exponential": fitted, "spherical": spherical})
+    return plots.variogram(empirical, {"exponential": fitted, "spherical": spherical}, **options)
 
 
 @figure
-def forecast() -> Figure:
+def forecast(**options: Any) -> Figure:
     past, future = series()
     months = np.datetime64("2018-01") + np.arange(72)
     days = months.astype("datetime64[D]")
     prediction = seasonal().predict(future)
     history = (days[:54], response(past))
-    return plots.forecast(prediction, days[54:], history, response(future))
+    return plots.forecast(prediction, days[54:], history, response(future), **options)
 
 
 @figure
-def components() -> Figure:
-    return plots.components(seasonal())
+def components(**options: Any) -> Figure:
+    return plots.components(seasonal(), **options)
 
 
 @figure
-def inducing() -> Figure:
+def inducing(**options: Any) -> Figure:
     past, _ = series()
-    return plots.inducing(fit(models.SGPR(kernels.RBF(), inducing=12), past, inference.MAP()))
+    return plots.inducing(
+        fit(models.SGPR(kernels.RBF(), inducing=12), past, inference.MAP()), **options
+    )
 
 
 @figure
-def features() -> Figure:
+def features(**options: Any) -> Figure:
     network = ppgp.networks.MLP(hidden=(8,), out=2, activation="tanh")
     model = models.GP(kernels.Deep(network, kernels.RBF()))
-    return plots.features(fit(model, table()[0], inference.MAP("adam", steps=100)))
+    return plots.features(fit(model, table()[0], inference.MAP("adam", steps=100)), **options)
 
 
 @figure
-def kernel_matrix() -> Figure:
-    return plots.kernel_matrix(ard(), sort_by="age")
+def kernel_matrix(**options: Any) -> Figure:
+    return plots.kernel_matrix(ard(), sort_by="age", **options)
 
 
 @figure
-def relevance() -> Figure:
-    return plots.relevance(ard())
+def relevance(**options: Any) -> Figure:
+    return plots.relevance(ard(), **options)
 
 
 @figure
-def rootogram() -> Figure:
-    return plots.rootogram(counts())
+def rootogram(**options: Any) -> Figure:
+    return plots.rootogram(counts(), **options)
 
 
 @figure
-def shrinkage() -> Figure:
-    return plots.shrinkage(counts())
+def shrinkage(**options: Any) -> Figure:
+    return plots.shrinkage(counts(), **options)
 
 
 @figure
-def reliability() -> Figure:
+def reliability(**options: Any) -> Figure:
     _, test = classes()
-    return plots.reliability(logistic().predict(test.X), test.y)
+    return plots.reliability(logistic().predict(test.X), test.y, **options)
 
 
 @figure
-def decision() -> Figure:
-    return plots.decision(logistic(), points=60)
+def decision(**options: Any) -> Figure:
+    return plots.decision(logistic(), points=60, **options)
 
 
 def main(folder: str, *options: str) -> None:
