@@ -45,7 +45,7 @@ def panels(
     return figure, axes
 
 
-def panel(ax: Axes | None, width: float, height: float) -> tuple[Figure, Axes]:
+def panel(ax: Any, width: float, height: float) -> tuple[Figure, Axes]:
     """Return the figure and the axes to draw in: those of ``ax``, or of a new figure.
 
     Args:

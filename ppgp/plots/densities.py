@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from scipy.special import expit, logit
 from scipy.stats import gaussian_kde
+from torch.distributions import constraints
 
 from ..posterior.arviz_groups import one_run
 from ..posterior.posterior import Posterior
@@ -88,10 +89,10 @@ def _of_site(site: Site, like: torch.Tensor) -> Bounds:
 
 def _of_support(distribution: Any) -> Bounds:
     """Return bounds that hold for every entry of a distribution."""
-    support = getattr(distribution, "support", None)
+    support: Any = getattr(distribution, "support", None)
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
-    if support is torch.distributions.constraints.simplex:
+    if support is constraints.simplex:
         return 0.0, 1.0
     lower = torch.as_tensor(getattr(support, "lower_bound", -math.inf))
     upper = torch.as_tensor(getattr(support, "upper_bound", math.inf))

@@ -103,7 +103,8 @@ def surface(posterior: Posterior, columns: Columns = (0, 1), points: int = 40) -
         alpha=0.8,
         lw=0,
     )
-    axis.scatter(X[:, i], X[:, j], y, s=8, color="black", depthshade=False)
+    rows: Any = (X[:, i], X[:, j], y)
+    axis.scatter(*rows, s=8, color="black", depthshade=False)
     names, name = column_names(posterior.data), target_name(posterior.data)
     axis.set_xlabel(names[i], labelpad=8)
     axis.set_ylabel(names[j], labelpad=8)

@@ -84,6 +84,7 @@ def band_of_counts(n: int, bins: int, level: float) -> tuple[int, int]:
     """
     counts = np.random.default_rng(0).multinomial(n, np.full(bins, 1 / bins), size=SAMPLES)
     least = smallest_p(counts, n, np.full(bins, 1 / bins))
-    gamma = float(np.quantile(least, 1 - level))
+    # a little lower, as rounding must not exclude the count whose p-value it is
+    gamma = (1 - 1e-9) * float(np.quantile(least, 1 - level))
     lower, upper = (stats.binom.ppf(p, n, 1 / bins) for p in (gamma / 2, 1 - gamma / 2))
     return int(lower), int(upper)
