@@ -89,7 +89,10 @@ def _of_site(site: Site, like: torch.Tensor) -> Bounds:
 
 def _of_support(distribution: Any) -> Bounds:
     """Return bounds that hold for every entry of a distribution."""
-    support: Any = getattr(distribution, "support", None)
+    try:
+        support: Any = distribution.support
+    except NotImplementedError:  # a distribution of the user's own that states none
+        return REAL
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     if support is constraints.simplex:

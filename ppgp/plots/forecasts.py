@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def forecast(
 
     Args:
         prediction: The prediction of n rows.
-        times: Their times [n]: numbers, or dates of NumPy or pandas; a Series gives the axis its
+        times: Their times [n]: numbers, or dates of NumPy, pandas or Python; a Series gives the axis its
             name.
         history: (times, y) of earlier rows, shown as a line with dots; a Series y gives the axis
             its name.
@@ -85,8 +86,10 @@ def _times(times: Any, n: int, wanted: str) -> np.ndarray:
     """
     values = np.asarray(times.detach().cpu() if hasattr(times, "detach") else times)
     values = values.ravel()
+    if values.dtype == object and all(isinstance(one, date) for one in values):
+        values = values.astype("datetime64[us]")
     if values.dtype.kind not in "Mbiuf":
-        do = "pass numbers, or dates of NumPy or pandas"
+        do = "pass numbers, or dates of NumPy, pandas or Python"
         raise DataError("times that are numbers or dates", str(values.dtype), do)
     if len(values) != n:
         raise DataError(f"{wanted} ({n})", f"{len(values)}", "pass the times of those rows")

@@ -120,6 +120,8 @@ def test_a_forecast_has_dates_and_bands(normal: tuple[Prediction, pd.Series]) ->
     assert (edges.min(), edges.max()) == pytest.approx((lower.min(), upper.max()))
     with pytest.raises(DataError, match=r"one time per row \(200\), got 3"):
         plots.forecast(prediction, days[:3])
+    of_python = plots.forecast(prediction, [day.date() for day in days[30:]]).axes[0]
+    np.testing.assert_allclose(of_python.get_xlim(), axis.get_xlim(), rtol=0.01)
     with pytest.raises(DataError, match="numbers or dates"):
         plots.forecast(prediction, np.array(["a"] * 200))
 
