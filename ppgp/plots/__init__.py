@@ -5,8 +5,8 @@ They use matplotlib's object interface, so that no global state changes: pyplot 
 before. ``savefig`` and all other methods of a Figure work as usual.
 
 Every figure of one panel takes ``ax=``, the Axes to draw in. It then draws there, adds nothing
-elsewhere, and returns the Figure of these Axes, as statsmodels does. Its legend lies to the right of
-the Axes, for which ``Figure(layout="constrained")`` leaves room. A figure of several panels, and
+elsewhere, and returns the Figure of these Axes, as statsmodels does. Its legend lies to the right
+of the Axes, for which ``Figure(layout="constrained")`` leaves room. A figure of several panels, and
 ``surface``, which needs Axes of its own, have no ``ax``.
 
 Names of columns and of y are those of the Dataset, or of a pandas Series that is passed. Figures of

@@ -30,8 +30,8 @@ def forecast(
 
     Args:
         prediction: The prediction of n rows.
-        times: Their times [n]: numbers, or dates of NumPy, pandas or Python; a Series gives the axis its
-            name.
+        times: Their times [n]: numbers, or dates of NumPy, pandas or Python; a Series gives the
+            axis its name.
         history: (times, y) of earlier rows, shown as a line with dots; a Series y gives the axis
             its name.
         observed: y of the predicted rows [n], if it is known by now.
