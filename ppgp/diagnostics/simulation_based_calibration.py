@@ -101,7 +101,7 @@ class SBC:
         rows = {}
         for name, r in self.ranks.items():
             u = (r + 0.5) / (self.draws + 1)
-            own = _smallest_p(_counts(r, points, self.draws)[None], self.simulations, points)
+            own = smallest_p(_counts(r, points, self.draws)[None], self.simulations, points)
             p = float((smallest <= own).mean())
             inside = bool(((gaps[name] >= lower) & (gaps[name] <= upper)).all())
             rows[name] = {
@@ -120,7 +120,7 @@ class SBC:
         return f"<SBC of {len(self.ranks)} scalars, {self.simulations} simulations{cut}: {word}>"
 
 
-def _smallest_p(counts: np.ndarray, n: int, points: np.ndarray) -> np.ndarray:
+def smallest_p(counts: np.ndarray, n: int, points: np.ndarray) -> np.ndarray:
     """Return the smallest two-sided p-value over k of counts [..., k] under Binomial(n, points)."""
     below, above = stats.binom.cdf(counts, n, points), stats.binom.sf(counts - 1, n, points)
     return np.minimum(1.0, 2 * np.minimum(below, above)).min(-1)
@@ -131,7 +131,7 @@ def _extremes(n: int, points: tuple[float, ...]) -> np.ndarray:
     """Return the smallest pointwise p-value of each of many samples of n uniforms."""
     u = np.random.default_rng(0).random((PATHS, n))
     counts = np.stack([(u < p).sum(1) for p in points], 1)
-    return _smallest_p(counts, n, np.array(points))
+    return smallest_p(counts, n, np.array(points))
 
 
 def _counts(ranks: np.ndarray, points: np.ndarray, draws: int) -> np.ndarray:

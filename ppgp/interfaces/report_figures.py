@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -61,9 +62,16 @@ def _figures_of_one(
     elif name in comparison.regions:
         region = comparison.regions[name]
         own = prediction.interval(region.level)
-        figure = plots.intervals(prediction, test.y, region, own)
+        figure = plots.intervals(prediction, _target(test), region, own)
         title = f"Intervals of {name}, before and after calibration"
         figures.append((f"intervals-{slug}", title, figure))
     if posterior.mcmc:
         figures.append((f"trace-{slug}", f"Chains of {name}", plots.trace(posterior)))
     return figures
+
+
+def _target(test: Dataset) -> Any:
+    """Return y of the test rows with its name, which the figure shows."""
+    import pandas as pd
+
+    return pd.Series(test.y.cpu().numpy(), name=test.target_name)

@@ -5,60 +5,68 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from scipy.stats import gaussian_kde
 
-from ..errors import NotApplicable, SettingError, UnknownName
-from ..posterior import convergence as diagnostics
-from ..posterior.arviz import arviz, to_arviz
+from ..errors import NotApplicable, SettingError
+from ..posterior.arviz import arviz
 from ..posterior.posterior import Posterior
-from ..posterior.units_of_draws import quantities
-from .common import COLOURS, classic, panels
+from .common import COLOURS, classic, colour_of, line_of, note_hidden, panels
+from .densities import REAL, bounds_of_sites, density
+from .scalar_names import chosen, described, labels_of, scale_in_words
 
 
-def trace(posterior: Posterior, sites: int = 6) -> Figure:
+def trace(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     """Plot the draws of each chain in order, and their density.
 
     Traces of a converged sampler look like noise around one level, and the densities agree.
 
     Args:
         posterior: A posterior from Markov chains.
-        sites: The number of scalars to show.
+        sites: Names of scalars, or the number of scalars to show.
 
     Raises:
         NotApplicable: If the draws are independent.
+        UnknownName: If a scalar does not exist.
     """
     _check_chains(posterior, "traces")
-    scalars = list(diagnostics.scalars(quantities(posterior.draws, posterior.model)))[:sites]
+    scalars, every = chosen(posterior, sites)
+    labels, bounds = labels_of(posterior), bounds_of_sites(posterior)
     diverging = _divergences(posterior)
-    figure, axes = panels(8, 1.3 * len(scalars) + 0.8, len(scalars), 2)
-    for (left, right), (name, values) in zip(axes, scalars, strict=True):
-        for colour, chain in zip(COLOURS * 10, values, strict=False):
-            left.plot(chain, color=colour, lw=0.5, alpha=0.8)
+    figure, axes = panels(8, 1.3 * len(scalars) + 1.1, len(scalars), 2)
+    for (left, right), (name, values) in zip(axes, scalars.items(), strict=True):
+        _order(left, values, diverging)
+        limits = bounds.get(name.split("[")[0], REAL)
+        for k, chain in enumerate(values):
             if np.ptp(chain) > 0:
-                grid = np.linspace(values.min(), values.max(), 150)
-                right.plot(grid, gaussian_kde(chain)(grid), color=colour, lw=1)
-        low = values.min() - 0.04 * np.ptp(values)
-        for chain in diverging:
-            heights = np.full(int(chain.sum()), low)
-            left.plot(np.flatnonzero(chain), heights, "|", color="black", ms=4, alpha=0.4)
-        left.set_ylabel(name, fontsize=8)
+                right.plot(*density(chain, limits), lw=1, **line_of(k))
+        left.set_ylabel(labels[name], fontsize=8)
         right.set_yticks([])
-        right.set_xlabel(name, fontsize=8)
+        right.set_xlabel(labels[name], fontsize=8)
         for axis in (left, right):
             axis.tick_params(labelsize=7)
     label = "draw"
     if any(chain.any() for chain in diverging):
         label = "draw (ticks: divergences)"
     axes[-1, 0].set_xlabel(label, fontsize=8)
-    lines = []
-    for k, (colour, _) in enumerate(zip(COLOURS * 10, scalars[0][1], strict=False)):
-        lines.append(Line2D([], [], color=colour, label=f"chain {k}"))
+    figure.suptitle(f"Traces: {described(posterior)}, {scale_in_words(posterior)}", fontsize=10)
+    lines = [Line2D([], [], label=f"chain {k}", **line_of(k)) for k in range(posterior.chains)]
     columns = min(len(lines), 8)
-    where = "outside upper center"
+    where = "outside lower center"
     figure.legend(handles=lines, loc=where, ncols=columns, frameon=False, fontsize=8)
+    note_hidden(figure, len(scalars), every)
     return figure
+
+
+def _order(axis: Axes, values: np.ndarray, diverging: list[np.ndarray]) -> None:
+    """Draw the chains of one scalar in order, with a tick below each divergence."""
+    for k, chain in enumerate(values):
+        axis.plot(chain, color=colour_of(k), lw=0.5, alpha=0.8)
+    low = values.min() - 0.04 * np.ptp(values)
+    for chain in diverging:
+        heights = np.full(int(chain.sum()), low)
+        axis.plot(np.flatnonzero(chain), heights, "|", color="black", ms=4, alpha=0.4)
 
 
 def _divergences(posterior: Posterior) -> list[np.ndarray]:
@@ -81,22 +89,6 @@ def _check_chains(posterior: Posterior, what: str) -> None:
         raise NotApplicable(f"Markov chains for {what}", got, do)
 
 
-def _named(posterior: Posterior, sites: Sequence[str] | int) -> dict[str, np.ndarray]:
-    """Return ``{scalar: draws [chain, draw]}`` of named scalars, or of the first that vary.
-
-    Raises:
-        UnknownName: If a scalar does not exist.
-    """
-    every = dict(diagnostics.scalars(quantities(posterior.draws, posterior.model)))
-    if isinstance(sites, int):
-        varying = [name for name, values in every.items() if np.ptp(values) > 0]
-        return {name: every[name] for name in varying[:sites]}
-    for name in sites:
-        if name not in every:
-            raise UnknownName("scalar", name, every)
-    return {name: every[name] for name in sites}
-
-
 def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     """Plot, chain by chain, a histogram of the ranks among all draws.
 
@@ -114,21 +106,24 @@ def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     if posterior.chains < 2:
         do = "run more, for example NUTS(chains=4)"
         raise NotApplicable("at least two chains to rank", "one", do)
-    chosen = _named(posterior, sites)
-    columns = min(3, len(chosen))
-    rows = -(-len(chosen) // columns)
-    figure, axes = panels(3.2 * columns, 2.3 * rows, rows, columns)
-    colours = [COLOURS[k % len(COLOURS)] for k in range(posterior.chains)]
-    drawn = axes.flat[: len(chosen)]
-    draws = arviz().convert_to_dataset(chosen)
+    scalars, every = chosen(posterior, sites, varying=True)
+    labels = labels_of(posterior)
+    columns = min(3, len(scalars))
+    rows = -(-len(scalars) // columns)
+    figure, axes = panels(3.2 * columns, 2.3 * rows + 0.5, rows, columns)
+    colours = [colour_of(k) for k in range(posterior.chains)]
+    drawn = axes.flat[: len(scalars)]
+    draws = arviz().convert_to_dataset(scalars)
     classic("plot_rank", draws, kind="bars", colors=colours, ax=drawn, show=False)
-    for axis, name in zip(drawn, chosen, strict=True):
-        axis.set_title(name, fontsize=9)
+    for axis, name in zip(drawn, scalars, strict=True):
+        axis.set_title(labels[name], fontsize=9)
         axis.set_xlabel("rank among all draws", fontsize=8)
         axis.set_ylabel("chain", fontsize=8)
         axis.tick_params(labelsize=7)
-    for axis in axes.flat[len(chosen) :]:
+    for axis in axes.flat[len(scalars) :]:
         axis.set_visible(False)
+    figure.suptitle(f"Ranks of the draws of each chain: {described(posterior)}", fontsize=10)
+    note_hidden(figure, len(scalars), every)
     return figure
 
 
@@ -143,32 +138,45 @@ def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
         SettingError: If there are fewer than two scalars.
         UnknownName: If a scalar does not exist.
     """
-    chosen = _named(posterior, sites)
-    if len(chosen) < 2:
+    scalars, every = chosen(posterior, sites, varying=True)
+    if len(scalars) < 2:
         do = "name them: sites=['mu', 'tau']"
-        raise SettingError("at least two scalars that vary", f"{len(chosen)}", do)
-    size = len(chosen)
-    figure, axes = panels(2.2 * size, 2.2 * size, size, size)
-    stats = {k: v.cpu().numpy() for k, v in posterior.stats.items() if k == "diverging"}
-    groups = {"posterior": chosen}
-    if stats:
-        groups["sample_stats"] = stats
-    count = sum(int(diverging.sum()) for diverging in stats.values())
-    classic(
-        "plot_pair",
-        to_arviz(groups, {}, {}, {}),
-        marginals=True,
-        divergences=count > 0,
-        ax=axes,
-        show=False,
-        textsize=9,
-        scatter_kwargs={"alpha": 0.25, "s": 4, "color": COLOURS[0]},
-        divergences_kwargs={"color": COLOURS[1], "ms": 3, "markeredgecolor": "none", "alpha": 0.8},
-        marginal_kwargs={"plot_kwargs": {"color": COLOURS[0]}},
-    )
+        raise SettingError("at least two scalars that vary", f"{len(scalars)}", do)
+    size = len(scalars)
+    figure, axes = panels(2.2 * size, 2.2 * size + 0.5, size, size)
+    labels, bounds = labels_of(posterior), bounds_of_sites(posterior)
+    diverging = np.zeros(posterior.shape[0] * posterior.shape[1], dtype=bool)
+    if chains := _divergences(posterior):
+        diverging = np.concatenate(chains)
+    draws = {name: values.ravel() for name, values in scalars.items()}
+    for row, (below, y) in enumerate(draws.items()):
+        for column, (name, x) in enumerate(draws.items()):
+            axis = axes[row, column]
+            axis.tick_params(labelsize=7)
+            if column > row:
+                axis.set_visible(False)
+            elif column == row:
+                limits = bounds.get(name.split("[")[0], REAL)
+                axis.plot(*density(x, limits), color=COLOURS[0], lw=1.2)
+                axis.set_yticks([])
+            else:
+                _cloud(axis, x, y, diverging)
+            if row == size - 1:
+                axis.set_xlabel(labels[name], fontsize=8)
+            if column == 0 and row > 0:
+                axis.set_ylabel(labels[below], fontsize=8)
     dots = [Line2D([], [], ls="", marker="o", ms=3, color=COLOURS[0], label="draws")]
-    if count:
-        label = f"divergences ({count})"
-        dots.append(Line2D([], [], ls="", marker="o", ms=4, color=COLOURS[1], label=label))
-    figure.legend(handles=dots, loc="outside upper right", frameon=False, fontsize=8, ncols=2)
+    if diverging.any():
+        label = f"divergences ({int(diverging.sum())})"
+        dots.append(Line2D([], [], ls="", marker="^", ms=4, color=COLOURS[1], label=label))
+    title = f"Draws of pairs: {described(posterior)}, {scale_in_words(posterior)}"
+    figure.suptitle(title, fontsize=10)
+    figure.legend(handles=dots, loc="outside lower center", frameon=False, fontsize=8, ncols=2)
+    note_hidden(figure, size, every)
     return figure
+
+
+def _cloud(axis: Axes, x: np.ndarray, y: np.ndarray, diverging: np.ndarray) -> None:
+    """Draw two scalars against each other, with the divergences on top."""
+    axis.plot(x, y, "o", ms=2.2, mew=0, color=COLOURS[0], alpha=0.35)
+    axis.plot(x[diverging], y[diverging], "^", ms=4, mew=0, color=COLOURS[1], alpha=0.8)

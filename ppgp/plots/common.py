@@ -1,31 +1,129 @@
-"""Common parts of the figures: colours, empty panels and ArviZ's plots."""
+"""Common parts of the figures: colours, markers, panels, titles, legends and ArviZ's plots."""
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..errors import NotApplicable
+from ..errors import NotApplicable, SettingError
 from ..numerics.process_locks import silenced
 from ..posterior.arviz import arviz
+from .notebook_figure import NotebookFigure
 
 #: colours that colour-blind readers can tell apart; Okabe & Ito (2008)
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+#: markers of series, in the order of the colours
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+#: line styles of series, in the order of the colours
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 1)))
 #: the most scalars that a figure shows or names by default
 MOST_SITES = 12
+#: the most characters of a title per inch of the figure
+CHARACTERS_PER_INCH = 13
 
 
 def panels(
-    width: float, height: float, rows: int = 1, columns: int = 1
+    width: float, height: float, rows: int = 1, columns: int = 1, **options: Any
 ) -> tuple[Figure, np.ndarray]:
-    """Return a figure of this size in inches and its axes [rows, columns], without frames."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
+    """Return a figure of this size in inches and its axes [rows, columns], without frames.
+
+    Args:
+        width: In inches.
+        height: In inches.
+        rows: The number of rows of panels.
+        columns: The number of columns of panels.
+        **options: Options of ``Figure.subplots``.
+    """
+    figure = NotebookFigure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
     for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def panel(ax: Any, width: float, height: float) -> tuple[Figure, Axes]:
+    """Return the figure and the axes to draw in: those of ``ax``, or of a new figure.
+
+    Args:
+        ax: The axes that the user gave, or None.
+        width: Of a new figure, in inches.
+        height: Of a new figure, in inches.
+
+    Raises:
+        SettingError: If ``ax`` is not one Axes of matplotlib.
+    """
+    if ax is None:
+        figure, axes = panels(width, height)
+        return figure, axes[0, 0]
+    if not isinstance(ax, Axes):
+        do = "pass one, for example ax=figure.subplots()"
+        raise SettingError("one Axes of matplotlib as ax", type(ax).__name__, do)
+    return ax.figure.figure, ax  # the figure of a subfigure is the whole one
+
+
+def colour_of(k: int) -> str:
+    """Return the colour of series k."""
+    return COLOURS[k % len(COLOURS)]
+
+
+def marker_of(k: int) -> str:
+    """Return the marker of series k."""
+    return MARKERS[k % len(MARKERS)]
+
+
+def line_of(k: int) -> dict[str, Any]:
+    """Return the colour and the line style of series k."""
+    return {"color": colour_of(k), "ls": DASHES[k % len(DASHES)]}
+
+
+def set_title(axis: Axes, text: str) -> None:
+    """Set the title of a panel, in several lines if it is long."""
+    width = axis.figure.figure.get_figwidth() * axis.get_position().width
+    axis.set_title(textwrap.fill(text, max(24, int(CHARACTERS_PER_INCH * width))), fontsize=10)
+
+
+def legend(axis: Axes, **options: Any) -> None:
+    """Put the legend to the right of the panel, where it covers no data."""
+    handles, _ = axis.get_legend_handles_labels()
+    if handles:
+        where = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
+        axis.legend(**{"frameon": False, "fontsize": 8, **where, **options})
+
+
+def legend_below(figure: Figure, axis: Axes, ax: Axes | None) -> None:
+    """Put the legend below the figure, for panels with a colour bar on their right.
+
+    In the user's own axes it lies below these.
+
+    Args:
+        figure: The figure.
+        axis: The panel with the labelled series.
+        ax: The axes that the user gave, or None.
+    """
+    handles, labels = axis.get_legend_handles_labels()
+    if not handles:
+        return
+    style: dict[str, Any] = {"frameon": False, "fontsize": 8, "ncols": min(4, len(labels))}
+    if ax is None:
+        figure.legend(handles, labels, loc="outside lower center", **style)
+    else:
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), **style)
+
+
+def percent(level: float) -> str:
+    """Return a probability in percent: ``90%``, ``97.5%``."""
+    return f"{100 * level:g}%"
+
+
+def note_hidden(figure: Figure, shown: int, every: int, what: str = "scalars") -> None:
+    """State below the title of a figure how many scalars it does not show, if there are any."""
+    if shown < every:
+        text = f"{shown} of {every} {what} shown, {every - shown} not shown"
+        figure.suptitle(f"{figure.get_suptitle()}\n{text}", fontsize=10)
 
 
 def classic(name: str, *arguments: Any, **options: Any) -> Any:

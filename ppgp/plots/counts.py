@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..errors import NotApplicable
 from ..posterior.fitted import evaluated_at
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
-from .common import COLOURS, panels
+from .common import COLOURS, legend, panel, set_title
+from .scalar_names import described
 
 MOST_BARS = 40
 
 
-def rootogram(posterior: Posterior, bars: int = MOST_BARS) -> Figure:
+def rootogram(posterior: Posterior, bars: int = MOST_BARS, ax: Axes | None = None) -> Figure:
     """Plot the frequencies of the counts against those that the fit expects: a hanging rootogram.
 
     The line is the root of the expected frequency of each count in the training rows, averaged over
@@ -27,6 +29,7 @@ def rootogram(posterior: Posterior, bars: int = MOST_BARS) -> Figure:
     Args:
         posterior: A fit of counts to a table.
         bars: The largest number of bars.
+        ax: The axes to draw in; None: those of a new figure.
 
     Raises:
         NotApplicable: If y is no count.
@@ -49,8 +52,7 @@ def rootogram(posterior: Posterior, bars: int = MOST_BARS) -> Figure:
     bins = (data.y / width).floor().long().clamp_max(len(expected) - 1)
     observed = torch.zeros_like(expected).index_add(0, bins, w).sqrt()
     centres = edges[:-1] + 1 + 0.5 * (width - 1)
-    figure, axes = panels(6.0, 3.6)
-    axis = axes[0, 0]
+    figure, axis = panel(ax, 6.0, 3.6)
     axis.use_sticky_edges = False  # a margin below the lowest bar
     axis.bar(
         centres,
@@ -66,5 +68,6 @@ def rootogram(posterior: Posterior, bars: int = MOST_BARS) -> Figure:
     if width > 1:
         name += f", {width} values per bar"
     axis.set(xlabel=name, ylabel="root of the frequency")
-    axis.legend(frameon=False, fontsize=8)
+    set_title(axis, f"Hanging rootogram: {described(posterior)}")
+    legend(axis)
     return figure

@@ -1,7 +1,7 @@
 """Figures of diagnostics, which show whether a posterior can be trusted.
 
-They are Pareto shapes of importance weights and of leave-one-out, replicates against data, the
-ELBO, and the ranks of simulation-based calibration.
+They are Pareto shapes of importance weights and of leave-one-out, the ELBO, and the ranks of
+simulation-based calibration.
 """
 
 from __future__ import annotations
@@ -9,17 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..diagnostics import diagnosis
 from ..diagnostics.simulation_based_calibration import SBC
-from ..errors import NotApplicable, SettingError, UnknownName
+from ..errors import NotApplicable, SettingError
 from ..posterior import convergence
 from ..posterior.posterior import Posterior
-from .common import COLOURS, MOST_SITES, classic, panels
+from .common import (
+    COLOURS,
+    MOST_SITES,
+    classic,
+    legend,
+    line_of,
+    marker_of,
+    panel,
+    panels,
+    set_title,
+)
+from .scalar_names import described
 
 
-def sbc(result: SBC, title: str = "") -> Figure:
+def sbc(result: SBC, title: str = "", ax: Axes | None = None) -> Figure:
     """Plot the ECDF of the ranks minus that of uniform ranks, with a simultaneous band.
 
     There is one line per scalar. A calibrated inference stays inside the band.
@@ -27,24 +39,20 @@ def sbc(result: SBC, title: str = "") -> Figure:
     Args:
         result: The result of ``ppgp.sbc``.
         title: The title; by default the summary of the result.
+        ax: The axes to draw in; None: those of a new figure.
     """
     points, each, lower, upper = result.differences()
-    figure, axes = panels(6, 3.4)
-    axis = axes[0, 0]
+    figure, axis = panel(ax, 6.5, 3.4)
     label = f"{result.level:.0%} of uniform samples"
     axis.fill_between(points, lower, upper, step="mid", color="#DDDDDD", label=label)
     names = list(each)
     for k, name in enumerate(names):
         label = name if len(names) <= MOST_SITES else None
-        axis.plot(points, each[name], lw=1.1, color=COLOURS[k % len(COLOURS)], label=label)
+        axis.plot(points, each[name], lw=1.1, label=label, **line_of(k))
     axis.axhline(0, color="black", lw=0.6)
-    axis.legend(frameon=False, fontsize=8, ncols=2)
-    axis.set(
-        xlabel="rank of the truth among the draws",
-        ylabel="ECDF difference",
-        title=title or repr(result)[1:-1],
-    )
-    axis.title.set_fontsize(10)
+    axis.set(xlabel="rank of the truth among the draws", ylabel="ECDF difference")
+    set_title(axis, title or repr(result)[1:-1])
+    legend(axis)
     return figure
 
 
@@ -64,34 +72,34 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
     """
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
-    figure, axes = panels(8, max(2.6, 0.4 * len(posteriors) + 1.4), 1, 2)
+    figure, axes = panels(9, max(2.8, 0.4 * len(posteriors) + 1.6), 1, 2)
     left, right = axes[0]
     limits, shapes = [], []
     for k, (name, posterior) in enumerate(posteriors.items()):
-        colour = COLOURS[k % len(COLOURS)]
         ratio = diagnosis.log_ratio(posterior)
         shapes.append(diagnosis.k_hat(posterior))
         limits.append(convergence.k_hat_limit(ratio.size))
-        left.plot([shapes[-1]], [k], "o", color=colour)
+        left.plot([shapes[-1]], [k], marker_of(k), color=COLOURS[k % len(COLOURS)])
         weights = np.sort(np.exp(ratio - ratio.max()))[::-1]
         share = np.arange(1, weights.size + 1) / weights.size
-        right.plot(share, np.cumsum(weights) / weights.sum(), color=colour, label=name)
-    left.axvline(min(limits), color="black", lw=0.8, ls="--", label=f"limit {min(limits):.2f}")
+        right.plot(share, np.cumsum(weights) / weights.sum(), label=name, **line_of(k))
+    left.axvline(min(limits), color="black", lw=0.8, ls="--")
     left.set_yticks(range(len(posteriors)), list(posteriors), fontsize=8)
     left.set_ylim(len(posteriors) - 0.4, -0.8)
     left.set_xlim(min(0.0, *shapes) - 0.1, max(1.0, *shapes) + 0.1)
     left.set_xlabel("k-hat of the importance weights")
-    left.legend(frameon=False, fontsize=8, loc="upper left")
+    left.set_title(f"Pareto k-hat, with the limit {min(limits):.2f}", fontsize=10)
     line = np.geomspace(1e-3, 1.0, 100)
     right.plot(line, line, color="black", lw=0.6, ls=":", label="all weights equal")
     right.set(
         xlabel="share of the draws, heaviest first", ylabel="share of the weight", xscale="log"
     )
-    right.legend(frameon=False, fontsize=8)
+    right.set_title("Concentration of the weights", fontsize=10)
+    legend(right)
     return figure
 
 
-def loo(posterior: Posterior, site: str | None = None) -> Figure:
+def loo(posterior: Posterior, site: str | None = None, ax: Axes | None = None) -> Figure:
     """Plot, row by row, the Pareto shape of the weights of leave-one-out, with its limit.
 
     Rows above the limit have a strong influence on the posterior.
@@ -99,6 +107,7 @@ def loo(posterior: Posterior, site: str | None = None) -> Figure:
     Args:
         posterior: A posterior from Markov chains, or an exact one.
         site: The observed site, if there are several.
+        ax: The axes to draw in; None: those of a new figure.
 
     Raises:
         NotApplicable: If the posterior is an approximation.
@@ -109,69 +118,26 @@ def loo(posterior: Posterior, site: str | None = None) -> Figure:
         raise NotApplicable("draws of the posterior for leave-one-out", how, do)
     reff = None if posterior.mcmc else 1.0  # independent draws have no autocorrelation
     result = classic("loo", posterior.to_arviz(), pointwise=True, var_name=site, reff=reff)
-    figure, axes = panels(6, 3.2)
-    axis = axes[0, 0]
+    figure, axis = panel(ax, 6.5, 3.2)
     classic("plot_khat", result, color=COLOURS[0], ax=axis, textsize=9, show=False)
     limit = result.good_k
     axis.axhline(limit, color="black", lw=0.8, ls="--", label=f"limit {limit:.2f}")
     above = int((result.pareto_k.values > limit).sum())
     title = f"PSIS leave-one-out: {above} of {result.n_data_points} rows above the limit"
-    axis.set(xlabel="row", ylabel="Pareto k", title=title)
-    axis.title.set_fontsize(10)
-    axis.legend(frameon=False, fontsize=8)
+    axis.set(xlabel="row", ylabel="Pareto k")
+    set_title(axis, title)
+    legend(axis)
     return figure
 
 
-def predictive_check(
-    posterior: Posterior, site: str = "y", replicates: int = 60, seed: int = 0
-) -> Figure:
-    """Plot data drawn again from the posterior at the training rows, over the data themselves.
-
-    Gelman et al. (2013), chapter 6.
-
-    Args:
-        posterior: The posterior.
-        site: The observed site.
-        replicates: The number of replicates to show.
-        seed: The seed of the replicates.
-
-    Raises:
-        UnknownName: If no observed site has that name.
-    """
-    groups = posterior.to_arviz(predictive=True, log_likelihood=False, seed=seed)
-    known = list(groups["observed_data"].data_vars)
-    if site not in known:
-        raise UnknownName("observed site", site, known)
-    if getattr(getattr(posterior.model, "likelihood", None), "counts", False):
-        for group in ("observed_data", "posterior_predictive"):  # ArviZ draws bars for integers
-            groups[group][site] = groups[group][site].astype(int)
-    figure, axes = panels(6, 3.4)
-    axis = axes[0, 0]
-    count = groups["posterior"].sizes["chain"] * groups["posterior"].sizes["draw"]
-    classic(
-        "plot_ppc",
-        groups,
-        var_names=[site],
-        num_pp_samples=min(replicates, count),
-        random_seed=seed,
-        ax=axis,
-        textsize=9,
-        mean=False,
-        colors=[COLOURS[0], "black", COLOURS[1]],
-        show=False,
-    )
-    axis.set_xlabel(site)
-    axis.set_ylabel("density, or mass of counts")
-    return figure
-
-
-def elbo(posterior: Posterior) -> Figure:
+def elbo(posterior: Posterior, ax: Axes | None = None) -> Figure:
     """Plot the evidence lower bound per step; the first tenth does not affect the axis limits.
 
     For a model that has a bound of its own (SVGP) it is the objective of SVI, log p(theta) + ELBO.
 
     Args:
         posterior: A posterior from SVI.
+        ax: The axes to draw in; None: those of a new figure.
 
     Raises:
         NotApplicable: If the posterior was not made by SVI.
@@ -183,8 +149,7 @@ def elbo(posterior: Posterior) -> Figure:
     if history is None or len(history) < 2:
         raise NotApplicable("a history of the ELBO", type(posterior.how).__name__, "fit by SVI")
     values = np.asarray(history, dtype=float)
-    figure, axes = panels(6, 3)
-    axis = axes[0, 0]
+    figure, axis = panel(ax, 6, 3)
     axis.plot(values, color=COLOURS[0], lw=0.8)
     later = values[len(values) // 10 :]
     later = later[np.isfinite(later)]
@@ -192,4 +157,5 @@ def elbo(posterior: Posterior) -> Figure:
         margin = 0.05 * np.ptp(later)
         axis.set_ylim(later.min() - margin, later.max() + margin)
     axis.set(xlabel="step", ylabel=label)
+    set_title(axis, f"Objective of SVI: {described(posterior)}")
     return figure

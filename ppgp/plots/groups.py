@@ -9,7 +9,8 @@ from ..errors import UnknownName
 from ..posterior.group_effects import drawn_effects
 from ..posterior.posterior import Posterior
 from ..target.capabilities import GroupEffects, require
-from .common import COLOURS, panels
+from .common import COLOURS, note_hidden, panels
+from .scalar_names import described
 
 MOST_LEVELS = 60
 
@@ -19,7 +20,7 @@ def shrinkage(
 ) -> Figure:
     """Plot the coefficients of the groups, between those of no and of complete pooling.
 
-    Dots are posterior means and bars 90 % intervals. Circles are what the rows of each group alone
+    Dots are posterior means and bars 90 % intervals. Squares are what the rows of each group alone
     suggest (no pooling), and the line at 0 is complete pooling. Gelman & Hill (2007), section 12.2.
 
     Args:
@@ -43,7 +44,8 @@ def shrinkage(
     codes, labels = posterior.data.groups[name], posterior.data.group_levels[name]
     sizes = torch.bincount(codes, minlength=len(labels))
     largest = sizes.argsort(descending=True, stable=True)[:levels]
-    figure, axes = panels(4.0 * len(names[name]), 1.2 + 0.18 * len(largest), 1, len(names[name]))
+    width, height = max(4.5, 4.0 * len(names[name])), 1.6 + 0.18 * len(largest)
+    figure, axes = panels(width, height, 1, len(names[name]))
     for j, (axis, term) in enumerate(zip(axes.flat, names[name], strict=True)):
         middle = draws[:, largest, j].mean(0)
         order = middle.argsort()
@@ -55,8 +57,11 @@ def shrinkage(
         axis.plot(middle, heights, "o", ms=3, color=COLOURS[0], label="partial pooling")
         if alone is not None:
             raw = torch.where(sizes[shown] > 0, alone[shown, j].double(), torch.nan)
-            axis.plot(raw, heights, "o", ms=4, mfc="none", color=COLOURS[1], label="no pooling")
+            axis.plot(raw, heights, "s", ms=4, mfc="none", color=COLOURS[1], label="no pooling")
         axis.set_yticks(heights, [labels[k] for k in shown.tolist()], fontsize=6)
         axis.set_xlabel(f"{term} of {name}", fontsize=9)
-    axes.flat[0].legend(frameon=False, fontsize=7)
+    handles, words = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, words, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    figure.suptitle(f"Coefficients of {name}: {described(posterior)}", fontsize=10)
+    note_hidden(figure, len(largest), len(sizes), "levels")
     return figure

@@ -6,21 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..data.arrays import as_tensor
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
-from .common import COLOURS, panels
+from .common import COLOURS, legend_below, marker_of, panel, set_title
+from .scalar_names import column_names, column_numbers, described, inputs_and_targets, target_name
 
 
-def reliability(prediction: Prediction, y: Any, bins: int = 10) -> Figure:
+def reliability(prediction: Prediction, y: Any, bins: int = 10, ax: Axes | None = None) -> Figure:
     """Plot how often the most probable label is correct against its predicted probability.
 
     Args:
         prediction: A prediction of classes for n rows.
         y: The labels [n].
         bins: The number of bins, which hold equally many rows.
+        ax: The axes to draw in; None: those of a new figure.
     """
     p = prediction.probabilities.cpu()
     confidence, label = (t.numpy() for t in p.max(-1))
@@ -30,18 +33,22 @@ def reliability(prediction: Prediction, y: Any, bins: int = 10) -> Figure:
     observed = [correct[g].mean() for g in groups]
     sizes = [len(g) for g in groups]
     error = [np.sqrt(max(c * (1 - c), 1 / n) / n) for c, n in zip(observed, sizes, strict=True)]
-    figure, axes = panels(3.8, 3.6)
-    axis = axes[0, 0]
+    figure, axis = panel(ax, 3.8, 3.6)
     start = min(*predicted, *observed) - 0.05
     axis.plot([start, 1], [start, 1], color="black", lw=0.8)
     axis.errorbar(predicted, observed, yerr=error, fmt="o-", color=COLOURS[0], ms=4, lw=1)
-    axis.set(xlabel="predicted probability", ylabel="share correct", title="reliability")
+    axis.set(xlabel="predicted probability", ylabel="share correct")
+    set_title(axis, f"Reliability, {len(correct)} rows in {len(groups)} bins")
     axis.set_ylim(start, 1.03)
     return figure
 
 
 def decision(
-    posterior: Posterior, features: tuple[int, int] = (0, 1), title: str = "", points: int = 120
+    posterior: Posterior,
+    features: tuple[int | str, int | str] = (0, 1),
+    title: str = "",
+    points: int = 120,
+    ax: Axes | None = None,
 ) -> Figure:
     """Plot the class probabilities in a plane of two inputs, with the training rows.
 
@@ -51,13 +58,17 @@ def decision(
 
     Args:
         posterior: The posterior of a classifier.
-        features: The columns of X that span the plane.
+        features: The columns of X that span the plane, by number or by name.
         title: The title; by default the model and the method.
         points: The number of grid points per side.
+        ax: The axes to draw in; None: those of a new figure.
+
+    Raises:
+        UnknownName: If there is no such column.
     """
-    data, scaler = posterior.data, posterior.scaler
-    X = scaler.inputs_back(data.X).double().cpu().numpy()
-    i, j = features
+    X, _ = inputs_and_targets(posterior)
+    data = posterior.data
+    i, j = column_numbers(data, features)
     low, high = X.min(0), X.max(0)
     margin = 0.08 * (high - low)
     xs, ys = (np.linspace(low[k] - margin[k], high[k] + margin[k], points) for k in (i, j))
@@ -66,23 +77,23 @@ def decision(
     p = posterior.predict(plane).probabilities.cpu().numpy().reshape(points, points, -1)
     classes = p.shape[-1]
     labels = data.classes or range(classes)
-    figure, axes = panels(5.4, 4.4)
-    axis = axes[0, 0]
+    figure, axis = panel(ax, 5.4, 4.6)
     colours: Sequence[str] = COLOURS
     if classes == 2:
         colours = ("#2166AC", "#B2182B")
         shown = _two_classes(axis, xs, ys, p[..., 1])
-        figure.colorbar(shown, label=f"p({labels[1]})")
+        figure.colorbar(shown, ax=axis, label=f"p({target_name(data)} = {labels[1]})")
     else:
         _several_classes(axis, xs, ys, p)
     for k in range(classes):
         at = X[data.y.cpu().numpy() == k]
         style = {"s": 18, "edgecolor": "white", "linewidth": 0.5}
-        axis.scatter(at[:, i], at[:, j], color=colours[k], label=str(labels[k]), **style)
-    axis.legend(frameon=False, fontsize=8)
-    names = data.feature_names or [f"x{k}" for k in range(data.d)]
-    title = title or f"{type(posterior.model).__name__} by {type(posterior.how).__name__}"
-    axis.set(xlabel=names[i], ylabel=names[j], title=title)
+        style |= {"color": colours[k % len(colours)], "marker": marker_of(k)}
+        axis.scatter(at[:, i], at[:, j], label=str(labels[k]), **style)
+    names = column_names(data)
+    axis.set(xlabel=names[i], ylabel=names[j])
+    set_title(axis, title or described(posterior))
+    legend_below(figure, axis, ax)
     return figure
 
 
@@ -102,6 +113,8 @@ def _several_classes(axis: Any, xs: np.ndarray, ys: np.ndarray, p: np.ndarray) -
     levels = np.linspace(1 / classes, 1, 8)
     for k in range(classes):
         largest = np.where(winner == k, p[..., k], np.nan)
-        axis.contourf(xs, ys, largest, levels=levels, colors=[COLOURS[k]], alpha=0.25)
+        axis.contourf(
+            xs, ys, largest, levels=levels, colors=[COLOURS[k % len(COLOURS)]], alpha=0.25
+        )
     boundaries = np.arange(classes - 1) + 0.5
     axis.contour(xs, ys, winner, levels=boundaries, colors="black", linewidths=1.4)

@@ -6,49 +6,55 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..conformal import Calibrator
 from ..conformal.online_sets import Online
 from ..data.arrays import as_tensor
+from ..data.columns import name_of
 from ..errors import NotApplicable
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
-from .common import COLOURS, panels
+from .common import COLOURS, legend, line_of, marker_of, panel, set_title
 
 
 def intervals(
-    prediction: Prediction, y: Any, region: Region, own: Region | None = None, title: str = ""
+    prediction: Prediction,
+    y: Any,
+    region: Region,
+    own: Region | None = None,
+    title: str = "",
+    ax: Axes | None = None,
 ) -> Figure:
     """Plot y, the predictive mean and the region, for rows in the order of the mean.
 
     Args:
         prediction: The prediction of n rows.
-        y: The targets [n].
+        y: The targets [n]; a Series gives the axis its name.
         region: The intervals of these rows.
         own: The model's own intervals, shown behind the region.
         title: The title; by default the guarantee of the region.
+        ax: The axes to draw in; None: those of a new figure.
     """
-    mean = prediction.mean.cpu().numpy()
+    mean, name = prediction.mean.cpu().numpy(), name_of(y) or "y"
     y = as_tensor(y, "y").cpu().numpy()
     order = np.argsort(mean)
     x = np.arange(len(mean))
-    figure, axes = panels(8, 3.6)
-    axis = axes[0, 0]
+    figure, axis = panel(ax, 9, 3.6)
     if own is not None:
         _bars(axis, own, y, order, "model's own", color="#BBBBBB", lw=4.5, zorder=1)
     _bars(axis, region, y, order, "conformal", color=COLOURS[0], lw=1.6, zorder=2)
     axis.plot(x, mean[order], color="black", lw=1, label="predictive mean", zorder=3)
     inside = region.covers(y).cpu().numpy()[order]
     hits, misses = (x[inside], y[order][inside]), (x[~inside], y[order][~inside])
-    axis.scatter(*hits, s=14, color=COLOURS[2], label="y, covered", zorder=4)
-    axis.scatter(*misses, s=18, color=COLOURS[1], marker="x", label="y, not covered", zorder=4)
+    missed = f"{name}, not covered"
+    axis.scatter(*hits, s=14, color=COLOURS[2], label=f"{name}, covered", zorder=4)
+    axis.scatter(*misses, s=18, color=COLOURS[1], marker="x", label=missed, zorder=4)
     title = title or f"{region.level:.0%} intervals: {region.guarantee}"
-    axis.set(xlabel="test rows, by predicted mean", ylabel="y", title=title)
-    axis.title.set_fontsize(10)
-    axis.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
-    low, high = axis.get_ylim()
-    axis.set_ylim(low, high + 0.22 * (high - low))
+    axis.set(xlabel="test rows, by predicted mean", ylabel=name)
+    set_title(axis, title)
+    legend(axis)
     return figure
 
 
@@ -83,7 +89,11 @@ def _band(
 
 
 def coverage(
-    calibrators: Mapping[str, Calibrator], prediction: Prediction, y: Any, confidence: float = 0.9
+    calibrators: Mapping[str, Calibrator],
+    prediction: Prediction,
+    y: Any,
+    confidence: float = 0.9,
+    ax: Axes | None = None,
 ) -> Figure:
     """Plot coverage minus level, for levels from 5 to 95 %.
 
@@ -96,10 +106,10 @@ def coverage(
         prediction: The prediction of n test rows.
         y: The targets [n] of the test rows.
         confidence: The probability of the band.
+        ax: The axes to draw in; None: those of a new figure.
     """
     levels = np.arange(5, 96, 5) / 100
-    figure, axes = panels(6, 3.8)
-    axis = axes[0, 0]
+    figure, axis = panel(ax, 7.5, 3.8)
     bands = {name: _band(c, levels, confidence, len(prediction)) for name, c in calibrators.items()}
     known = [band for band in bands.values() if band is not None]
     if known:
@@ -109,34 +119,35 @@ def coverage(
     axis.axhline(0, color="black", lw=0.8)
     truth = as_tensor(y, "y")
     curves: dict[str, list[Region]] = {}
-    colours = list(COLOURS)
     if prediction.kind != "classes":
         curves["model's own"] = [prediction.interval(float(p)) for p in levels]
-        colours = ["#777777", *COLOURS]
     for name, calibrator in calibrators.items():
         label = name
         if known and bands[name] is None:
             label += " (band not known)"
         curves[label] = [calibrator(prediction, level=float(p)) for p in levels]
-    for colour, (name, regions) in zip(colours, curves.items(), strict=False):
+    for k, (name, regions) in enumerate(curves.items()):
         covered = np.array([_share_covered(region, truth) for region in regions])
-        axis.plot(levels, covered - levels, "o-", ms=3, lw=1.2, color=colour, label=name)
-    axis.set(xlabel="level", ylabel="coverage of the test rows - level")
-    axis.legend(frameon=False, fontsize=8, ncols=2)
+        style = {"marker": marker_of(k), "ms": 3, "lw": 1.2, **line_of(k)}
+        axis.plot(levels, covered - levels, label=name, **style)
+    axis.set(xlabel="level", ylabel="coverage - level")
+    set_title(axis, f"Coverage of {len(prediction)} test rows minus level")
+    legend(axis)
     return figure
 
 
-def widths(regions: Mapping[str, Region], y: Any = None) -> Figure:
+def widths(regions: Mapping[str, Region], y: Any = None, ax: Axes | None = None) -> Figure:
     """Plot the distribution of the widths of the finite sets of each region.
 
     The labels state the coverage and the share of infinite sets.
 
     Args:
         regions: ``{name: region}``.
-        y: The targets, for the coverage.
+        y: The targets, for the coverage; a Series gives the axis its name.
+        ax: The axes to draw in; None: those of a new figure.
     """
-    figure, axes = panels(6, 0.5 * len(regions) + 1.2)
-    axis = axes[0, 0]
+    figure, axis = panel(ax, 6.5, 0.5 * len(regions) + 1.4)
+    unit = "" if name_of(y) is None else f" of {name_of(y)}"
     names = []
     for position, (name, region) in enumerate(regions.items()):
         w = region.width.double().cpu().numpy()
@@ -155,8 +166,9 @@ def widths(regions: Mapping[str, Region], y: Any = None) -> Figure:
             name += f", {infinite:.0%} infinite"
         names.append(name)
     axis.set_yticks(range(len(names)), names, fontsize=8)
-    axis.invert_yaxis()
-    axis.set_xlabel("width of the sets: median, half, nine tenths")
+    axis.set_ylim(len(names) - 0.4, -0.6)
+    axis.set_xlabel("width: median, 50% and 90% of the rows")
+    set_title(axis, f"Widths of the sets{unit}")
     return figure
 
 
@@ -166,20 +178,21 @@ def function(
     regions: Mapping[str, Region],
     data: tuple[Any, Any] | None = None,
     truth: Any = None,
+    ax: Axes | None = None,
 ) -> Figure:
     """Plot a function of one input: the predictive mean, and each region as a band.
 
     Args:
-        x: The inputs [n] or [n, 1].
+        x: The inputs [n] or [n, 1]; a Series or a frame gives the axis its name.
         prediction: The prediction at these inputs.
         regions: ``{name: region}`` of intervals at these inputs.
-        data: (x, y), shown as points.
+        data: (x, y), shown as points; a Series y gives the axis its name.
         truth: The true function at these inputs, [n].
+        ax: The axes to draw in; None: those of a new figure.
     """
     grid = as_tensor(x, "x").flatten().cpu().numpy()
     order = np.argsort(grid)
-    figure, axes = panels(8, 3.6)
-    axis = axes[0, 0]
+    figure, axis = panel(ax, 9, 3.6)
     for colour, (name, region) in zip(("#BBBBBB", *COLOURS), regions.items(), strict=False):
         lower, upper = (e.cpu().numpy()[order] for e in region)
         axis.fill_between(grid[order], lower, upper, color=colour, alpha=0.35, lw=0)
@@ -192,30 +205,38 @@ def function(
         axis.plot(grid[order], values[order], color="black", lw=1, ls=":", label="truth")
     if data is not None:
         points = (as_tensor(v, "data").flatten().cpu().numpy() for v in data)
-        axis.scatter(*points, s=9, color=COLOURS[6], alpha=0.5, lw=0)
-    axis.set(xlabel="x", ylabel="y")
-    axis.legend(frameon=False, fontsize=8, ncols=3)
+        axis.scatter(*points, s=9, color=COLOURS[6], alpha=0.5, lw=0, label="data")
+    name_of_y = None if data is None else name_of(data[1])
+    axis.set(xlabel=name_of(x) or "x", ylabel=name_of_y or "y")
+    set_title(axis, "Predictive mean, with intervals")
+    legend(axis)
     return figure
 
 
-def online(runs: Mapping[str, Online], window: int = 200, level: float | None = None) -> Figure:
+def online(
+    runs: Mapping[str, Online],
+    window: int = 200,
+    level: float | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Plot the coverage over a moving window of rows, for each online method.
 
     Args:
         runs: ``{name: result}`` of online methods.
         window: The number of rows in the window.
         level: The level to mark; by default that of the first result.
+        ax: The axes to draw in; None: those of a new figure.
     """
-    figure, axes = panels(8, 3.2)
-    axis = axes[0, 0]
-    for colour, (name, run) in zip(COLOURS * 3, runs.items(), strict=False):
+    figure, axis = panel(ax, 9, 3.2)
+    for k, (name, run) in enumerate(runs.items()):
         covered = 1.0 - run.errors.double().cpu().numpy()
         moving = np.convolve(covered, np.ones(window) / window, mode="valid")
         label = f"{name}: {covered.mean():.1%} in all"
-        axis.plot(np.arange(window, len(covered) + 1), moving, color=colour, lw=1, label=label)
+        axis.plot(np.arange(window, len(covered) + 1), moving, lw=1, label=label, **line_of(k))
     if level is None:
         level = next(iter(runs.values())).region.level
     axis.axhline(level, color="black", lw=0.8, ls="--")
-    axis.set(xlabel="row, in the order of time", ylabel=f"coverage of the last {window} rows")
-    axis.legend(frameon=False, fontsize=8)
+    axis.set(xlabel="row, in the order of time", ylabel="coverage")
+    set_title(axis, f"Coverage of the last {window} rows; dashed: level {level:.0%}")
+    legend(axis)
     return figure

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import gaussian_kde
 
 from ..diagnostics.comparison import Comparison
 from ..errors import SettingError
-from ..posterior import convergence as diagnostics
 from ..posterior.posterior import Posterior
-from ..posterior.units_of_draws import quantities
-from .common import COLOURS, MOST_SITES, panels
+from .common import MOST_SITES, colour_of, line_of, marker_of, note_hidden, panels
+from .densities import REAL, bounds_of_sites, density
+from .scalar_names import labels_of, scalars_of, scale_in_words
+
+MOST_ROWS = 40
 
 
 def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> Figure:
     """Plot the marginal of each scalar under each posterior; a single draw is a vertical line.
+
+    The density of a site with bounds, such as a positive one, is 0 outside them. The figure states
+    how many scalars it does not show.
 
     Args:
         posteriors: ``{name: posterior}``, all of one model.
@@ -28,41 +34,51 @@ def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> F
     """
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
-    draws = {
-        name: dict(diagnostics.scalars(quantities(p.draws, p.model)))
-        for name, p in posteriors.items()
-    }
-    names = list(next(iter(draws.values())))[:sites]
-    columns = min(4, len(names))
-    rows = -(-len(names) // columns)
-    figure, axes = panels(2.6 * columns, 2.0 * rows + 0.5, rows, columns)
+    first = next(iter(posteriors.values()))
+    draws = {name: scalars_of(posterior) for name, posterior in posteriors.items()}
+    every = list(scalars_of(first))
+    names, labels, bounds = every[:sites], labels_of(first), bounds_of_sites(first)
+    columns = max(1, min(4, len(names)))
+    rows = max(1, -(-len(names) // columns))
+    figure, axes = panels(max(4.0, 2.6 * columns), 2.0 * rows + 0.9, rows, columns)
     for axis, site in zip(axes.flat, names, strict=False):
-        for colour, (name, scalars) in zip(COLOURS * 3, draws.items(), strict=False):
-            values = scalars[site].ravel()
-            if len(values) < 2 or np.ptp(values) == 0:
-                axis.axvline(values[0], color=colour, lw=1.2, ls="--", label=name)
-                continue
-            low, high = np.quantile(values, [0.002, 0.998])
-            grid = np.linspace(low - 0.1 * (high - low), high + 0.1 * (high - low), 200)
-            axis.plot(grid, gaussian_kde(values)(grid), color=colour, lw=1.4, label=name)
-        axis.set_title(site, fontsize=9)
+        limits = bounds.get(site.split("[")[0], REAL)
+        for k, (name, scalars) in enumerate(draws.items()):
+            _marginal(axis, scalars[site].ravel(), limits, name, k)
+        axis.set_title(labels[site], fontsize=9)
         axis.set_yticks([])
         axis.tick_params(labelsize=7)
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    where, columns = "outside upper center", len(labels)
-    figure.legend(handles, labels, loc=where, ncols=columns, frameon=False, fontsize=8)
+    figure.suptitle(f"Marginal posteriors, {scale_in_words(first)}", fontsize=10)
+    handles, words = axes.flat[0].get_legend_handles_labels()
+    where, columns = "outside lower center", min(5, max(1, len(words)))
+    figure.legend(handles, words, loc=where, ncols=columns, frameon=False, fontsize=8)
+    note_hidden(figure, len(names), len(every))
     return figure
 
 
-def differences(comparison: Comparison) -> Figure:
+def _marginal(
+    axis: Axes, values: np.ndarray, limits: tuple[float, float], name: str, k: int
+) -> None:
+    """Draw the density of one scalar under posterior k, or a line at its only value."""
+    if len(values) < 2 or np.ptp(values) == 0:
+        axis.axvline(values[0], lw=1.2, label=name, **line_of(k))
+    else:
+        grid, heights = density(values, limits)
+        axis.plot(grid, heights, lw=1.4, label=name, **line_of(k))
+
+
+def differences(comparison: Comparison, sites: int = MOST_ROWS) -> Figure:
     """Plot the shift of the mean of every scalar and its ratio of sds, relative to a reference.
 
-    Shifts are in sds of the reference. Bars are three Monte Carlo standard errors.
+    There is one row per scalar. Shifts are in sds of the reference. Bars are three Monte Carlo
+    standard errors. If there are more than ``sites`` scalars, those with the largest shifts are
+    shown, and the figure states how many are not.
 
     Args:
         comparison: The result of ``ppgp.compare``.
+        sites: The largest number of scalars to show.
 
     Raises:
         SettingError: If the comparison has no reference.
@@ -71,24 +87,31 @@ def differences(comparison: Comparison) -> Figure:
     if table.empty:
         do = "add a NUTS posterior of the same model"
         raise SettingError("a comparison with a reference", "none", do)
+    largest = table["difference"].abs().groupby(table["site"], sort=False).max()
+    every = list(dict.fromkeys(table["site"]))
+    kept = set(largest.sort_values(ascending=False, kind="stable").index[:sites])
+    shown = [site for site in every if site in kept]
     names = list(dict.fromkeys(table["name"]))
-    sites = max(len(group) for _, group in table.groupby("name"))
-    figure, axes = panels(8, 2.2 + 0.05 * sites, 1, 2)
+    figure, axes = panels(9, 1.7 + 0.2 * len(shown) + 0.06 * len(names), 1, 2, sharey=True)
     sides = (
         ("difference", "difference_error", 0.0, "mean - reference mean, in its sds"),
         ("ratio", "ratio_error", 1.0, "sd / reference sd"),
     )
     for axis, (column, error, centre, label) in zip(axes.flat, sides, strict=True):
         axis.axvline(centre, color="black", lw=0.8)
-        for k, (name, colour) in enumerate(zip(names, COLOURS * 5, strict=False)):
-            part = table[table["name"] == name]
-            heights = np.array([float(k)])
-            if len(part) > 1:
-                heights = k + np.linspace(-0.3, 0.3, len(part))
-            bars = 3 * np.asarray(part[error])
-            style = {"fmt": "o", "ms": 3, "lw": 0.8, "color": colour, "alpha": 0.8}
-            axis.errorbar(part[column], heights, xerr=bars, **style)
-        axis.set_yticks(range(len(names)), names, fontsize=8)
+        for k, name in enumerate(names):
+            part = table[(table["name"] == name) & table["site"].isin(kept)]
+            heights = np.array([shown.index(site) for site in part["site"]], dtype=float)
+            heights += 0.6 * ((k + 0.5) / len(names) - 0.5)
+            style: dict[str, Any] = {"ms": 3, "lw": 0.8, "color": colour_of(k), "alpha": 0.8}
+            bars = 3 * np.asarray(part[error], dtype=float)
+            axis.errorbar(part[column], heights, xerr=bars, fmt=marker_of(k), label=name, **style)
         axis.set_xlabel(label, fontsize=9)
-        axis.invert_yaxis()
+    axes[0, 0].set_yticks(range(len(shown)), shown, fontsize=7)
+    axes[0, 0].set_ylim(len(shown) - 0.4, -0.6)
+    figure.suptitle("Posteriors relative to the reference", fontsize=10)
+    handles, words = axes[0, 0].get_legend_handles_labels()
+    where, columns = "outside lower center", min(5, len(words))
+    figure.legend(handles, words, loc=where, ncols=columns, frameon=False, fontsize=8)
+    note_hidden(figure, len(shown), len(every))
     return figure

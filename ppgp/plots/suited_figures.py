@@ -8,7 +8,7 @@ from ..posterior.convergence import scalars
 from ..posterior.posterior import Posterior
 from ..posterior.units_of_draws import quantities
 from ..target.capabilities import GroupEffects, supports
-from . import chains, counts, diagnostic_figures, groups, sites
+from . import chains, counts, diagnostic_figures, groups, replicates, sites
 
 
 def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str, Figure]:
@@ -50,7 +50,7 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
             name = f"{name} (reference)"
         several = {name: reference, **several}
     figures["marginals"] = sites.marginals(several)
-    figures["predictive_check"] = diagnostic_figures.predictive_check(posterior)
+    figures["predictive_check"] = replicates.predictive_check(posterior)
     return figures | _of_kind(posterior)
 
 

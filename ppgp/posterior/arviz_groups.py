@@ -71,7 +71,7 @@ def to_arviz(
     """
     if self.model.joint_rows:
         refuse_in_team(self.data, "to_arviz()")
-    sites = _one_run(self)
+    sites = one_run(self)
     draws, standardised = draws_in(units, self.draws, self.model, self.scaler)
     draws |= effect_draws(self, seed)
     found_dims, found_coords = _axes(self, sites, draws)
@@ -129,7 +129,7 @@ def _call(fit: Fitted, observed: bool) -> None:
     fit.model.model(*args, **kwargs)
 
 
-def _one_run(fit: Fitted) -> dict[str, dict[str, Any]]:
+def one_run(fit: Fitted) -> dict[str, dict[str, Any]]:
     """Return the record of every site at the first draw, with its shapes and plates."""
     first = {k: v[0, 0] for k, v in quantities(fit.draws, fit.model).items()}
     with quietly(), torch.no_grad(), seeded(0), Run(first, params=fit.params) as run:
@@ -287,7 +287,7 @@ def _check_proper(fit: Fitted) -> None:
     Raises:
         NotApplicable: naming the site that has one.
     """
-    for name, site in _one_run(fit).items():
+    for name, site in one_run(fit).items():
         if site["type"] != "sample":
             continue
         distribution: Any = site["fn"]

@@ -59,7 +59,7 @@ def test_counts_and_groups_have_figures_of_their_own() -> None:
     assert set(found) == {"marginals", "predictive_check", "rootogram", "shrinkage"}
     # counts are drawn as steps, not as a smooth density
     styles = [line.get_drawstyle() for line in found["predictive_check"].axes[0].lines]
-    assert styles[-2:] == ["steps-pre", "steps-pre"]
+    assert styles[-2:] == ["steps-mid", "steps-mid"]
 
 
 def test_divergences_are_counted_and_scalars_named(chains: Posterior) -> None:

@@ -1,0 +1,80 @@
+"""A figure of the terms of an additive model along one column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..errors import SettingError
+from ..posterior.posterior import Posterior
+from ..posterior.prediction import Prediction
+from ..posterior.region import exact_level
+from ..target.capabilities import Components, require
+from .common import COLOURS, colour_of, panels, percent
+from .scalar_names import (
+    column_names,
+    column_numbers,
+    described,
+    inputs_and_targets,
+    target_name,
+)
+
+
+def components(
+    posterior: Posterior, column: int | str = 0, level: float = 0.9, points: int = 200
+) -> Figure:
+    """Plot the latent function along one column, and below it each term of the sum.
+
+    The means of the terms add up to the mean of the latent function minus the mean of the model.
+    The intervals do not add up. Duvenaud (2014), section 2.4.5. Other columns are held at their
+    training mean.
+
+    Args:
+        posterior: A fit of a sum of terms, such as ``GP(RBF() + Periodic())``.
+        column: The column of X on the horizontal axis, by number or by name.
+        level: The probability of the intervals.
+        points: The number of points of the grid.
+
+    Raises:
+        NotApplicable: If the model is not a sum of terms.
+        UnknownName: If there is no such column.
+        SettingError: If the level is not in (0, 1), or there are fewer than two points.
+    """
+    require(posterior.model, Components)
+    exact_level(level)
+    if points < 2:
+        raise SettingError("at least two points of the grid", repr(points), "for example 200")
+    X, y = inputs_and_targets(posterior)
+    (j,) = column_numbers(posterior.data, [column])
+    grid = np.linspace(X[:, j].min(), X[:, j].max(), points)
+    rows = np.tile(X.mean(0), (points, 1))
+    rows[:, j] = grid
+    terms = posterior.components(rows)
+    height = 1.2 + 1.7 * (len(terms) + 1)
+    figure, axes = panels(8, height, len(terms) + 1, 1, sharex=True)
+    name = target_name(posterior.data)
+    top: Axes = axes[0, 0]
+    top.plot(X[:, j], y, ".", ms=3, color="#777777", label=name)
+    _curve(top, grid, posterior.latent(rows), level, COLOURS[6])
+    top.set_ylabel(name, fontsize=9)
+    top.set_title("sum of the terms and the mean", fontsize=9)
+    for k, (term, prediction) in enumerate(terms.items()):
+        axis = axes[k + 1, 0]
+        _curve(axis, grid, prediction, level, colour_of(k))
+        axis.axhline(0.0, color="black", lw=0.5)
+        axis.set_title(term, fontsize=9)
+        axis.set_ylabel(name, fontsize=9)
+    axes[-1, 0].set_xlabel(column_names(posterior.data)[j])
+    title = f"Terms with {percent(level)} intervals: {described(posterior)}"
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _curve(axis: Any, grid: np.ndarray, prediction: Prediction, level: float, colour: str) -> None:
+    """Draw the mean and the central interval."""
+    lower, upper = (t.double().cpu().numpy() for t in prediction.interval(level))
+    axis.fill_between(grid, lower, upper, color=colour, alpha=0.2, lw=0)
+    axis.plot(grid, prediction.mean.double().cpu().numpy(), color=colour, lw=1.3)

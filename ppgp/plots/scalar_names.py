@@ -1,0 +1,132 @@
+"""The scalars of a posterior that a figure shows, and the names of columns and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import NotApplicable, UnknownName
+from ..posterior import convergence
+from ..posterior.arviz_table_axes import table_axes
+from ..posterior.posterior import Posterior
+from ..posterior.units_of_draws import draws_in, quantities, scale_of
+
+
+def scalars_of(posterior: Posterior, units: str = "model") -> dict[str, np.ndarray]:
+    """Return the draws of every scalar, ``{name: [chain, draw]}``.
+
+    Args:
+        posterior: The posterior.
+        units: "model" or "data", as in ``Posterior.draws_in``.
+    """
+    draws = quantities(posterior.draws, posterior.model)
+    if units != "model":
+        draws, _ = draws_in(units, posterior.draws, posterior.model, posterior.scaler)
+    return dict(convergence.scalars(draws))
+
+
+def chosen(
+    posterior: Posterior, sites: Sequence[str] | int, varying: bool = False
+) -> tuple[dict[str, np.ndarray], int]:
+    """Return ``{scalar: draws [chain, draw]}`` of named scalars, or of the first ones.
+
+    Args:
+        posterior: The posterior.
+        sites: Names of scalars, or how many to take.
+        varying: Whether to pass over scalars whose draws are all equal, if none are named.
+
+    Returns:
+        The scalars, and the number of those that could be shown.
+
+    Raises:
+        UnknownName: If a scalar does not exist.
+    """
+    every = scalars_of(posterior)
+    if isinstance(sites, int):
+        names = [name for name, x in every.items() if not varying or np.ptp(x) > 0]
+        return {name: every[name] for name in names[:sites]}, len(names)
+    for name in sites:
+        if name not in every:
+            raise UnknownName("scalar", name, every)
+    return {name: every[name] for name in sites}, len(sites)
+
+
+def labels_of(posterior: Posterior, units: str = "model") -> dict[str, str]:
+    """Return how figures label each scalar: ``weight[age]`` where the columns have names."""
+    draws = quantities(posterior.draws, posterior.model)
+    if units != "model":
+        draws, _ = draws_in(units, posterior.draws, posterior.model, posterior.scaler)
+    labels = {name: name for name, _ in convergence.scalars(draws)}
+    if not posterior.data.is_table:
+        return labels
+    shapes = {name: tuple(value.shape[2:]) for name, value in draws.items()}
+    dims, coords = table_axes(posterior.model, posterior.data, shapes)
+    for site, shape in shapes.items():
+        axes = dims.get(site, [])
+        if not shape or len(axes) != len(shape):
+            continue
+        for index in np.ndindex(*shape):
+            words = [str(coords[axis][i]) for axis, i in zip(axes, index, strict=True)]
+            labels[f"{site}[{', '.join(map(str, index))}]"] = f"{site}[{', '.join(words)}]"
+    return labels
+
+
+def column_names(data: Any) -> list[str]:
+    """Return the names of the columns of X of a table; x0, x1, ... where they have none."""
+    return list(data.feature_names or [f"x{k}" for k in range(data.d)])
+
+
+def target_name(data: Any) -> str:
+    """Return the name of y."""
+    return getattr(data, "target_name", None) or "y"
+
+
+def column_numbers(data: Any, columns: Sequence[int | str]) -> list[int]:
+    """Return the numbers of columns of X that are given by number or by name.
+
+    Raises:
+        UnknownName: If there is no such column.
+    """
+    names = column_names(data)
+    numbers = []
+    for column in columns:
+        if isinstance(column, str) and column in names:
+            numbers.append(names.index(column))
+        elif isinstance(column, int) and -data.d <= column < data.d:
+            numbers.append(column % data.d)
+        else:
+            raise UnknownName("column of X", str(column), names)
+    return numbers
+
+
+def table_of(posterior: Posterior) -> Any:
+    """Return the training table.
+
+    Raises:
+        NotApplicable: If the posterior is that of a program.
+    """
+    if not posterior.data.is_table:
+        do = "plot the draws or the replicates of the program"
+        raise NotApplicable("a model on a table for this figure", "a program", do)
+    return posterior.data
+
+
+def inputs_and_targets(posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
+    """Return X [n, d] and y [n] of the training rows, in the units of the data."""
+    data = table_of(posterior)
+    X = posterior.scaler.inputs_back(data.X).double().cpu().numpy()
+    return X, posterior.scaler.targets_back(data.y).double().cpu().numpy()
+
+
+def described(posterior: Posterior) -> str:
+    """Return the model and the method in words: ``GP by NUTS``."""
+    program = getattr(posterior.model, "function", None)
+    name = getattr(program, "__name__", type(posterior.model).__name__)
+    return f"{name} by {type(posterior.how).__name__}"
+
+
+def scale_in_words(posterior: Posterior, units: str = "model") -> str:
+    """Return the scale of the draws: "units of the data" or "standardised scale"."""
+    return scale_of(units, posterior.scaler)

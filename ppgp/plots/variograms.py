@@ -1,0 +1,68 @@
+"""A figure of the empirical variogram, with the models that were fitted to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from ..geostatistics import EmpiricalVariogram, VariogramFit
+from .common import COLOURS, legend, line_of, panel, set_title
+from .scalar_names import target_name
+
+Fits = Mapping[str, VariogramFit] | VariogramFit
+
+
+def variogram(
+    empirical: EmpiricalVariogram, fits: Fits | None = None, ax: Axes | None = None
+) -> Figure:
+    """Plot the semivariance by distance, with the number of pairs of each lag and fitted models.
+
+    A curve begins at the nugget. Cressie (1993), section 2.6.
+
+    Args:
+        empirical: The result of ``geostatistics.empirical_variogram``.
+        fits: A result of ``geostatistics.fit_variogram``, or several, ``{name: fit}``.
+        ax: The axes to draw in; None: those of a new figure.
+    """
+    figure, axis = panel(ax, 6.8, 3.8)
+    distance, semivariance = (
+        t.double().cpu().numpy() for t in (empirical.distance, empirical.semivariance)
+    )
+    axis.plot(distance, semivariance, "o", color=COLOURS[0], ms=5, label="empirical")
+    models: Mapping[str, VariogramFit] = {}
+    if isinstance(fits, VariogramFit):
+        models = {"fitted": fits}
+    elif fits is not None:
+        models = fits
+    reach = float(empirical.edges[-1])
+    grid = torch.linspace(1e-6 * reach, reach, 200, dtype=torch.float64)
+    for k, (name, fit) in enumerate(models.items()):
+        curve = _curve(fit, grid, empirical.direction)
+        axis.plot(grid.numpy(), curve, lw=1.4, label=name, **line_of(k + 1))
+    axis.set_xlim(0.0, 1.03 * reach)
+    axis.set_ylim(0.0, 1.25 * float(semivariance.max()))
+    numbers: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 7, "color": "#555555"}
+    numbers["transform"] = axis.get_xaxis_transform()
+    for x, pairs in zip(distance, empirical.pairs.tolist(), strict=True):
+        axis.text(x, 0.98, f"{pairs}", **numbers)
+    name = "y" if empirical.rows is None else target_name(empirical.rows)
+    title = "Variogram (above: the number of pairs)"
+    if empirical.direction is not None:
+        title = f"Variogram along {empirical.direction:g} degrees (above: the number of pairs)"
+    axis.set(xlabel="distance", ylabel=f"semivariance of {name}")
+    set_title(axis, title)
+    legend(axis)
+    return figure
+
+
+def _curve(
+    fit: Callable[[Tensor, float | None], Tensor], grid: Tensor, direction: float | None
+) -> np.ndarray:
+    """Return the semivariance of a fitted model on the grid."""
+    return fit(grid, direction).detach().double().cpu().numpy()
