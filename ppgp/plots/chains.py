@@ -10,9 +10,9 @@ from matplotlib.lines import Line2D
 from scipy.stats import gaussian_kde
 
 from ..errors import NotApplicable, SettingError, UnknownName
-from ..posterior import convergence as diagnostics
 from ..posterior.arviz import arviz, to_arviz
 from ..posterior.posterior import Posterior
+from ..posterior.scalar_names import scalars as scalars_of
 from ..posterior.units_of_draws import quantities
 from .common import COLOURS, classic, panels
 
@@ -30,7 +30,7 @@ def trace(posterior: Posterior, sites: int = 6) -> Figure:
         NotApplicable: If the draws are independent.
     """
     _check_chains(posterior, "traces")
-    scalars = list(diagnostics.scalars(quantities(posterior.draws, posterior.model)))[:sites]
+    scalars = list(scalars_of(quantities(posterior.draws, posterior.model), posterior))[:sites]
     diverging = _divergences(posterior)
     figure, axes = panels(8, 1.3 * len(scalars) + 0.8, len(scalars), 2)
     for (left, right), (name, values) in zip(axes, scalars, strict=True):
@@ -87,7 +87,7 @@ def _named(posterior: Posterior, sites: Sequence[str] | int) -> dict[str, np.nda
     Raises:
         UnknownName: If a scalar does not exist.
     """
-    every = dict(diagnostics.scalars(quantities(posterior.draws, posterior.model)))
+    every = dict(scalars_of(quantities(posterior.draws, posterior.model), posterior))
     if isinstance(sites, int):
         varying = [name for name, values in every.items() if np.ptp(values) > 0]
         return {name: every[name] for name in varying[:sites]}

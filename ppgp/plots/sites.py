@@ -10,8 +10,8 @@ from scipy.stats import gaussian_kde
 
 from ..diagnostics.comparison import Comparison
 from ..errors import SettingError
-from ..posterior import convergence as diagnostics
 from ..posterior.posterior import Posterior
+from ..posterior.scalar_names import scalars as scalars_of
 from ..posterior.units_of_draws import quantities
 from .common import COLOURS, MOST_SITES, panels
 
@@ -28,8 +28,9 @@ def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> F
     """
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
+    first = next(iter(posteriors.values()))  # whose table names the scalars of all
     draws = {
-        name: dict(diagnostics.scalars(quantities(p.draws, p.model)))
+        name: dict(scalars_of(quantities(p.draws, p.model), first))
         for name, p in posteriors.items()
     }
     names = list(next(iter(draws.values())))[:sites]
