@@ -30,6 +30,7 @@ from .judging import judge
 from .projections import random_directions
 from .scalar_samples import Sample
 from .verdicts import AGREES, CUT_SHORT, REJECTED, SEVERITY, SPREAD, UNJUDGED
+from .verdicts_html import diagnosis_as_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +67,8 @@ class Diagnosis:
     table: pd.DataFrame
     k_hat: float | None = None
     figure = Renamed("reason")
+
+    _repr_html_ = diagnosis_as_html
 
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.reason}", *self.findings]

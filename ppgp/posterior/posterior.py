@@ -29,6 +29,7 @@ from . import (
     criteria,
     functions,
     group_effects,
+    posterior_html,
     predicting_to_files,
     row_residuals,
     storage,
@@ -143,6 +144,8 @@ class Posterior(BoostedMethods):
         if self.warnings:
             text += f", {counted(len(self.warnings), 'warning')}"
         return text + ">"
+
+    _repr_html_ = posterior_html.as_html
 
     def probit(self, X: Any) -> Prediction:
         """Return the prediction of a binary y by the probit approximation.
