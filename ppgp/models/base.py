@@ -35,6 +35,7 @@ from ..priors import (
     with_plain_fields,
 )
 from . import evidence
+from .completion import names_for_users
 from .independent_rows import observed, predicted
 from .sites import Theta, draw
 
@@ -140,6 +141,9 @@ class Model(NamedArguments):
 
     def _repr_html_(self) -> str:
         return record_page(self, Prior)
+
+    def __dir__(self) -> list[str]:
+        return names_for_users(self, super().__dir__())
 
     @property
     def takes_labels(self) -> bool:
