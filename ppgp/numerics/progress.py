@@ -158,5 +158,6 @@ def _notebook_bar(kind: Any, title: str, total: int) -> Iterator[Draw]:
             shown.refresh()
 
         yield draw
-    if hasattr(shown, "container"):  # a widget turns red where a run ends before its last step
-        shown.disp(bar_style="success", check_delay=False)
+    widget = getattr(shown, "container", None)
+    if widget is not None:  # tqdm colours a run that ends before its last step as a failure
+        widget.children[1].bar_style = "success"

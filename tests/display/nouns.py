@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,17 @@ from ppgp import Dataset, Posterior, conformal, inference, kernels, models
 
 N = 40
 SITES = {"weight": (2,), "bias": (), "noise": ()}
+KINDS = (
+    "Dataset",
+    "Posterior",
+    "Prediction",
+    "Region",
+    "Comparison",
+    "Diagnosis",
+    "GP",
+    "LinearRegression",
+    "Product",
+)
 
 
 def frame() -> pd.DataFrame:
@@ -36,12 +48,13 @@ def posterior(chains: int = 4, draws: int = 500, how: Any = None, seed: int = 2)
     return Posterior(models.LinearRegression(), data, found, how, warnings=warnings)
 
 
+@cache
 def nouns() -> dict[str, Any]:
     """Return ``{kind: object}``."""
     fit = posterior()
     prediction = fit.predict(frame()[["bmi", "a<b"]])
     other = posterior(1, 1000, inference.Laplace(), seed=3)
-    return {
+    found = {
         "Dataset": Dataset.from_frame(frame(), "y", groups=["school"]),
         "Posterior": fit,
         "Prediction": prediction,
@@ -52,3 +65,5 @@ def nouns() -> dict[str, Any]:
         "LinearRegression": models.LinearRegression(),
         "Product": kernels.Matern() * kernels.Constant(1.0),
     }
+    assert tuple(found) == KINDS
+    return found
