@@ -14,10 +14,27 @@ from ..errors import NotApplicable
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["of_prediction", "of_region", "prediction_as_html", "region_as_html"]
+__all__ = ["of_prediction", "of_region", "prediction_as_html", "region_as_html", "to_frame"]
 
 SHOWN = 5  # rows that a notebook shows
 LEVEL = 0.9  # of the interval that it shows
+
+
+def to_frame(self: Any, level: float = LEVEL) -> pd.DataFrame:
+    """Return a pandas DataFrame with one row per row, with the columns of ``predict_to``.
+
+    They are ``mean``, ``sd``, ``lower`` and ``upper``, the ends of the central predictive interval;
+    of labels ``p(label)`` for each class. A figure that the distribution does not know, such as the
+    mean of one that is given by quantiles, is left out.
+
+    Args:
+        self: The Prediction.
+        level: The level of the interval, in (0, 1).
+
+    Raises:
+        SettingError: If the level is not in (0, 1).
+    """
+    return of_prediction(self, level)
 
 
 def of_prediction(prediction: Any, level: float = LEVEL, region: Any = None) -> pd.DataFrame:

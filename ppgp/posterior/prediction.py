@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,9 +25,6 @@ from .given_predictions import GivenPredictions
 from .origin import Origin
 from .provenance import Provenance
 from .region import Region, exact_level
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Prediction"]
 
@@ -338,23 +335,8 @@ class Prediction(GivenPredictions):
             raise SettingError(wanted, got, "for example p.quantile([0.1, 0.9])")
         return self.offset + self.scale * mixture.quantile(self._numbers("quantile"), each)
 
-    def to_frame(self, level: float = 0.9) -> pd.DataFrame:
-        """Return a pandas DataFrame with one row per row, with the columns of ``predict_to``.
-
-        They are ``mean``, ``sd``, ``lower`` and ``upper``, the ends of the central predictive
-        interval; of labels ``p(label)`` for each class. A figure that the distribution does not
-        know, such as the mean of one that is given by quantiles, is left out.
-
-        Args:
-            level: The level of the interval, in (0, 1).
-
-        Raises:
-            SettingError: If the level is not in (0, 1).
-        """
-        return frames.of_prediction(self, level)
-
-    def _repr_html_(self) -> str:
-        return frames.prediction_as_html(self)
+    to_frame = frames.to_frame  # defined beside its code
+    _repr_html_ = frames.prediction_as_html
 
     def interval(self, level: float = 0.9) -> Region:
         """Return the central predictive interval, whose coverage is right only if the model is."""
