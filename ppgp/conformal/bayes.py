@@ -224,7 +224,9 @@ def _enumerate(
     y = torch.arange(K).repeat(m).to(add.likelihood)
     p, ess = add(which, y)
     kept = p > alpha + TIE
-    return Region(level, "", labels=kept.reshape(m, K)), (which[kept], y[kept], ess[kept])
+    labels = kept.reshape(m, K)
+    region = Region(level, "", labels=labels, classes=prediction.classes)
+    return region, (which[kept], y[kept], ess[kept])
 
 
 def _search(

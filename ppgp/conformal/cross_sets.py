@@ -109,4 +109,4 @@ def _labels(
         beaten.append(torch.searchsorted(ordered, (own - margin).contiguous()))
     n = sum(map(len, scores))
     labels = torch.stack(beaten).sum(0) < float((1 - alpha) * (n + 1))
-    return Region(level, "", labels=labels)
+    return Region(level, "", labels=labels, classes=new[0].classes)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import DataError, counted
 from ..numerics.team import ALONE, Team
+from . import table_frame
 from .categories import check_codes, check_levels
 from .columns import check_word, name_of, names_of, refuse_twice
 from .frame_parts import parts_of, refuse_no_rows
@@ -254,6 +255,9 @@ class Dataset(TrainingData):
             return {}
         names = (self.feature_names[column] for column in self.coded)
         return dict(zip(names, self.levels, strict=True))
+
+    to_frame = table_frame.to_frame  # defined beside its code
+    _repr_html_ = table_frame.as_html
 
     def __len__(self) -> int:
         return self.n

@@ -32,6 +32,7 @@ from .predictive_metrics import PredictiveMetrics, predicted, predictive_metrics
 from .ranking import ranking_of
 from .same_training_rows import same_targets
 from .verdicts import CUT_SHORT, REFERENCE, UNJUDGED, Verdict
+from .verdicts_html import comparison_as_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,6 +119,8 @@ class Comparison:
             shown = ["rank", "elpd_difference", "elpd_difference_se", "ranking"]
             table = table.join(self.ranking[shown]).sort_values("rank")
         return table
+
+    _repr_html_ = comparison_as_html
 
     def __repr__(self) -> str:
         table = self.to_frame().drop(columns=["reason", "predictions_reason"], errors="ignore")

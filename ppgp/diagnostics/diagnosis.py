@@ -18,11 +18,11 @@ from ..posterior.convergence import (
     k_hat_limit,
     mixing,
     psis,
-    scalars,
     why_uncorrected,
     with_angles_as_points,
 )
 from ..posterior.posterior import Posterior
+from ..posterior.scalar_names import scalars
 from ..posterior.summary import cut_short
 from .choice_of_reference import Side, same_sites
 from .differences import Difference, worst
@@ -30,6 +30,7 @@ from .judging import judge
 from .projections import random_directions
 from .scalar_samples import Sample
 from .verdicts import AGREES, CUT_SHORT, REJECTED, SEVERITY, SPREAD, UNJUDGED
+from .verdicts_html import diagnosis_as_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +67,8 @@ class Diagnosis:
     table: pd.DataFrame
     k_hat: float | None = None
     figure = Renamed("reason")
+
+    _repr_html_ = diagnosis_as_html
 
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.reason}", *self.findings]
@@ -114,7 +117,7 @@ def reweighted(posterior: Posterior) -> dict[str, Moments]:
     w = np.exp(psis(log_ratio(posterior))[0])
     return {
         name: _weighted(w / w.sum(), x.ravel())
-        for name, x in scalars(with_angles_as_points(posterior))
+        for name, x in scalars(with_angles_as_points(posterior), posterior)
     }
 
 
@@ -270,7 +273,7 @@ def _guide(posterior: Posterior) -> Diagnosis:
     k, limit = k_hat(posterior), k_hat_limit(ratio.size)
     corrected = reweighted(posterior)
     rows, differences = {}, []
-    for name, x in scalars(with_angles_as_points(posterior)):
+    for name, x in scalars(with_angles_as_points(posterior), posterior):
         difference = _against_weighted(name, x.ravel(), corrected[name])
         differences.append(difference)
         mean, sd, *_ = corrected[name]

@@ -50,7 +50,8 @@ def _compared(posterior: Posterior, standard: Posterior, own: Sample, reference:
     moving = [name for name, width in zip(reference.names, ranges, strict=True) if width > 0]
     if not moving:
         return Verdict(UNJUDGED, "nothing varies in the reference draws")
-    own, reference = own.among(moving), reference.among(moving)
+    own = own.named_by(posterior, standard).among(moving)
+    reference = reference.among(moving)
     differences = of_scalars(own, reference)
     joint: list[Difference | LogDensity] = []
     for pair in projected(own, reference):

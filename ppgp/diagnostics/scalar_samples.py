@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from ..posterior import convergence
 from ..posterior.posterior import Posterior
+from ..posterior.scalar_names import scalar_names, scalars
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +30,17 @@ class Sample:
     @classmethod
     def of(cls, posterior: Posterior) -> Sample:
         """Return the sample of a posterior."""
-        names, columns = zip(
-            *convergence.scalars(convergence.with_angles_as_points(posterior)), strict=True
-        )
+        draws = convergence.with_angles_as_points(posterior)
+        names, columns = zip(*scalars(draws, posterior), strict=True)
         return cls(list(names), np.stack(columns, -1), not posterior.mcmc)
+
+    def named_by(self, posterior: Posterior, other: Posterior) -> Sample:
+        """Return the sample of ``posterior`` with the names that ``other`` gives the same sites.
+
+        Tables with and without names of columns give one scalar two names.
+        """
+        names = scalar_names(convergence.with_angles_as_points(posterior), other)
+        return replace(self, names=[name for of_site in names.values() for name in of_site])
 
     @property
     def draws(self) -> int:

@@ -27,7 +27,8 @@ from ..numerics.fingerprint import fingerprint
 from ..numerics.process_locks import silenced
 from ..numerics.progress import bar
 from ..numerics.seeding import seeded
-from ..posterior.convergence import ess, scalars
+from ..posterior.convergence import ess
+from ..posterior.scalar_names import scalars
 from .prior_simulations import OfModel, OfProgram
 
 if TYPE_CHECKING:
@@ -303,8 +304,9 @@ def _simulate(source: OfModel | OfProgram, how: Inference, seed: int, i: int) ->
     if isinstance(ready, Model):
         truth, _ = ready.relabel(truth)
     generator = np.random.default_rng(own)
+    own, true = (scalars(draws, posterior) for draws in (posterior.draws, truth))
     ranks = {}
-    for (name, x), (_, value) in zip(scalars(posterior.draws), scalars(truth), strict=True):
+    for (name, x), (_, value) in zip(own, true, strict=True):
         if x.size < 2:
             do = "use NUTS, SVI or Laplace"
             raise NotApplicable("a method that gives a spread", type(how).__name__, do)

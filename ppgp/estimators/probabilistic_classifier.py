@@ -84,7 +84,8 @@ class ProbabilisticClassifier(ClassifierMixin, ProbabilisticEstimator):
         before = ranked.cumsum(-1) - ranked
         kept = before < float(exact_level(level))
         guarantee = "none beyond the model: the labels of the largest probabilities"
-        return Region(level, guarantee, labels=torch.empty_like(kept).scatter_(-1, order, kept))
+        labels = torch.empty_like(kept).scatter_(-1, order, kept)
+        return Region(level, guarantee, labels=labels, classes=predictive.classes)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

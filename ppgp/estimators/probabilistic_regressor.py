@@ -205,9 +205,7 @@ class ProbabilisticRegressor(RegressorMixin, ProbabilisticEstimator):
             [n], or [n, k] for k probabilities.
         """
         predictive = self.predict_distribution(X, **columns_given(offset, trials, groups))
-        if np.ndim(p) == 0:
-            return predictive.quantile(p).numpy()
-        return np.stack([predictive.quantile(one).numpy() for one in np.asarray(p).tolist()], 1)
+        return predictive.quantile(p).mT.numpy() if np.ndim(p) else predictive.quantile(p).numpy()
 
     def sample_y(
         self,

@@ -24,7 +24,6 @@ from .recipe_options import (
 )
 from .row_limits import warn_of_many_rows
 from .signals import INTERRUPTED
-from .site_names import with_columns
 from .tables import print_table
 
 __all__ = ["compare", "fit"]
@@ -244,8 +243,7 @@ def fit(
     if posterior.shape == (1, 1):  # one point has no spread
         table_of_sites = table_of_sites[["mean"]].rename(columns={"mean": "value"})
     summary = table_of_sites.to_dict("index")
-    sites = with_columns(summary, posterior)
-    rows = [{"site": site, **row} for site, row in zip(sites, summary.values(), strict=True)]
+    rows = [{"site": site, **row} for site, row in summary.items()]
     if not as_json:
         print_table(rows, title)
     saved = out.with_name(f"{out.stem}.partial{out.suffix}") if interrupted else out

@@ -16,7 +16,6 @@ from .json_output import Json, print_json
 from .options import Level, Seed
 from .output import results
 from .recipe_options import split_names
-from .site_names import with_columns
 from .tables import print_table
 
 __all__ = ["calibrate", "diagnose", "predict"]
@@ -215,8 +214,7 @@ def diagnose(
         size: Any = table[key].astype(float).abs()
         table = table.loc[size.sort_values(ascending=False).index]
     summary = table.head(worst).to_dict("index")
-    sites = with_columns(summary, fitted)
-    rows = [{"site": site, **row} for site, row in zip(sites, summary.values(), strict=True)]
+    rows = [{"site": site, **row} for site, row in summary.items()]
     figures = [] if out is None else _write_figures(out, fitted, other)
     if as_json:
         verdict = {"verdict": diagnosis.verdict, "reason": diagnosis.reason}

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..conformal import Calibrator
     from ..posterior.posterior import Posterior
     from ..posterior.predicting_to_files import Predicted
-    from ..posterior.prediction import Prediction
     from ..posterior.region import Region
 
 __all__ = [
@@ -73,6 +72,7 @@ def predicted_table(
     """
     from ..data.row_numbers import numbered
     from ..data.table_files import read_frame
+    from ..posterior.frames import of_prediction
     from ..posterior.loading import load_posterior
 
     if calibration is not None and str(data) == str(calibration) == "-":
@@ -88,10 +88,9 @@ def predicted_table(
     if calibration is not None:
         calibrator = _calibrator(fitted, calibration, str(name), drop_missing, sep)
         region = calibrator(prediction, level=level)
-    labels = fitted.data.classes
-    if labels is None and prediction.kind == "classes":
-        labels = tuple(range(prediction.probabilities.shape[1]))
-    table = prediction_table(prediction, region, labels or ())
+    table = of_prediction(prediction, level, region)
+    if "set" in table:  # a cell of text
+        table["set"] = [" ".join(map(str, labels)) for labels in table["set"]]
     table = table.set_index(np.flatnonzero(~blank)).reindex(range(len(rows)))
     return _with_columns(kept, table), region
 
@@ -331,37 +330,3 @@ def targets_for(column: Any, posterior: Posterior) -> Any:
             "the training rows do not have them: drop those rows",
         )
     return column.map(lambda label: codes[label_text(label)]).to_numpy(dtype=float)
-
-
-def prediction_table(
-    prediction: Prediction, region: Region | None, labels: tuple[Any, ...]
-) -> pd.DataFrame:
-    """Return a data frame with one row per predicted row.
-
-    Args:
-        prediction: The predictive distribution of the rows.
-        region: The intervals or label sets of the rows; None only for classes.
-        labels: Names of the classes, for a classification.
-
-    Returns:
-        Columns ``mean``, ``sd``, ``lower`` and ``upper``; for classes, a column ``p(label)`` per
-        class and the column ``set`` if there is a region.
-    """
-    import pandas as pd
-
-    if prediction.kind != "classes":
-        assert region is not None
-        lower, upper = region
-        return pd.DataFrame(
-            {"mean": prediction.mean, "sd": prediction.std, "lower": lower, "upper": upper}
-        )
-    columns = [f"p({label})" for label in labels]
-    table = pd.DataFrame(prediction.probabilities.numpy(), columns=columns)
-    if region is not None and region.labels is not None:
-        table["set"] = [_label_set(row, labels) for row in region.labels.tolist()]
-    return table
-
-
-def _label_set(members: list[bool], labels: tuple[Any, ...]) -> str:
-    """Return the labels of one set, separated by spaces."""
-    return " ".join(str(label) for label, kept in zip(labels, members, strict=True) if kept)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
+from ..display.records import record_page
 from ..errors import NamedArguments, SettingError, counted
 from ..priors import (
     Param,
@@ -66,6 +67,9 @@ class Hyperparameters(NamedArguments):
             check_numbers(given, called)
             if name not in self.signed:
                 refuse_negative(called, given)
+
+    def _repr_html_(self) -> str:
+        return record_page(self, Prior)
 
     def check_columns(self, d: int) -> None:
         """Raise SettingError if this is no covariance for inputs of d columns."""

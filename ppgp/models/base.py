@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..data.training_data import Rows
+from ..display.records import record_page
 from ..errors import (
     Elsewhere,
     NamedArguments,
@@ -24,8 +25,17 @@ from ..errors import (
 )
 from ..likelihoods import Bernoulli
 from ..likelihoods.target_checks import FOR_REGRESSION, distinct
-from ..priors import Param, Site, in_units_of_data, refuse_negative, value_of, with_plain_fields
+from ..priors import (
+    Param,
+    Prior,
+    Site,
+    in_units_of_data,
+    refuse_negative,
+    value_of,
+    with_plain_fields,
+)
 from . import evidence
+from .completion import names_for_users
 from .independent_rows import observed, predicted
 from .sites import Theta, draw
 
@@ -128,6 +138,12 @@ class Model(NamedArguments):
             names.remove("standardised")
         options = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({options})"
+
+    def _repr_html_(self) -> str:
+        return record_page(self, Prior)
+
+    def __dir__(self) -> list[str]:
+        return names_for_users(self, super().__dir__())
 
     @property
     def takes_labels(self) -> bool:

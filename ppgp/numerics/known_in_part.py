@@ -55,7 +55,7 @@ class KnownInPart(dist.TorchDistribution):
         self.unknown("a variance")
 
     def quantile(self, p: Tensor) -> Tensor:
-        """Return the p-quantile of each row, [n]; p is [] or [n]."""
+        """Return the p-quantile of each row, [..., n]; p is [], [..., n] or [..., 1]."""
         self.unknown("quantiles")
 
     def cdf(self, value: Any) -> Any:
@@ -161,7 +161,7 @@ class QuantileFunction(KnownInPart):
         outside = (p < known[0] - CLOSE) | (p > known[-1] + CLOSE)
         if bool(outside.any()):
             self.unknown(f"a quantile at {float(p[outside].reshape(-1)[0]):g}")
-        p = p.expand(len(each)).contiguous()
+        p = p.expand(torch.broadcast_shapes(p.shape, each.shape[:1])).contiguous()
         right = torch.searchsorted(known, p).clamp(1, len(known) - 1)
         low, high = known[right - 1], known[right]
         share = ((p - low) / (high - low)).clamp(0.0, 1.0)

@@ -171,11 +171,11 @@ def extent(distribution: Distribution) -> Tensor:
 
 
 def quantile(distribution: Distribution, p: float | Tensor) -> Tensor:
-    """Return the quantile of the mixture, [n].
+    """Return the quantile of the mixture, [..., n].
 
     Args:
         distribution: Of batch [draw, n].
-        p: One probability, or one per row.
+        p: One probability, or [..., n] or [..., 1] of them.
     """
     return each_block(_quantile, distribution, torch.as_tensor(p, dtype=torch.float64))
 
@@ -275,10 +275,10 @@ def _within(distribution: Distribution, x: Tensor) -> Tensor:
 
 
 def _count_quantile(distribution: Distribution, p: Tensor, start: Tensor) -> Tensor:
+    shape = torch.broadcast_shapes(p.shape, start.shape)
+    p, start = p.expand(shape), start.expand(shape)
     if univariate.has_only_mass(distribution):
-        return _quantile_by_sum(
-            distribution, p.expand(torch.broadcast_shapes(p.shape, start.shape))
-        )
+        return _quantile_by_sum(distribution, p)
     low, high = torch.full_like(start, -1.0), start.ceil().clamp_min(1.0)
     while bool((short := cdf(distribution, high) < p).any()):
         low, high = torch.where(short, high, low), torch.where(short, high * 2 + 1, high)
@@ -295,7 +295,8 @@ def _quantile_by_sum(distribution: Distribution, p: Tensor) -> Tensor:
     The mass function is summed once, a block of counts at a time.
     """
     n = p.shape[-1]
-    most = max(1, BUDGET // (distribution.batch_shape[0] * n))
+    columns = max(distribution.batch_shape[0] * n, p.numel())
+    most = max(1, BUDGET // columns)
     first = 0
     size = min(16, most)
     quantiles = torch.zeros_like(p)

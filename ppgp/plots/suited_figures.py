@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from ..posterior.convergence import scalars
 from ..posterior.posterior import Posterior
+from ..posterior.scalar_names import scalars
 from ..posterior.units_of_draws import quantities
 from ..target.capabilities import GroupEffects, supports
 from . import chains, counts, diagnostic_figures, groups, replicates, sites
@@ -30,7 +30,7 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
             figures["rank"] = chains.rank(posterior)
         moving = [
             name
-            for name, x in scalars(quantities(posterior.draws, posterior.model))
+            for name, x in scalars(quantities(posterior.draws, posterior.model), posterior)
             if x.max() > x.min()
         ]
         if len(moving) > 1:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ..data.dataset import Dataset
+from ..kernels.deep import Deep
 from .arviz_axes import Coords, Dims
 
 
@@ -73,6 +74,8 @@ def _columns(kernel: Any, path: list[str], d: int) -> list[int]:
     columns = list(range(d))
     path = list(path)
     while kernel is not None:
+        if isinstance(kernel, Deep):  # its inner kernel reads features, which have no names
+            return []
         if hasattr(kernel, "columns"):
             columns = [columns[c] for c in kernel.columns]
         if hasattr(kernel, "children"):

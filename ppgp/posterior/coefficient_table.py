@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, overload
 
 import torch
@@ -15,11 +16,12 @@ from .fitted import Fitted
 from .integrated_coefficients import table_of_integrated
 from .maximum_likelihood import covariance_at
 from .region import exact_level
+from .shown_coefficients import Coefficients
 from .units_of_draws import UNITS, scale_of
 
 
 @overload
-def coefficients(self: Fitted) -> dict[str, Tensor]: ...
+def coefficients(self: Fitted) -> Coefficients: ...
 
 
 @overload
@@ -45,7 +47,8 @@ def coefficients(
 ) -> Any:
     """Return the coefficients: draws in the units of the data, or a table with intervals.
 
-    Without arguments, draws of weights and bias in the units of the data.
+    Without arguments, draws of weights and bias in the units of the data, a dictionary that prints
+    and shows as the table of "draws".
 
     With "draws", a table of these draws: mean, sd, the median and the central interval. The
     regressors of StateSpaceGP have this table alone, of their exact distribution under the draws of
@@ -79,7 +82,8 @@ def coefficients(
             quasi-likelihood; McCullagh & Nelder 1989, chapter 9), or a number.
 
     Returns:
-        ``{name: [chain, draw, ...]}``, or a pandas DataFrame with one row per coefficient.
+        ``{name: [chain, draw, ...]}`` with the method ``to_frame``, or a pandas DataFrame with one
+        row per coefficient.
 
     Raises:
         NotApplicable: If the model is not linear; for a table of maximum likelihood, if the model
@@ -108,7 +112,8 @@ def coefficients(
         do = "for example 'draws', or 'model'"
         raise SettingError("a covariance for a table of coefficients", "None", do)
     if covariance is None:
-        return model.coefficients(self.draws, self.scaler, self.data.X)
+        draws = model.coefficients(self.draws, self.scaler, self.data.X)
+        return Coefficients(draws, partial(coefficients, self, "draws"))
     scaler = self.scaler if units == "data" else IdentityScaler.for_data(self.data)
     if isinstance(covariance, str) and covariance == "draws":
         if dispersion is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from ..errors import NotApplicable, counted_are
 from ..numerics.process_locks import silenced
 from .arviz import arviz
 from .posterior import Posterior
+from .scalar_names import scalars
 from .summary import chain_statistics
 from .units_of_draws import quantities
 
@@ -41,17 +41,6 @@ RHAT_LIMIT = 1.01  # Vehtari et al. (2021)
 ESS_PER_CHAIN = 100
 FEWEST = 4  # draws per chain, for R-hat and effective sample sizes to exist
 FEWEST_INDEPENDENT = 400  # draws without chains: as many as the ESS that four chains need
-
-
-def scalars(draws: dict[str, Tensor]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the name of every scalar (``weight[3]``) and its draws [chain, draw] in float64."""
-    for name, value in draws.items():
-        array = value.detach().double().cpu().numpy()
-        for index in np.ndindex(*array.shape[2:]):
-            label = name
-            if index:
-                label += f"[{', '.join(map(str, index))}]"
-            yield label, array[(slice(None), slice(None), *index)]
 
 
 def ess(x: np.ndarray) -> float:
@@ -225,7 +214,7 @@ def mixing(posterior: Posterior, table: Any = None) -> Mixing:
     """
     chains, draws = posterior.shape
     sites = quantities(posterior.draws, posterior.model)
-    moves = {name: bool(np.ptp(x) > 0) for name, x in scalars(sites)}
+    moves = {name: bool(np.ptp(x) > 0) for name, x in scalars(sites, posterior)}
     names = [name for name, moving in moves.items() if moving]
     statistics = None
     if draws >= FEWEST:

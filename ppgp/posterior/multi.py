@@ -14,6 +14,7 @@ from ..errors import DataError, StorageError, UnknownName
 from . import storage
 from .loading import read, ready
 from .posterior import Posterior
+from .posterior_html import several_as_html
 from .prediction import Prediction
 
 __all__ = ["MultiPosterior"]
@@ -120,6 +121,8 @@ class MultiPosterior:
             do = "pass a file written by MultiPosterior.save"
             raise StorageError("posteriors of several outputs", type(record).__name__, do)
         return cls({n: ready(each, path, things) for n, each in record.posteriors.items()})
+
+    _repr_html_ = several_as_html
 
     def __repr__(self) -> str:
         return (

@@ -29,9 +29,11 @@ from . import (
     criteria,
     functions,
     group_effects,
+    posterior_html,
     predicting_to_files,
     row_residuals,
     storage,
+    summary,
     updating,
 )
 from .boosted import INSTEAD, BoostedMethods, is_boosted
@@ -46,8 +48,8 @@ from .predicting import (
     terms_in_data_units,
 )
 from .prediction import Prediction
-from .summary import cut_short, table_of
-from .units_of_draws import draws_in, scale_of
+from .summary import cut_short
+from .units_of_draws import draws_in
 
 __all__ = ["Posterior"]
 
@@ -144,6 +146,8 @@ class Posterior(BoostedMethods):
         if self.warnings:
             text += f", {counted(len(self.warnings), 'warning')}"
         return text + ">"
+
+    _repr_html_ = posterior_html.as_html
 
     def probit(self, X: Any) -> Prediction:
         """Return the prediction of a binary y by the probit approximation.
@@ -311,6 +315,7 @@ class Posterior(BoostedMethods):
     effects = group_effects.effects
     effects_table = group_effects.effects_table
     to_arviz = arviz_groups.to_arviz
+    summary = summary.summary
     log_evidence = property(criteria.log_evidence)
     bic = property(criteria.bic)
     aic = property(criteria.aic)
@@ -329,30 +334,6 @@ class Posterior(BoostedMethods):
             UnknownName: If ``units`` is neither "model" nor "data".
         """
         return draws_in(units, self.draws, self.model, self.scaler)[0]
-
-    def summary(self, units: str = "model") -> Any:
-        """Return a pandas DataFrame with one row per scalar.
-
-        Its columns are mean, sd and the 5 %, 50 % and 95 % quantiles; for chains also Monte Carlo
-        standard errors and effective sample sizes, for several chains also R-hat. Statistics of
-        an angle are taken around its circular mean, so that they may exceed pi; its R-hat and
-        effective sample sizes are the worse of those of its cosine and its sine. Coefficients of
-        groups that the model integrates out are no sites; ``effects_table`` shows them.
-
-        Args:
-            units: "model" (the scale that the model saw) or "data". The name of the index states
-                the scale (and "interrupted" if Ctrl-C ended the search early). "(standardised)"
-                marks scalars that have no equivalent in the units of the data.
-
-        Raises:
-            UnknownName: If ``units`` is neither "model" nor "data".
-        """
-        draws, standardised = draws_in(units, self.draws, self.model, self.scaler)
-        title = scale_of(units, self.scaler)
-        if cut_short(self.stats):
-            title += ", interrupted"
-        chains = self.chains if self.mcmc else 0
-        return table_of(draws, standardised, title, chains, self.circular)
 
     def r_hat(self) -> dict[str, float]:
         """Return the rank-normalised split R-hat of every scalar. Vehtari et al. (2021).

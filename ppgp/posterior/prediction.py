@@ -20,6 +20,7 @@ from ..numerics.known_in_part import KnownInPart
 from ..numerics.rows_on_demand import RowsOnDemand
 from ..numerics.seeding import stream
 from ..numerics.threads import ELEMENT, limited_by
+from . import frames
 from .given_predictions import GivenPredictions
 from .origin import Origin
 from .provenance import Provenance
@@ -311,22 +312,31 @@ class Prediction(GivenPredictions):
         return self.offset + self.scale * inside
 
     @limited_by(_work)
-    def quantile(self, p: float | Tensor) -> Tensor:
-        """Return the p-quantile of the mixture, [n]; of counts, the smallest with cdf >= p.
+    def quantile(self, p: Any) -> Tensor:
+        """Return the p-quantile of the mixture; of counts, the smallest number with cdf >= p.
 
         Args:
-            p: One probability, or one per row.
+            p: A probability; k of them; or a table [k, n] with a probability for each row.
+
+        Returns:
+            [n] for one probability, otherwise [k, n], one line per probability.
 
         Raises:
-            SettingError: If p lies outside (0, 1).
+            SettingError: If p lies outside (0, 1), or is a table with another number of rows.
         """
-        each = torch.as_tensor(p, dtype=torch.float64)
+        each = as_tensor(p, "p", torch.float64)
         if not bool(((each > 0) & (each < 1)).all()):
             raise SettingError("a probability in (0, 1)", repr(p), "for example 0.05")
-        if each.ndim > 0 and each.shape[-1] not in (1, len(self)):
-            wanted = f"one probability, or one per row ({len(self)})"
-            raise SettingError(wanted, f"{each.shape[-1]}", "call it once for each")
-        return self.offset + self.scale * mixture.quantile(self._numbers("quantile"), p)
+        if each.ndim == 1:
+            each = each[:, None]
+        if each.ndim > 2 or (each.ndim == 2 and each.shape[1] not in (1, len(self))):
+            wanted = f"a probability, several, or a table with one for each of {len(self)} rows"
+            got = f"shape {list(each.shape)}"
+            raise SettingError(wanted, got, "for example p.quantile([0.1, 0.9])")
+        return self.offset + self.scale * mixture.quantile(self._numbers("quantile"), each)
+
+    to_frame = frames.to_frame  # defined beside its code
+    _repr_html_ = frames.prediction_as_html
 
     def interval(self, level: float = 0.9) -> Region:
         """Return the central predictive interval, whose coverage is right only if the model is."""

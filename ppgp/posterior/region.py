@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,10 @@ from torch import Tensor
 from ..data.arrays import as_tensor
 from ..errors import DataError, NumericalError, SettingError, listed
 from ..numerics.finite import all_finite
+from . import frames
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Region"]
 
@@ -46,6 +50,7 @@ class Region:
         labels: [n, K] bool, the labels in each set; None for intervals.
         n_calibration: The number of calibration rows, if there are any.
         pieces: One tuple of (lower, upper) per row, where the sets are unions of intervals.
+        classes: The names of the labels, in the order of the columns of ``labels``.
 
     Raises:
         SettingError: If there are neither intervals nor labels, or both.
@@ -59,6 +64,7 @@ class Region:
     labels: Tensor | None = None
     n_calibration: int | None = None
     pieces: tuple[tuple[tuple[float, float], ...], ...] | None = None
+    classes: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
         interval = self.lower is not None and self.upper is not None
@@ -145,6 +151,18 @@ class Region:
             inside = [any(a <= v <= b for a, b in row) for row, v in rows]
             return torch.tensor(inside, device=lower.device)
         return (lower <= y) & (y <= upper)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas DataFrame with one row per set.
+
+        Its columns are ``lower`` and ``upper``, and ``pieces`` where the sets are unions of
+        intervals; of labels the column ``set``, tuples of the labels in each set. ``attrs`` holds
+        the level and the guarantee.
+        """
+        return frames.of_region(self)
+
+    def _repr_html_(self) -> str:
+        return frames.region_as_html(self)
 
     def __repr__(self) -> str:
         kind, whole = "intervals", "infinite"

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from ..numerics.process_locks import silenced
 from . import arviz as arviz_bridge
+from .scalar_names import scalar_names
+from .units_of_draws import draws_in, scale_of
 
 
 def cut_short(stats: Mapping[str, Any]) -> bool:
@@ -20,8 +22,37 @@ def cut_short(stats: Mapping[str, Any]) -> bool:
     return bool(stats.get("interrupted", False))
 
 
+def summary(self: Any, units: str = "model") -> Any:
+    """Return a pandas DataFrame with one row per scalar, such as ``weight[bmi]``.
+
+    Entries of a site have the coordinates of ``to_arviz``. The columns are mean, sd and the
+    5 %, 50 % and 95 % quantiles; for chains also Monte Carlo standard errors and effective
+    sample sizes, for several chains also R-hat. Statistics of an angle are taken around its
+    circular mean, so that they may exceed pi; its R-hat and effective sample sizes are the
+    worse of those of its cosine and its sine. Coefficients of groups that the model
+    integrates out are no sites; ``effects_table`` shows them.
+
+    Args:
+        self: The posterior.
+        units: "model" (the scale that the model saw) or "data". The name of the index states
+            the scale (and "interrupted" if Ctrl-C ended the search early). "(standardised)"
+            marks scalars that have no equivalent in the units of the data.
+
+    Raises:
+        UnknownName: If ``units`` is neither "model" nor "data".
+    """
+    draws, standardised = draws_in(units, self.draws, self.model, self.scaler)
+    title = scale_of(units, self.scaler)
+    if cut_short(self.stats):
+        title += ", interrupted"
+    chains = self.chains if self.mcmc else 0
+    names = scalar_names(draws, self)
+    return table_of(draws, names, standardised, title, chains, self.circular)
+
+
 def table_of(
     draws: Mapping[str, Tensor],
+    names: Mapping[str, Sequence[str]],
     left: list[str],
     title: str,
     chains: int,
@@ -31,6 +62,7 @@ def table_of(
 
     Args:
         draws: ``{site: [chain, draw, *event]}``.
+        names: ``{site: names of its elements}``, in row-major order.
         left: the sites that are on the standardised scale for want of an equivalent.
         title: the name of the index.
         chains: the number of chains; 0 if the draws are independent.
@@ -48,7 +80,7 @@ def table_of(
             q = torch.quantile(x, torch.tensor([0.05, 0.5, 0.95], dtype=x.dtype, device=x.device))
             sd = float(x.std()) if len(x) > 1 else math.nan
             rows.append([float(x.mean()), sd, *q.tolist()])
-            index.append(name + _subscript(j, value.shape[2:]) + mark)
+            index.append(names[name][j] + mark)
     table = pd.DataFrame(
         rows, index=pd.Index(index, name=title), columns=["mean", "sd", "5%", "50%", "95%"]
     )
@@ -62,14 +94,6 @@ def around_circular_mean(angle: Tensor) -> Tensor:
     """Return angles [chain, draw, *event] within pi of their circular mean."""
     middle = torch.atan2(angle.sin().mean((0, 1)), angle.cos().mean((0, 1)))
     return middle + torch.remainder(angle - middle + math.pi, 2 * math.pi) - math.pi
-
-
-def _subscript(position: int, shape: torch.Size) -> str:
-    """Return the indices of an element in row-major order, such as "[0, 2]"; "" for a scalar."""
-    if not shape:
-        return ""
-    indices = np.unravel_index(position, tuple(shape))
-    return f"[{', '.join(str(int(i)) for i in indices)}]"
 
 
 def chain_statistics(

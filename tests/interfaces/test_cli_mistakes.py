@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import ppgp
-from ppgp import Dataset, inference, kernels, models, networks
+from ppgp import Dataset, inference, models
 from ppgp.errors import DataError, DataWarning, SettingError, StorageError, UnknownName
 from ppgp.interfaces.cli import app, main
 from ppgp.interfaces.data_options import in_the_shell
 from ppgp.interfaces.json_output import json_value
 from ppgp.interfaces.output import NotWritten
-from ppgp.interfaces.site_names import with_columns
 
 POINT = inference.MAP()
 FIT = ["fit", "wells.csv", "--target", "y", "--model", "linear", "--how", "map", "--no-progress"]
@@ -107,17 +105,6 @@ def test_scalars_have_the_names_of_columns() -> None:
     assert all(f"weight[{name}]" in printed for name in ("depth", "age", "rock=chalk"))
     printed = run(*FIT, "--drop", "rock").stdout
     assert "weight[depth]" in printed
-    kernel = kernels.ARD(kernels.RBF()) + kernels.Subspace(kernels.ARD(kernels.Matern()), [1])
-    data = Dataset.from_frame(wells().drop(columns="rock"), "y")
-    fit = SimpleNamespace(model=models.GP(kernel), data=data, draws={})
-    numbered = ["kernel.0.lengthscale[1]", "kernel.1.lengthscale[0] (standardised)"]
-    named = ["kernel.0.lengthscale[age]", "kernel.1.lengthscale[age] (standardised)"]
-    assert with_columns(numbered, fit) == named
-    others = ["weight[0]", "kernel.0.lengthscale[7]", "noise"]
-    assert with_columns(others, fit) == others
-    deep = kernels.Deep(networks.MLP((4,), 2), kernels.ARD(kernels.RBF()))
-    features = SimpleNamespace(model=models.GP(deep), data=data, draws={})
-    assert with_columns(["kernel.lengthscale[0]"], features) == ["kernel.lengthscale[0]"]
 
 
 def test_the_columns_of_the_table_are_named() -> None:

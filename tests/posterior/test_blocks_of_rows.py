@@ -73,7 +73,8 @@ def figures(distribution: Distribution) -> dict[str, torch.Tensor]:
     found |= {
         "by draw": p.cdf_by_draw(y),
         "quantile": p.quantile(0.3),
-        "of each": p.quantile(each),
+        "of each": p.quantile(each[None])[0],
+        "of levels": p.quantile([0.1, 0.8]),
         "log_prob": p.log_prob(y),
     }
     if p.kind == "continuous":

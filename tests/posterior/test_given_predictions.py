@@ -82,8 +82,8 @@ def test_quantiles_are_interpolated_and_sorted() -> None:
     prediction = Prediction.from_quantiles([[0.0, 1.0, 5.0], [4.0, 2.0, 3.0]], [0.1, 0.5, 0.9])
     assert prediction.quantile(0.5).tolist() == [1.0, 3.0]
     assert prediction.quantile(0.3).tolist() == pytest.approx([0.5, 2.5], abs=1e-12)
-    each = torch.tensor([0.9, 0.1], dtype=torch.float64)
-    assert prediction.quantile(each).tolist() == [5.0, 2.0]
+    each = torch.tensor([[0.9, 0.1]], dtype=torch.float64)
+    assert prediction.quantile(each).tolist() == [[5.0, 2.0]]
     assert prediction.centre.tolist() == [1.0, 3.0]
     assert len(prediction[:1]) == 1
 

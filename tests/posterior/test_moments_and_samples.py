@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyro.distributions as dist
 import pytest
@@ -216,11 +218,40 @@ def test_rows_of_a_joint_distribution_cannot_be_selected() -> None:
         Prediction(dist.MultivariateNormal(mean, covariance))[0]
 
 
-def test_quantiles_take_one_probability_or_one_per_row() -> None:
+def test_quantiles_take_one_probability_several_or_one_for_each_row() -> None:
     prediction = Prediction(dist.Normal(torch.zeros(2, dtype=torch.float64), 1.0))
-    assert prediction.quantile(torch.tensor([0.2, 0.5]))[1] == 0.0
-    with pytest.raises(SettingError, match=r"one per row \(2\), got 3: call it once"):
-        prediction.quantile(torch.tensor([0.1, 0.5, 0.9]))
+    assert prediction.quantile(torch.tensor([[0.2, 0.5]]))[0, 1] == 0.0
+    assert prediction.quantile([0.5, 0.5, 0.9])[1].tolist() == [0.0, 0.0]
+    with pytest.raises(SettingError, match=r"each of 2 rows, got shape \[1, 3\]: for example"):
+        prediction.quantile(torch.tensor([[0.1, 0.5, 0.9]]))
+
+
+UNIFORM = torch.from_numpy(np.random.default_rng(5).random((7, 5)))
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        dist.Normal(UNIFORM * 4, 0.7),
+        dist.Normal(UNIFORM[:1], 0.7),
+        dist.StudentT(2.5, UNIFORM, 3.0),
+        dist.Poisson(UNIFORM * 9),
+        dist.NegativeBinomial(3.0, UNIFORM),
+        Prediction.from_samples((UNIFORM * 9).round().int().numpy()).distribution,
+        Prediction.from_quantiles(UNIFORM[:3].mT.sort(1).values, [0.01, 0.5, 0.99]).distribution,
+    ],
+    ids=lambda d: f"{type(d).__name__}{d.batch_shape[0]}",
+)
+@pytest.mark.parametrize("rows", [5, 1, 3])  # as many rows as levels, one, and others
+def test_several_quantiles_are_those_of_each_level(distribution: Any, rows: int) -> None:
+    prediction = Prediction(distribution, offset=2.0, scale=3.0)[:rows]
+    levels = [0.01, 0.3, 0.9]
+    found = prediction.quantile(levels)
+    each = torch.stack([prediction.quantile(p) for p in levels])
+    assert found.shape == (3, rows)
+    torch.testing.assert_close(found, each, rtol=1e-13, atol=1e-13)
+    again = prediction.quantile(torch.tensor(levels, dtype=torch.float64)[:, None].expand(3, rows))
+    torch.testing.assert_close(again, each, rtol=1e-13, atol=1e-13)
 
 
 def test_every_random_generator_that_is_seeded_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_missing_capabilities_are_refused_with_advice() -> None:
 
 def test_summary_has_one_row_per_scalar_with_its_mean_sd_and_quantiles() -> None:
     table = posterior().summary()
-    assert list(table.index) == ["weight[0]", "weight[1]", "weight[2]", "bias", "noise"]
+    assert list(table.index) == ["weight[a]", "weight[b]", "weight[c]", "bias", "noise"]
     assert list(table.columns) == ["mean", "sd", "5%", "50%", "95%"]
     bias = posterior().draws["bias"].numpy().ravel()
     expected = [bias.mean(), bias.std(ddof=1), *np.quantile(bias, [0.05, 0.5, 0.95])]

@@ -91,7 +91,7 @@ class APS(Score):
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
         kept = self.scores(prediction) <= torch.as_tensor(q).reshape(-1, 1)
-        return Region(level, "", labels=kept)
+        return Region(level, "", labels=kept, classes=prediction.classes)
 
 
 @renamed_arguments(free="k_reg")

@@ -50,4 +50,4 @@ class LAC(Score):
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
         kept = self.scores(prediction) <= torch.as_tensor(q).reshape(-1, 1)
-        return Region(level, "", labels=kept)
+        return Region(level, "", labels=kept, classes=prediction.classes)

@@ -1,0 +1,1 @@
+"""How notebooks show the objects of this library."""
