@@ -1,15 +1,49 @@
-"""The figures of the report, with their titles and the names of their files."""
+"""The figures of the report, with their titles, captions and the names of their files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
+import numpy as np
 from matplotlib.figure import Figure
+from scipy.stats import binom
+from torch import Tensor
 
 from .. import plots
 from ..data.dataset import Dataset
 from ..diagnostics.comparison import Comparison
+from ..plots.common import COLOURS, panels
 from ..posterior.posterior import Posterior
+from ..posterior.prediction import Prediction
+
+__all__ = ["ReportFigure", "figures_of", "pit_of", "residuals_of", "slug_of"]
+
+WIDTH = 5.6  # inches, of figures with two panels; text is then readable on a narrow screen
+CHECK = (3.4, 2.3)  # inches, of a figure of residuals or PIT
+BINS = 10  # of a histogram of PIT values
+ROWS_PER_BIN = 5  # at least
+
+
+@dataclass(frozen=True, eq=False)
+class ReportFigure:
+    """A figure of the report.
+
+    Attributes:
+        slug: The name of its file, without the suffix.
+        title: What it shows, in a few words.
+        figure: The figure.
+        caption: How to read it.
+        section: The heading of the section that it belongs to.
+        small: Whether several such figures stand side by side.
+    """
+
+    slug: str
+    title: str
+    figure: Figure
+    caption: str = ""
+    section: str = "Figures"
+    small: bool = False
 
 
 def slug_of(name: str) -> str:
@@ -17,53 +51,176 @@ def slug_of(name: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in name)
 
 
-#: name of a file, title, figure
-TitledFigure = tuple[str, str, Figure]
-
-
 def figures_of(
     comparison: Comparison,
     posteriors: Mapping[str, Posterior],
     names: Mapping[str, tuple[str, str]],
     test: Dataset,
-) -> list[TitledFigure]:
-    """Return the figures of the report, in the order in which the page shows them."""
-    figures: list[TitledFigure] = []
-    if not comparison.sites.empty:
-        title = "Approximations against NUTS"
-        figures.append(("differences", title, plots.differences(comparison)))
-    for model in dict.fromkeys(model for model, _ in names.values()):
-        of_model = [name for name in names if names[name][0] == model]
-        by_method = {
-            names[name][1]: posterior
-            for name, posterior in posteriors.items()
-            if names[name][0] == model
-        }
-        if len(by_method) > 1:
-            title = f"Marginals of {model}"
-            figures.append((f"marginals-{slug_of(model)}", title, plots.marginals(by_method)))
-        # MCMC, if there is one, is the method to trust most, and represents the model
-        shown = next((name for name in of_model if posteriors[name].mcmc), of_model[0])
-        figures += _figures_of_one(comparison, shown, posteriors[shown], test)
-    return figures
+) -> list[ReportFigure]:
+    """Return the figures of the report, in the order in which the page shows them.
+
+    Args:
+        comparison: The comparison of the posteriors.
+        posteriors: The posteriors by name.
+        names: The pair ``(model, method)`` of each posterior.
+        test: The test rows.
+    """
+    figures = list(_of_differences(comparison))
+    by_model: dict[str, list[str]] = {}
+    for name, (model, _) in names.items():
+        by_model.setdefault(model, []).append(name)
+    for model, of_model in by_model.items():
+        figures += _of_marginals(model, {names[name][1]: posteriors[name] for name in of_model})
+    # MCMC, if there is one, is the method to trust most, and represents the model
+    shown = [
+        next((name for name in of_model if posteriors[name].mcmc), of_model[0])
+        for of_model in by_model.values()
+    ]
+    for name in shown:
+        figures += _of_sets(comparison, name, test)
+    for name, prediction in comparison.predictions.items():
+        figures += _of_residuals(name, prediction, test.y)
+    for name in shown:
+        figures += _of_chains(name, posteriors[name])
+    order = list(dict.fromkeys(one.section for one in figures))
+    return sorted(figures, key=lambda one: order.index(one.section))
 
 
-def _figures_of_one(
-    comparison: Comparison, name: str, posterior: Posterior, test: Dataset
-) -> list[TitledFigure]:
-    """Return the figures of one posterior: its predictions of the test rows, and its chains."""
-    figures: list[TitledFigure] = []
-    slug = slug_of(name)
+def _of_differences(comparison: Comparison) -> Iterator[ReportFigure]:
+    """Yield the figure of the differences from the reference, where there is one."""
+    if comparison.sites.empty:
+        return
+    caption = (
+        "One point per uncertain number of the model, with bars of three Monte Carlo standard "
+        "errors. First panel: the difference of the means in sds of the reference, 0 where they "
+        "agree. Second panel: the ratio of the sds, 1 where they agree and 0 for a point."
+    )
+    title = "Approximations against the reference"
+    figure = plots.differences(comparison, columns=1)
+    yield ReportFigure("differences", title, figure, caption, "Differences from the reference")
+
+
+def _of_marginals(model: str, by_method: Mapping[str, Posterior]) -> Iterator[ReportFigure]:
+    """Yield the figure of the marginals of a model that several methods have fitted."""
+    if len(by_method) < 2 or not all(posterior.draws for posterior in by_method.values()):
+        return
+    caption = (
+        "The density of each uncertain number of the model, by method; a dashed line is a point. "
+        "Curves on top of one another agree."
+    )
+    figure = plots.marginals(by_method, columns=2)
+    title = f"Marginals of {model}"
+    yield ReportFigure(f"marginals-{slug_of(model)}", title, figure, caption, "Marginals")
+
+
+def _of_sets(comparison: Comparison, name: str, test: Dataset) -> Iterator[ReportFigure]:
+    """Yield the figure of the intervals of the test rows, or of the reliability of classes."""
     prediction = comparison.predictions[name]
     if prediction.kind == "classes":
+        caption = (
+            "How often the most probable label is right, against its predicted probability: on "
+            "the line where the probabilities are right."
+        )
         figure = plots.reliability(prediction, test.y)
-        figures.append((f"reliability-{slug}", f"Reliability of {name}", figure))
+        title = f"Reliability of {name}"
+        yield ReportFigure(f"reliability-{slug_of(name)}", title, figure, caption, "Reliability")
     elif name in comparison.regions:
         region = comparison.regions[name]
         own = prediction.interval(region.level)
-        figure = plots.intervals(prediction, test.y, region, own)
+        figure = plots.intervals(prediction, test.y, region, own, title=name)
+        figure.set_size_inches(WIDTH, 3.6)
         title = f"Intervals of {name}, before and after calibration"
-        figures.append((f"intervals-{slug}", title, figure))
-    if posterior.mcmc:
-        figures.append((f"trace-{slug}", f"Chains of {name}", plots.trace(posterior)))
-    return figures
+        caption = (
+            f"The {region.level:.0%} intervals of the test rows, in the order of the predicted "
+            "mean: those of the model behind the conformal ones."
+        )
+        slug = f"intervals-{slug_of(name)}"
+        yield ReportFigure(slug, title, figure, caption, "Intervals of the test rows")
+
+
+def _of_residuals(name: str, prediction: Prediction, y: Tensor) -> Iterator[ReportFigure]:
+    """Yield the residuals and the PIT of the test rows; classes have neither."""
+    if prediction.kind == "classes":
+        return
+    caption = (
+        "y minus the predicted mean, in predictive sds, against the predicted mean. No trend, and "
+        "about 95 % of the points between the dotted lines at ±2, if the model is right."
+    )
+    yield ReportFigure(
+        f"residuals-{slug_of(name)}",
+        name,
+        residuals_of(prediction, y),
+        caption,
+        "Residuals of the test rows",
+        small=True,
+    )
+    caption = (
+        "The predictive probability of a value below y. Bars of one height if the model is right; "
+        "nine bars in ten then lie in the grey band. A hill: too wide; a valley: too narrow."
+    )
+    yield ReportFigure(
+        f"pit-{slug_of(name)}",
+        name,
+        pit_of(prediction, y),
+        caption,
+        "Probability integral transform (PIT) of the test rows",
+        small=True,
+    )
+
+
+def residuals_of(prediction: Prediction, y: Tensor) -> Figure:
+    """Plot y minus the predicted mean, in predictive sds, against the predicted mean.
+
+    Args:
+        prediction: The prediction of n rows.
+        y: The targets [n].
+    """
+    mean = prediction.mean.cpu().numpy()
+    residuals = (y.cpu().numpy() - mean) / prediction.std.cpu().numpy()
+    figure, axes = panels(*CHECK)
+    axis = axes[0, 0]
+    axis.axhline(0, color="black", lw=0.8)
+    for height in (-2, 2):
+        axis.axhline(height, color="black", lw=0.8, ls=":")
+    axis.scatter(mean, residuals, s=10, color=COLOURS[0], alpha=0.7, linewidth=0)
+    limit = 1.08 * max(3.0, float(np.abs(residuals[np.isfinite(residuals)]).max(initial=0.0)))
+    axis.set_ylim(-limit, limit)
+    axis.set_xlabel("predicted mean", fontsize=9)
+    axis.set_ylabel("residual / sd", fontsize=9)
+    axis.tick_params(labelsize=8)
+    return figure
+
+
+def pit_of(prediction: Prediction, y: Tensor) -> Figure:
+    """Plot a histogram of the probability integral transform, which is uniform for a right model.
+
+    Args:
+        prediction: The prediction of n rows.
+        y: The targets [n].
+    """
+    values = prediction.pit(y).cpu().numpy()
+    bins = min(BINS, max(2, len(values) // ROWS_PER_BIN))
+    low, high = binom.ppf([0.05, 0.95], len(values), 1 / bins)
+    figure, axes = panels(*CHECK)
+    axis = axes[0, 0]
+    axis.axhspan(low, high, color="#DDDDDD", lw=0)
+    axis.axhline(len(values) / bins, color="black", lw=0.8, ls=":")
+    axis.hist(values, bins=np.linspace(0, 1, bins + 1), color=COLOURS[0], alpha=0.7, rwidth=0.92)
+    axis.set_xlim(0, 1)
+    axis.set_xlabel("PIT", fontsize=9)
+    axis.set_ylabel("test rows", fontsize=9)
+    axis.tick_params(labelsize=8)
+    return figure
+
+
+def _of_chains(name: str, posterior: Posterior) -> Iterator[ReportFigure]:
+    """Yield the figure of the chains of a posterior that has some."""
+    if not posterior.mcmc:
+        return
+    caption = (
+        "The draws of each chain in order, and their densities. Converged chains look like noise "
+        "around one level, and their densities agree."
+    )
+    figure = plots.trace(posterior)
+    figure.set_size_inches(WIDTH, figure.get_size_inches()[1])
+    yield ReportFigure(f"trace-{slug_of(name)}", f"Chains of {name}", figure, caption, "Chains")

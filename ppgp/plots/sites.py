@@ -16,16 +16,21 @@ from ..posterior.units_of_draws import quantities
 from .common import COLOURS, MOST_SITES, panels
 
 
-def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> Figure:
+def marginals(
+    posteriors: Mapping[str, Posterior], sites: int = MOST_SITES, columns: int = 4
+) -> Figure:
     """Plot the marginal of each scalar under each posterior; a single draw is a vertical line.
 
     Args:
         posteriors: ``{name: posterior}``, all of one model.
         sites: The number of scalars to show.
+        columns: The number of panels beside one another.
 
     Raises:
-        SettingError: If there are no posteriors.
+        SettingError: If there are no posteriors, or no column of panels.
     """
+    if columns < 1:
+        raise SettingError("at least one column of panels", str(columns), "write columns=2")
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
     draws = {
@@ -33,7 +38,7 @@ def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> F
         for name, p in posteriors.items()
     }
     names = list(next(iter(draws.values())))[:sites]
-    columns = min(4, len(names))
+    columns = min(columns, len(names))
     rows = -(-len(names) // columns)
     figure, axes = panels(2.6 * columns, 2.0 * rows + 0.5, rows, columns)
     for axis, site in zip(axes.flat, names, strict=False):
@@ -51,29 +56,33 @@ def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> F
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    where, columns = "outside upper center", len(labels)
-    figure.legend(handles, labels, loc=where, ncols=columns, frameon=False, fontsize=8)
+    where, entries = "outside upper center", min(len(labels), 2 * columns)
+    figure.legend(handles, labels, loc=where, ncols=entries, frameon=False, fontsize=8)
     return figure
 
 
-def differences(comparison: Comparison) -> Figure:
+def differences(comparison: Comparison, columns: int = 2) -> Figure:
     """Plot the shift of the mean of every scalar and its ratio of sds, relative to a reference.
 
     Shifts are in sds of the reference. Bars are three Monte Carlo standard errors.
 
     Args:
         comparison: The result of ``ppgp.compare``.
+        columns: 2: the two panels stand side by side; 1: one below the other.
 
     Raises:
-        SettingError: If the comparison has no reference.
+        SettingError: If the comparison has no reference, or there are other numbers of columns.
     """
+    if columns not in (1, 2):
+        raise SettingError("1 or 2 columns of panels", str(columns), "write columns=2")
     table = comparison.sites
     if table.empty:
         do = "add a NUTS posterior of the same model"
         raise SettingError("a comparison with a reference", "none", do)
     names = list(dict.fromkeys(table["name"]))
     sites = max(len(group) for _, group in table.groupby("name"))
-    figure, axes = panels(8, 2.2 + 0.05 * sites, 1, 2)
+    rows = 2 // columns
+    figure, axes = panels(8 - 2.4 * (rows - 1), rows * (2.2 + 0.05 * sites), rows, columns)
     sides = (
         ("difference", "difference_error", 0.0, "mean - reference mean, in its sds"),
         ("ratio", "ratio_error", 1.0, "sd / reference sd"),
