@@ -57,7 +57,7 @@ def write_report(
     """
     out = Path(out)
     page = out / "index.html"
-    content = Content(title, about, comparison, posteriors, test.n)
+    content = Content(title, about, comparison, posteriors, names, test.n)
     problems: list[str] = []
 
     def attempt(write: Callable[[], object]) -> None:

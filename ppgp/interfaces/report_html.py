@@ -86,14 +86,16 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], kind: str = "
         rows: The cells of each row; the first one names the row.
         kind: A further class of the table.
     """
+    rows = list(rows)
+    kinds = [cell.kind for cell in rows[0]] if rows else ["text"] * len(headings)
     head = "".join(
-        f"<th scope='col'><button type='button'>{html.escape(heading)}</button></th>"
-        for heading in headings
+        f"<th scope='col' class='{of_cells}'>"
+        f"<button type='button'>{html.escape(heading)}</button></th>"
+        for heading, of_cells in zip(headings, kinds, strict=True)
     )
     body = "".join(_row(headings, cells) for cells in rows)
-    return (
-        f"<table class='sortable {kind}'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
+    parts = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f"<table class='sortable {kind}'>{parts}</table>"
 
 
 def _row(headings: Sequence[str], cells: Sequence[Cell]) -> str:

@@ -58,7 +58,7 @@ def ranking_section(comparison: Comparison, n_test: int) -> str:
     rows = [_ranked(str(name), row) for name, row in comparison.ranking.iterrows()]
     return section(
         title,
-        table(headings, rows, "numbers"),
+        table(headings, rows),
         note(
             f"elpd: the sum of the log predictive densities of the {n_test} test rows; larger is "
             "better. Difference: from the best, ± its standard error, over rows paired with those "
@@ -80,7 +80,7 @@ def _ranked(name: str, row: Any) -> list[Cell]:
     words, tone = CONCLUSIONS[row["ranking"]]
     return [
         text(name),
-        number(float(row["elpd"])),
+        number(float(row["elpd"]), _decimals(float(row["elpd"]), 2)),
         number(difference, shown),
         number(float(row["weight"]), _decimals(float(row["weight"]), 2)),
         answer(words, tone, rank=list(CONCLUSIONS).index(row["ranking"])),
@@ -119,7 +119,7 @@ def errors_section(comparison: Comparison, names: Sequence[str]) -> str:
             "sds of the reference. Content: the probability that the reference gives to the "
             "intervals of the posterior; it is their level where the two agree."
         )
-    return section("Errors on the test rows", table(headings, rows, "numbers"), note(words))
+    return section("Errors on the test rows", table(headings, rows), note(words))
 
 
 def coverage_section(
@@ -155,7 +155,7 @@ def coverage_section(
     words = [note("Own intervals: the central ones of the predictive distribution.")]
     if calibrated:
         words += [note(sentence) for sentence in _about_the_band(comparison, n_test, level)]
-    return section(title, table(headings, rows, "numbers"), *words)
+    return section(title, table(headings, rows), *words)
 
 
 def _conformal(comparison: Comparison, name: str) -> list[Cell]:
@@ -186,10 +186,10 @@ def _about_the_band(comparison: Comparison, n_test: int, level: float) -> list[s
         f"guarantee of {level:g} holds exactly: with n = {calibration} calibration rows the number "
         f"of covered rows is beta-binomial, with {n_test} trials and the parameters k and "
         f"n + 1 - k, where k = ceil((n + 1) {level:g}) is the rank of the score that is the "
-        f"threshold. The band is its central {BAND_CONFIDENCE:.0%}: a coverage outside it occurs "
-        "about once in ten such splits by chance, and more often only where the rows are not "
-        "exchangeable. All posteriors share the same rows, so that they are seldom outside one by "
-        "one."
+        f"threshold. The band is its central {BAND_CONFIDENCE:.0%}. For independent rows of one "
+        "distribution a coverage lies outside it at most once in ten draws of both sets of rows; "
+        "otherwise the rows may not be exchangeable. All posteriors are measured on the same rows, "
+        "so that their coverages are not independent."
     ]
     if any(name not in comparison.coverage_bands for name in comparison.regions):
         sentences.append(
@@ -199,19 +199,28 @@ def _about_the_band(comparison: Comparison, n_test: int, level: float) -> list[s
     return sentences
 
 
-def convergence_section(posteriors: Mapping[str, Posterior], names: Sequence[str]) -> str:
+def convergence_section(
+    posteriors: Mapping[str, Posterior],
+    pairs: Mapping[str, tuple[str, str]],
+    names: Sequence[str],
+) -> str:
     """Return the section with the convergence statistics of each posterior.
 
     Args:
         posteriors: The posteriors by name.
+        pairs: The pair ``(model, method)`` of each, shown where its name does not say it.
         names: Their names, in the order of the rows.
     """
     headings = ["Posterior", "Draws", "Largest R-hat", "Least bulk ESS", "Least tail ESS"]
     headings += ["Divergences", "k-hat", "Seconds"]
     rows = [_diagnosed(name, posteriors[name]) for name in names]
+    if any(name != " ".join(pairs[name]) for name in names):
+        headings.insert(1, "Model and method")
+        for name, cells in zip(names, rows, strict=True):
+            cells.insert(1, text(" by ".join(pairs[name])))
     return section(
         "Convergence of each posterior by itself",
-        table(headings, rows, "numbers"),
+        table(headings, rows),
         note(
             f"Markov chains: R-hat at most {RHAT_LIMIT}, an effective sample size (ESS) of at "
             f"least {ESS_PER_CHAIN} per chain, and no divergences are wanted. Draws of a density "
@@ -224,7 +233,6 @@ def convergence_section(posteriors: Mapping[str, Posterior], names: Sequence[str
 
 def _diagnosed(name: str, posterior: Posterior) -> list[Cell]:
     """Return the convergence statistics of one posterior."""
-    chains, draws = posterior.shape
     cells = [text(name), _size(posterior)]
     if posterior.mcmc:
         mix = mixing(posterior)
@@ -249,9 +257,7 @@ def _size(posterior: Posterior) -> Cell:
     return number(float(chains * draws))
 
 
-def _statistic(
-    value: float, shown: str, beyond: bool, where: str, posterior: Posterior
-) -> Cell:
+def _statistic(value: float, shown: str, beyond: bool, where: str, posterior: Posterior) -> Cell:
     """Return the cell of a statistic of chains, with the scalar where it is worst."""
     if math.isnan(value):
         return number(None)

@@ -35,6 +35,7 @@ class Content:
         about: What was run, by name.
         comparison: The comparison of the posteriors.
         posteriors: The posteriors by name.
+        pairs: The pair ``(model, method)`` of each posterior.
         n_test: The number of test rows.
     """
 
@@ -42,6 +43,7 @@ class Content:
     about: Mapping[str, Any]
     comparison: Comparison
     posteriors: Mapping[str, Posterior]
+    pairs: Mapping[str, tuple[str, str]]
     n_test: int
 
     @property
@@ -70,7 +72,7 @@ def page_of(content: Content, figures: Sequence[str]) -> str:
         coverage_section(comparison, names, n_test, float(content.about.get("level", 0.9))),
         _guarantees(content),
         errors_section(comparison, names),
-        convergence_section(content.posteriors, names),
+        convergence_section(content.posteriors, content.pairs, names),
         _warnings(content),
         *figures,
     ]

@@ -35,7 +35,7 @@ th,td{padding:.4rem .5rem;border-bottom:1px solid var(--line);vertical-align:top
 font-weight:400}
 tbody th{font-weight:600;min-width:5.5rem}
 thead th{vertical-align:bottom;border-bottom:2px solid var(--line)}
-td.number{text-align:right;font-variant-numeric:tabular-nums}
+th.number,td.number{text-align:right;font-variant-numeric:tabular-nums}
 thead button{font:inherit;font-weight:600;color:inherit;background:none;
 border:0;padding:0;text-align:inherit;overflow-wrap:normal}
 .live thead button{cursor:pointer}
@@ -43,7 +43,6 @@ border:0;padding:0;text-align:inherit;overflow-wrap:normal}
 .live thead button:focus-visible{outline:2px solid var(--link);outline-offset:2px}
 .live th[aria-sort] button::after{content:" \\2191"}
 .live th[aria-sort=descending] button::after{content:" \\2193"}
-.numbers thead th:not(:first-child){text-align:right}
 small{display:block;font-size:.8125rem;color:var(--dim);margin-top:.15rem}
 .good{color:var(--good)}.fair{color:var(--fair)}.bad{color:var(--bad)}
 .verdicts td{width:31%}
@@ -61,7 +60,7 @@ table,tbody,tr,td,tbody th{display:block;width:auto}
 thead tr{display:flex;flex-wrap:wrap;gap:.2rem .9rem;padding-bottom:.5rem}
 thead tr::before{content:"Sort by:";color:var(--dim)}
 table:not(.live) thead{display:none}
-thead th,.numbers thead th:not(:first-child){display:block;border:0;padding:.1rem 0}
+thead th,thead th.number{display:block;border:0;padding:.1rem 0}
 thead button{text-decoration:underline}
 tbody tr{border:1px solid var(--line);border-radius:6px;background:var(--card);
 padding:.5rem .7rem;margin:.6rem 0}

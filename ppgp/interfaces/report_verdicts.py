@@ -67,11 +67,11 @@ def use_of(faithful: str, differ: str | None) -> tuple[str, str]:
         differ: The verdict on the predictions; None: there are none.
     """
     if faithful == REFERENCE:
-        return "the measure of the others", ""
+        return "its hyperparameters and its predictions", ""
     pairs = [OF_DRAWS.get(faithful), OF_PREDICTIONS.get(differ or "")]
     known = [pair for pair in pairs if pair is not None]
     use = " and ".join(good for good, _ in known if good)
-    avoid = " and ".join(bad for _, bad in known if bad)
+    avoid = " or ".join(bad for _, bad in known if bad)
     return use, avoid
 
 
@@ -110,6 +110,8 @@ def _row(comparison: Comparison, name: str) -> list[Cell]:
     elif avoid:
         words = "nothing"
     reason = f"not {avoid}" if avoid else ""
+    if word == REFERENCE:
+        reason = "the others are judged by it"
     cells.append(answer(words, PLAIN, reason, _rank(FAITHFUL, word)))
     return cells
 
