@@ -40,19 +40,24 @@ class Cell:
     kind: str = "text"
 
 
-def number(value: float | None, shown: str | None = None, tone: str = PLAIN) -> Cell:
+def number(
+    value: float | None, shown: str | None = None, tone: str = PLAIN, below: str = ""
+) -> Cell:
     """Return a cell with a number, which is empty where it is not known.
 
     Args:
         value: The number.
         shown: What the cell shows in place of four digits of it.
         tone: GOOD, FAIR, BAD or PLAIN.
+        below: What is written below it.
     """
     if value is None or math.isnan(value):
         return Cell(html.escape(shown or ""), "", "number")
     content = html.escape(f"{value:.4g}" if shown is None else shown)
     if tone != PLAIN:
-        content = f"<span class='{tone}'>{content}</span>"
+        content = f"<span class='{tone}'>{SIGNS[tone]}{content}</span>"
+    if below:
+        content += f"<small>{html.escape(below)}</small>"
     return Cell(content, repr(float(value)), "number")
 
 

@@ -37,7 +37,7 @@ ERRORS_OF_PREDICTIONS = {
     "crps": "CRPS",
     "brier": "Brier score",
     "predictive_shift": "Shift from the reference",
-    "interval_content": "Content of its intervals under the reference",
+    "interval_content": "Content of its intervals",
 }
 
 
@@ -263,7 +263,7 @@ def _statistic(value: float, shown: str, beyond: bool, where: str, posterior: Po
         return number(None)
     if beyond:
         (scalar,) = with_columns([where], posterior)
-        return number(value, f"\u2717 {shown}, of {scalar}", BAD)
+        return number(value, shown, BAD, below=f"of {scalar}")
     return number(value, shown)
 
 
@@ -274,7 +274,7 @@ def _divergences(posterior: Posterior) -> Cell:
         return number(None)
     count = int(diverging.sum())
     if count:
-        return number(float(count), f"\u2717 {count} ({count / diverging.numel():.1%})", BAD)
+        return number(float(count), f"{count} ({count / diverging.numel():.1%})", BAD)
     return number(0.0, "0")
 
 
@@ -284,9 +284,9 @@ def _weights(posterior: Posterior) -> Cell:
     with suppress(NotApplicable):
         if draws > 1 and not posterior.mcmc:
             if not np.isfinite(log_ratio(posterior)).all():
-                return number(math.inf, "\u2717 not finite", BAD)
+                return number(math.inf, "not finite", BAD)
             k, limit = k_hat(posterior), k_hat_limit(draws)
             if k > limit:
-                return number(k, f"\u2717 {k:.2f} (limit {limit:.2f})", BAD)
+                return number(k, f"{k:.2f} (limit {limit:.2f})", BAD)
             return number(k, f"{k:.2f} (limit {limit:.2f})")
     return number(None)

@@ -35,7 +35,9 @@ th,td{padding:.4rem .5rem;border-bottom:1px solid var(--line);vertical-align:top
 font-weight:400}
 tbody th{font-weight:600;min-width:5.5rem}
 thead th{vertical-align:bottom;border-bottom:2px solid var(--line)}
-th.number,td.number{text-align:right;font-variant-numeric:tabular-nums}
+th.number,td.number{text-align:right;font-variant-numeric:tabular-nums;
+overflow-wrap:normal}
+td.number small{overflow-wrap:anywhere}
 thead button{font:inherit;font-weight:600;color:inherit;background:none;
 border:0;padding:0;text-align:inherit;overflow-wrap:normal}
 .live thead button{cursor:pointer}
@@ -68,7 +70,7 @@ tbody th,td{border:0;padding:.15rem 0}
 tbody th{font-size:1rem}
 td.number{display:flex;justify-content:space-between;gap:1rem}
 td.number:has(div:empty),td.text:has(div:empty){display:none}
-td::before{content:attr(data-label);color:var(--dim)}
+td::before{content:attr(data-label);color:var(--dim);text-align:left}
 td.text::before{display:block;margin-top:.2rem}
 .verdicts td{width:auto}dl.words{grid-template-columns:1fr;gap:0}dl.words dd{margin-bottom:.4rem}
 }
