@@ -95,7 +95,7 @@ def test_rows_with_an_empty_cell_are_dropped_on_demand() -> None:
     table.loc[4, "age"] = None
     table.to_csv("gaps.csv", index=False)
     rocks = ppgp.load_posterior("rocks.safetensors")
-    with pytest.raises(DataError, match="rows 3, 4"):
+    with pytest.raises(DataError, match="column age, row 4; column rock, row 3"):
         rows_for_all(Path("gaps.csv"), {"rocks": rocks}, None, drop_missing=False)
     with pytest.warns(match="dropped 2 of 50 rows"):
         found = rows_for_all(Path("gaps.csv"), {"rocks": rocks}, None, drop_missing=True)

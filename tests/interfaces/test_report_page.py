@@ -16,7 +16,7 @@ import torch
 from scipy.stats import beta, binom
 from small_reports import LEVEL, compared, fits, parts
 
-from ppgp import Posterior, conformal
+from ppgp import Posterior
 from ppgp.diagnostics import verdicts
 from ppgp.diagnostics.comparison import Comparison
 from ppgp.interfaces import results_file
@@ -145,14 +145,14 @@ def test_the_band_is_that_of_the_share_of_covered_test_rows(
         assert cells["Band for 50 test rows"] == f"{low:.3f} to {high:.3f}, {place}"
 
 
-def test_coverage_lies_in_the_band_as_often_as_it_says() -> None:
+def test_coverage_lies_in_the_band_as_often_as_it_says(comparison: Comparison) -> None:
     n, rows, splits = 40, 50, 4000
     generator = torch.Generator().manual_seed(0)
-    k = conformal.rank(n, LEVEL)
+    k = math.ceil((n + 1) * LEVEL)
     scores = torch.rand(splits, n + rows, generator=generator)
     threshold = scores[:, :n].sort(1).values[:, k - 1 : k]
     covered = (scores[:, n:] <= threshold).double().mean(1)
-    low, high = next(iter(compared(fits(parts()[0])).coverage_bands.values()))
+    low, high = comparison.coverage_bands["line map"]
     inside = float(((covered >= low - 1e-9) & (covered <= high + 1e-9)).double().mean())
     below, above = (float(share.double().mean()) for share in (covered < low, covered > high))
     assert 0.9 <= inside < 0.96
@@ -198,9 +198,7 @@ def test_convergence_is_stated_where_it_has_a_meaning(source: str) -> None:
     assert chains["Draws"] == "4 chains of 500"
     assert 0.99 < float(chains["Largest R-hat"]) < 1.01
     assert 1000 < float(chains["Least bulk ESS"]) < 4000
-    assert (
-        chains["Divergences"].split() == ["✗", "3", "(0.1%)"] or "3 (0.1" in chains["Divergences"]
-    )
+    assert chains["Divergences"].split() == ["✗", "3", "(0.1%)"]
     assert not chains["k-hat"]
     assert re.fullmatch(r"-?\d\.\d\d \(limit 0\.\d\d\)", shown["line laplace"]["k-hat"])
     assert point["Draws"] == "a point"

@@ -50,6 +50,22 @@ def test_each_kind_gets_its_figures_and_nothing_global_changes(chains: Posterior
     assert plt.get_fignums() == open_figures
 
 
+def test_panels_stand_in_so_many_columns(chains: Posterior) -> None:
+    both = {"laplace": fitted(inference.Laplace()), "nuts": chains}
+    for columns in (1, 3):
+        shown = [one for one in plots.marginals(both, columns=columns).axes if one.get_visible()]
+        lefts = {round(axis.get_subplotspec().colspan.start) for axis in shown}
+        assert lefts == set(range(min(columns, len(shown))))
+    comparison = ppgp.compare({"laplace": both["laplace"], "nuts": both["nuts"]})
+    for columns in (1, 2):
+        axes = plots.differences(comparison, columns=columns).axes
+        assert {axis.get_subplotspec().colspan.start for axis in axes} == set(range(columns))
+    with pytest.raises(ppgp.errors.SettingError, match="1 or 2 columns"):
+        plots.differences(comparison, columns=3)
+    with pytest.raises(ppgp.errors.SettingError, match="at least one column"):
+        plots.marginals(both, columns=0)
+
+
 def test_counts_and_groups_have_figures_of_their_own() -> None:
     rows = ppgp.Dataset(
         data().X, torch.arange(40) % 4, groups={"g": [str(i % 5) for i in range(40)]}
