@@ -12,7 +12,6 @@ from ppgp import Dataset, Posterior, inference, models
 from ppgp.diagnostics.comparison import Comparison, compare
 from ppgp.interfaces.report import write_report
 
-NAMES = ("line", "other", "level")
 LEVEL = 0.8
 
 
@@ -53,6 +52,15 @@ def fits(train: Dataset, diverging: int = 0) -> dict[str, Posterior]:
     }
 
 
+def pairs_of(posteriors: dict[str, Posterior]) -> dict[str, tuple[str, str]]:
+    """Return the pair ``(model, method)`` of each posterior."""
+    pairs = {}
+    for name in posteriors:
+        model, _, how = name.partition(" ")
+        pairs[name] = model, how
+    return pairs
+
+
 def compared(posteriors: dict[str, Posterior], calibrated: bool = True) -> Comparison:
     _, calibration, test = parts()
     return compare(
@@ -62,10 +70,7 @@ def compared(posteriors: dict[str, Posterior], calibrated: bool = True) -> Compa
 
 def written(folder: Path, comparison: Comparison, posteriors: dict[str, Posterior]) -> str:
     """Write the report to a folder, and return its page."""
-    names = {}
-    for name in posteriors:
-        model, _, how = name.partition(" ")
-        names[name] = model, how
+    names = pairs_of(posteriors)
     *_, test = parts()
     about = {"data": "rows of a line", "level": LEVEL}
     page, problems = write_report(folder, comparison, posteriors, names, test, **about)

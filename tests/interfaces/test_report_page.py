@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import beta, binom
-from small_reports import LEVEL, compared, fits, parts
+from small_reports import LEVEL, compared, fits, pairs_of, parts
 
 from ppgp import Posterior
 from ppgp.diagnostics import verdicts
@@ -36,10 +36,7 @@ def comparison(posteriors: dict[str, Posterior]) -> Comparison:
 
 
 def page(comparison: Comparison, posteriors: dict[str, Posterior]) -> str:
-    pairs = {}
-    for name in posteriors:
-        model, _, how = name.partition(" ")
-        pairs[name] = model, how
+    pairs = pairs_of(posteriors)
     about = {"data": "a & b <c>", "level": LEVEL}
     return page_of(Content("ppgp compare", about, comparison, posteriors, pairs, 50), [])
 
@@ -241,8 +238,7 @@ def test_the_page_refers_to_nothing_else(source: str) -> None:
 def test_results_hold_the_band(
     tmp_path: Path, posteriors: dict[str, Posterior], comparison: Comparison
 ) -> None:
-    names = {name: tuple(name.split()) for name in posteriors}
-    rows = results_file.rows_of(comparison, posteriors, names)
+    rows = results_file.rows_of(comparison, posteriors, pairs_of(posteriors))
     results_file.write_results(tmp_path, rows)
     found = json.loads((tmp_path / "results.json").read_text())["rows"]
     for row in found:
