@@ -58,7 +58,8 @@ def number(
         content = f"<span class='{tone}'>{SIGNS[tone]}{content}</span>"
     if below:
         content += f"<small>{html.escape(below)}</small>"
-    return Cell(content, repr(float(value)), "number")
+    key = repr(float(value)).replace("inf", "Infinity")  # as JavaScript writes it
+    return Cell(content, key, "number")
 
 
 def text(words: str) -> Cell:

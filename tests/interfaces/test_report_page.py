@@ -16,11 +16,13 @@ import torch
 from scipy.stats import beta, binom
 from small_reports import LEVEL, compared, fits, pairs_of, parts
 
-from ppgp import Posterior
+import ppgp
+from ppgp import Posterior, inference, models
 from ppgp.diagnostics import verdicts
-from ppgp.diagnostics.comparison import Comparison
+from ppgp.diagnostics.comparison import Comparison, compare
 from ppgp.interfaces import results_file
 from ppgp.interfaces.report_figures import pit_of, residuals_of
+from ppgp.interfaces.report_html import number
 from ppgp.interfaces.report_page import Content, page_of
 from ppgp.interfaces.report_verdicts import DIFFER, FAITHFUL, use_of
 
@@ -157,8 +159,6 @@ def test_coverage_lies_in_the_band_as_often_as_it_says(comparison: Comparison) -
 
 
 def test_no_band_where_the_guarantee_is_heuristic(posteriors: dict[str, Posterior]) -> None:
-    from ppgp.diagnostics.comparison import compare
-
     _, calibration, _ = parts()
     with pytest.warns(match="calibration rows"):
         found = compare(posteriors, test=calibration, calibration=calibration, level=LEVEL)
@@ -233,6 +233,30 @@ def test_the_page_refers_to_nothing_else(source: str) -> None:
     assert not re.search(r"(src|href)=['\"](?!data:)", source)
     assert "http:" not in source
     assert "https:" not in source
+
+
+def test_classes_have_accuracy_and_label_sets_but_no_intervals_of_their_own() -> None:
+    labelled = [replace(part, y=(part.y > 0).double()) for part in parts()]
+    train, calibration, test = labelled
+    point = ppgp.fit(models.LogisticRegression(), train, inference.MAP(), progress=False)
+    of_classes = {"logistic map": point}
+    found = compare(of_classes, test=test, calibration=calibration, level=LEVEL)
+    source = page(found, of_classes)
+    errors = table(source, "Errors")["logistic map"]
+    assert float(errors["Accuracy"]) == pytest.approx(found.predictive["accuracy"].iloc[0])
+    assert "RMSE" not in errors
+    coverage = table(source, "Coverage")["logistic map"]
+    expected = found.predictive["conformal_coverage"].iloc[0]
+    assert float(coverage["Conformal coverage"].strip("✓≈ ")) == pytest.approx(expected, abs=6e-4)
+    assert "Coverage of its own intervals" not in coverage
+    assert "No posterior is judged here" in source
+
+
+@pytest.mark.parametrize(
+    ("value", "key"), [(2.5, "2.5"), (-math.inf, "-Infinity"), (math.nan, ""), (None, "")]
+)
+def test_numbers_sort_as_in_javascript(value: float | None, key: str) -> None:
+    assert number(value).key == key
 
 
 def test_results_hold_the_band(
