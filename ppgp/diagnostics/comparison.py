@@ -88,6 +88,8 @@ class Comparison:
         predictive_reasons: ``{name: sentence}``, the differences behind them.
         regions: the conformal sets of the test rows, by name, where there are calibration rows.
         predictions: of the test rows, by name, where there are any.
+        coverage_bands: ``{name: (low, high)}``, where the conformal coverage of the test rows lies
+            with probability 0.9 (``Calibrator.coverage_band``), for regions of which it is known.
     """
 
     sites: pd.DataFrame
@@ -101,6 +103,7 @@ class Comparison:
     predictive_reasons: dict[str, str] = field(default_factory=dict)
     ranking: pd.DataFrame | None = None
     not_ranked: str = ""
+    coverage_bands: dict[str, tuple[float, float]] = field(default_factory=dict)
     latents = Renamed("sites")
 
     def to_frame(self) -> pd.DataFrame:
@@ -222,6 +225,7 @@ def compare(
         },
         ranking=ranking,
         not_ranked=not_ranked,
+        coverage_bands={n: one.band for n, one in on_test.items() if one.band is not None},
     )
 
 

@@ -72,7 +72,7 @@ def predictive_difference(
     verb, weight = "does not differ", ""
     if bool((beyond > 0).any() or (missing > 0).any()):
         verb = "differs"
-        weight = ", which matters" if matters else ", which does not matter"
+        weight = ", which does not matter" if word == AGREES else ", which matters"
     reason = (
         f"{verb} by more than Monte Carlo error: means {size:.2g} predictive sd apart "
         f"(worst row {float(shift.max()):.2g}); its {sets} have probability {content:.1%} under "

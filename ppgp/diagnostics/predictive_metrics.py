@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..conformal import LAC, Normalized, Score, calibrate
+from ..conformal import LAC, Calibrator, Normalized, Score, calibrate
 from ..data.censoring import refuse_censored
 from ..data.dataset import Dataset
 from ..data.new_rows import in_order, joined
-from ..errors import DataWarning
+from ..errors import DataWarning, NotApplicable
 from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
 from . import metrics
+
+BAND_CONFIDENCE = 0.9  # probability of the band of the coverage of the test rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,11 +28,14 @@ class PredictiveMetrics:
         metrics: ``{name: value}``.
         prediction: of the test rows.
         region: their conformal sets; None without calibration rows.
+        band: where the share of test rows in their conformal sets lies with probability
+            ``BAND_CONFIDENCE``, by ``Calibrator.coverage_band``; None where it is not known.
     """
 
     metrics: dict[str, float]
     prediction: Prediction
     region: Region | None
+    band: tuple[float, float] | None = None
 
 
 def predictive_metrics(
@@ -78,7 +83,17 @@ def predictive_metrics(
     region = calibrator(prediction, level=level)
     found["conformal_coverage"] = metrics.coverage(region, test.y)
     found["conformal_width"] = metrics.mean_width(region)
-    return PredictiveMetrics(found, prediction, region)
+    return PredictiveMetrics(found, prediction, region, _band(calibrator, level, test.n))
+
+
+def _band(calibrator: Calibrator, level: float, rows: int) -> tuple[float, float] | None:
+    """Return the band of the coverage of so many test rows; None where it is not known."""
+    if calibrator.ties(level):
+        return None
+    try:
+        return calibrator.coverage_band(level, BAND_CONFIDENCE, rows)
+    except NotApplicable:
+        return None
 
 
 def predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
@@ -91,8 +106,11 @@ def predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
 
 
 def with_heuristic(found: PredictiveMetrics, reason: str | None) -> PredictiveMetrics:
-    """Return the metrics, the guarantee of their sets replaced by the reason against it."""
+    """Return the metrics, the guarantee of their sets replaced by the reason against it.
+
+    The band of their coverage holds no longer either.
+    """
     if reason is None or found.region is None:
         return found
     region = replace(found.region, guarantee=f"heuristic: {reason}")
-    return replace(found, region=region)
+    return replace(found, region=region, band=None)

@@ -1,4 +1,6 @@
-"""The command line: ``ppgp compare | fit | predict | calibrate | diagnose | reproduce | list``.
+"""The command line: ``ppgp compare | fit | predict | calibrate | diagnose | report | reproduce``.
+
+``ppgp list`` prints the names that they take.
 
 Commands import torch when they run, so that ``ppgp --help`` is quick.
 """
@@ -20,6 +22,7 @@ from .lists import named_members
 from .options import Seed
 from .output import NotWritten, results, whole_output
 from .posterior_commands import calibrate, diagnose, predict
+from .report_command import report
 from .signals import exit_on_signals
 from .tables import print_table
 
@@ -45,7 +48,7 @@ def _about(
 
 for command in (compare, fit):
     app.command(cls=ExperimentCommand)(command)
-for command in (predict, calibrate, diagnose):
+for command in (predict, calibrate, diagnose, report):
     app.command()(command)
 
 

@@ -1,12 +1,15 @@
-"""The report of ``ppgp compare``: a page, its figures, results.json and a NetCDF per posterior."""
+"""The report of ``ppgp compare`` and ``ppgp report``.
+
+It is a folder with a page, its figures, results.json and a NetCDF file per posterior.
+"""
 
 from __future__ import annotations
 
 import base64
-import html
 import io
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,14 @@ from ..diagnostics.comparison import Comparison
 from ..errors import StorageError
 from ..posterior.arviz import netcdf
 from ..posterior.posterior import Posterior
-from .report_figures import figures_of, slug_of
-from .report_page import page_of
+from .report_figures import ReportFigure, figures_of, slug_of
+from .report_html import figure, note, section
+from .report_page import Content, page_of
 from .results_file import rows_of, write_results
 
 __all__ = ["write_report"]
+
+DPI = 150  # of figures
 
 
 def write_report(
@@ -29,6 +35,7 @@ def write_report(
     posteriors: Mapping[str, Posterior],
     names: Mapping[str, tuple[str, str]],
     test: Dataset,
+    title: str = "ppgp compare",
     **about: Any,
 ) -> tuple[Path, list[str]]:
     """Write the report.
@@ -42,6 +49,7 @@ def write_report(
         posteriors: The posteriors by name.
         names: The pair ``(model, method)`` of each posterior.
         test: The test rows, for the figures.
+        title: The title of the page.
         **about: What was run, for the head of the page and results.json.
 
     Returns:
@@ -49,7 +57,7 @@ def write_report(
     """
     out = Path(out)
     page = out / "index.html"
-    rows = rows_of(comparison, posteriors, names)
+    content = Content(title, about, comparison, posteriors, names, test.n)
     problems: list[str] = []
 
     def attempt(write: Callable[[], object]) -> None:
@@ -58,20 +66,40 @@ def write_report(
         except StorageError as error:
             problems.append(str(error))
 
+    rows = rows_of(comparison, posteriors, names)
     attempt(lambda: write_results(out, rows, **about))
-    attempt(lambda: files.write(page, page_of(rows, about, [])))
-    sections = []
-    for slug, title, figure in figures_of(comparison, posteriors, names, test):
+    attempt(lambda: files.write(page, page_of(content, [])))
+    pictures: list[tuple[ReportFigure, str]] = []
+    for one in figures_of(comparison, posteriors, names, test):
         data = io.BytesIO()
-        figure.savefig(data, format="png", dpi=130)
-        attempt(partial(files.write, out / "figures" / f"{slug}.png", data.getvalue(), folder=True))
-        picture = base64.b64encode(data.getvalue()).decode()
-        alt = html.escape(title)
-        sections.append(f'<h2>{alt}</h2><img alt="{alt}" src="data:image/png;base64,{picture}">')
-    attempt(lambda: files.write(page, page_of(rows, about, sections)))
+        one.figure.savefig(data, format="png", dpi=DPI)
+        place = out / "figures" / f"{one.slug}.png"
+        attempt(partial(files.write, place, data.getvalue(), folder=True))
+        pictures.append((one, base64.b64encode(data.getvalue()).decode()))
+    attempt(lambda: files.write(page, page_of(content, _sections(pictures))))
     for name, posterior in posteriors.items():
         attempt(partial(_write_netcdf, out / f"{slug_of(name)}.nc", posterior))
     return page, list(dict.fromkeys(problems))
+
+
+def _sections(pictures: list[tuple[ReportFigure, str]]) -> list[str]:
+    """Return one section of the page per group of figures, each a picture in base 64.
+
+    A group of small figures has one caption.
+    """
+    sections = []
+    for title, group in groupby(pictures, key=lambda pair: pair[0].section):
+        of_section = list(group)
+        first, _ = of_section[0]
+        kind, below = "figures", ""
+        if first.small:
+            kind, below = "figures small", note(first.caption)
+        parts = "".join(
+            figure(one.title, "" if one.small else one.caption, picture)
+            for one, picture in of_section
+        )
+        sections.append(section(title, f"<div class='{kind}'>{parts}</div>", below))
+    return sections
 
 
 def _write_netcdf(path: Path, posterior: Posterior) -> None:

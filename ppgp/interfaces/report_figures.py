@@ -1,16 +1,47 @@
-"""The figures of the report, with their titles and the names of their files."""
+"""The figures of the report, with their titles, captions and the names of their files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from .. import plots
 from ..data.dataset import Dataset
 from ..diagnostics.comparison import Comparison
 from ..posterior.posterior import Posterior
+from ..posterior.prediction import Prediction
+
+__all__ = ["ReportFigure", "figures_of", "pit_of", "residuals_of", "slug_of"]
+
+WIDTH = 5.6  # inches, of figures with two panels; text is then readable on a narrow screen
+CHECK = (3.4, 2.3)  # inches, of a figure of residuals or PIT
+BINS = 10  # of a histogram of PIT values
+ROWS_PER_BIN = 5  # at least
+
+
+@dataclass(frozen=True, eq=False)
+class ReportFigure:
+    """A figure of the report.
+
+    Attributes:
+        slug: The name of its file, without the suffix.
+        title: What it shows, in a few words.
+        figure: The figure.
+        caption: How to read it.
+        section: The heading of the section that it belongs to.
+        small: Whether several such figures stand side by side.
+    """
+
+    slug: str
+    title: str
+    figure: Figure
+    caption: str = ""
+    section: str = "Figures"
+    small: bool = False
 
 
 def slug_of(name: str) -> str:
@@ -18,56 +49,137 @@ def slug_of(name: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in name)
 
 
-#: name of a file, title, figure
-TitledFigure = tuple[str, str, Figure]
-
-
 def figures_of(
     comparison: Comparison,
     posteriors: Mapping[str, Posterior],
     names: Mapping[str, tuple[str, str]],
     test: Dataset,
-) -> list[TitledFigure]:
-    """Return the figures of the report, in the order in which the page shows them."""
-    figures: list[TitledFigure] = []
-    if not comparison.sites.empty:
-        title = "Approximations against NUTS"
-        figures.append(("differences", title, plots.differences(comparison)))
-    for model in dict.fromkeys(model for model, _ in names.values()):
-        of_model = [name for name in names if names[name][0] == model]
-        by_method = {
-            names[name][1]: posterior
-            for name, posterior in posteriors.items()
-            if names[name][0] == model
-        }
-        if len(by_method) > 1:
-            title = f"Marginals of {model}"
-            figures.append((f"marginals-{slug_of(model)}", title, plots.marginals(by_method)))
-        # MCMC, if there is one, is the method to trust most, and represents the model
-        shown = next((name for name in of_model if posteriors[name].mcmc), of_model[0])
-        figures += _figures_of_one(comparison, shown, posteriors[shown], test)
-    return figures
+) -> list[ReportFigure]:
+    """Return the figures of the report, in the order in which the page shows them.
+
+    Args:
+        comparison: The comparison of the posteriors.
+        posteriors: The posteriors by name.
+        names: The pair ``(model, method)`` of each posterior.
+        test: The test rows.
+    """
+    figures = list(_of_differences(comparison))
+    by_model: dict[str, list[str]] = {}
+    for name, (model, _) in names.items():
+        by_model.setdefault(model, []).append(name)
+    for model, of_model in by_model.items():
+        figures += _of_marginals(model, {names[name][1]: posteriors[name] for name in of_model})
+    # MCMC, if there is one, is the method to trust most, and represents the model
+    shown = [
+        next((name for name in of_model if posteriors[name].mcmc), of_model[0])
+        for of_model in by_model.values()
+    ]
+    for name in shown:
+        figures += _of_sets(comparison, name, test)
+    for name, prediction in comparison.predictions.items():
+        figures += _of_residuals(name, prediction, test.y)
+    for name in shown:
+        figures += _of_chains(name, posteriors[name])
+    order = list(dict.fromkeys(one.section for one in figures))
+    return sorted(figures, key=lambda one: order.index(one.section))
 
 
-def _figures_of_one(
-    comparison: Comparison, name: str, posterior: Posterior, test: Dataset
-) -> list[TitledFigure]:
-    """Return the figures of one posterior: its predictions of the test rows, and its chains."""
-    figures: list[TitledFigure] = []
-    slug = slug_of(name)
+def _of_differences(comparison: Comparison) -> Iterator[ReportFigure]:
+    """Yield the figure of the differences from the reference, where there is one."""
+    if comparison.sites.empty:
+        return
+    caption = (
+        "One point per uncertain number of the model, with bars of three Monte Carlo standard "
+        "errors. First panel: the difference of the means in sds of the reference, 0 where they "
+        "agree. Second panel: the ratio of the sds, 1 where they agree and 0 for a point."
+    )
+    title = "Approximations against the reference"
+    figure = plots.differences(comparison, columns=1)
+    yield ReportFigure("differences", title, figure, caption, "Differences from the reference")
+
+
+def _of_marginals(model: str, by_method: Mapping[str, Posterior]) -> Iterator[ReportFigure]:
+    """Yield the figure of the marginals of a model that several methods have fitted."""
+    if len(by_method) < 2 or not all(posterior.draws for posterior in by_method.values()):
+        return
+    caption = (
+        "The density of each uncertain number of the model, by method; a dashed line is a point. "
+        "Curves on top of one another agree."
+    )
+    figure = plots.marginals(by_method, columns=2)
+    title = f"Marginals of {model}"
+    yield ReportFigure(f"marginals-{slug_of(model)}", title, figure, caption, "Marginals")
+
+
+def _of_sets(comparison: Comparison, name: str, test: Dataset) -> Iterator[ReportFigure]:
+    """Yield the figure of the intervals of the test rows, or of the reliability of classes."""
     prediction = comparison.predictions[name]
     if prediction.kind == "classes":
+        caption = (
+            "How often the most probable label is right, against its predicted probability: on "
+            "the line where the probabilities are right."
+        )
         figure = plots.reliability(prediction, test.y)
-        figures.append((f"reliability-{slug}", f"Reliability of {name}", figure))
+        title = f"Reliability of {name}"
+        yield ReportFigure(f"reliability-{slug_of(name)}", title, figure, caption, "Reliability")
     elif name in comparison.regions:
         region = comparison.regions[name]
         own = prediction.interval(region.level)
-        figure = plots.intervals(prediction, _target(test), region, own)
+        figure = plots.intervals(prediction, _target(test), region, own, title=name)
+        figure.set_size_inches(WIDTH, 3.6)
         title = f"Intervals of {name}, before and after calibration"
-        figures.append((f"intervals-{slug}", title, figure))
-    if posterior.mcmc:
-        figures.append((f"trace-{slug}", f"Chains of {name}", plots.trace(posterior)))
-    return figures
+        caption = (
+            f"The {region.level:.0%} intervals of the test rows, in the order of the predicted "
+            "mean: those of the model behind the conformal ones."
+        )
+        slug = f"intervals-{slug_of(name)}"
+        yield ReportFigure(slug, title, figure, caption, "Intervals of the test rows")
+
+
+def _of_residuals(name: str, prediction: Prediction, y: Tensor) -> Iterator[ReportFigure]:
+    """Yield the residuals and the PIT of the test rows; classes have neither."""
+    if prediction.kind == "classes":
+        return
+    caption = (
+        "Quantile residuals against the predicted mean: standard normal without a trend if the "
+        "model is right; the bands then hold half and nine tenths of them."
+    )
+    of_residuals, of_pit = plots.residuals(prediction, y), plots.pit(prediction, y)
+    for figure in (of_residuals, of_pit):
+        figure.set_size_inches(*CHECK)
+    yield ReportFigure(
+        f"residuals-{slug_of(name)}",
+        name,
+        of_residuals,
+        caption,
+        "Residuals of the test rows",
+        small=True,
+    )
+    caption = (
+        "The predictive probability of a value below y. If the model is right, all bars lie in "
+        "the band with probability 95 %. A hill: too wide; a valley: too narrow."
+    )
+    yield ReportFigure(
+        f"pit-{slug_of(name)}",
+        name,
+        of_pit,
+        caption,
+        "Probability integral transform (PIT) of the test rows",
+        small=True,
+    )
+
+
+def _of_chains(name: str, posterior: Posterior) -> Iterator[ReportFigure]:
+    """Yield the figure of the chains of a posterior that has some."""
+    if not posterior.mcmc:
+        return
+    caption = (
+        "The draws of each chain in order, and their densities. Converged chains look like noise "
+        "around one level, and their densities agree."
+    )
+    figure = plots.trace(posterior)
+    figure.set_size_inches(WIDTH, figure.get_size_inches()[1])
+    yield ReportFigure(f"trace-{slug_of(name)}", f"Chains of {name}", figure, caption, "Chains")
 
 
 def _target(test: Dataset) -> Any:

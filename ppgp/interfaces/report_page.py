@@ -3,64 +3,130 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
-table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}
-th,td{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}
-th:first-child,td:first-child{text-align:left}
-td.text{text-align:left}img{max-width:100%;margin:.5rem 0}.note{color:#666;font-size:13px}
-"""
+from ..diagnostics.comparison import Comparison
+from ..posterior.posterior import Posterior
+from ..posterior.summary import cut_short
+from .report_html import items, listed_names, note, section
+from .report_numbers import (
+    convergence_section,
+    coverage_section,
+    errors_section,
+    ranking_section,
+)
+from .report_style import POLICY, SCRIPT, STYLE
+from .report_verdicts import verdict_section
+
+__all__ = ["Content", "page_of"]
+
+INTERRUPTED = "its search was stopped by Ctrl-C: the fit is interrupted"
+NO_GUARANTEE = "Nothing is guaranteed: there are no calibration rows."
 
 
-def page_of(rows: list[dict[str, Any]], about: Mapping[str, Any], sections: list[str]) -> str:
-    """Return the page as HTML that refers to no other file."""
-    hidden = {"warnings", "guarantee"}
-    if not any(row["interrupted"] for row in rows):
-        hidden.add("interrupted")
-    columns = [column for column in rows[0] if column not in hidden]
-    head = "".join(f"<th>{html.escape(column.replace('_', ' '))}</th>" for column in columns)
-    body = "".join(_line(row, columns) for row in rows)
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What the page shows.
+
+    Attributes:
+        title: The command and what it read.
+        about: What was run, by name.
+        comparison: The comparison of the posteriors.
+        posteriors: The posteriors by name.
+        pairs: The pair ``(model, method)`` of each posterior.
+        n_test: The number of test rows.
+    """
+
+    title: str
+    about: Mapping[str, Any]
+    comparison: Comparison
+    posteriors: Mapping[str, Posterior]
+    pairs: Mapping[str, tuple[str, str]]
+    n_test: int
+
+    @property
+    def names(self) -> list[str]:
+        """The posteriors, the best first where they are ranked."""
+        ranking = self.comparison.ranking
+        if ranking is None:
+            return list(self.posteriors)
+        return [str(name) for name in ranking.index]
+
+
+def page_of(content: Content, figures: Sequence[str]) -> str:
+    """Return the page as HTML that refers to no other file.
+
+    Args:
+        content: What the page shows.
+        figures: The sections with figures, as HTML.
+    """
+    title = html.escape(content.title)
+    comparison, names, n_test = content.comparison, content.names, content.n_test
+    body = [
+        f"<h1>{title}</h1>",
+        _facts(content.about),
+        verdict_section(comparison, names),
+        ranking_section(comparison, n_test),
+        coverage_section(comparison, names, n_test, float(content.about.get("level", 0.9))),
+        _guarantees(content),
+        errors_section(comparison, names),
+        convergence_section(content.posteriors, content.pairs, names),
+        _warnings(content),
+        *figures,
+    ]
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width,initial-scale=1'>"
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f"<link rel='icon' href='data:,'><title>{title}</title><style>{STYLE}</style></head>"
+        f"<body><main>{''.join(body)}</main><script>{SCRIPT}</script></body></html>\n"
+    )
+
+
+def _facts(about: Mapping[str, Any]) -> str:
+    """Return what was run, as a list of terms."""
     facts = "".join(
-        f"<li>{html.escape(str(key))}: {html.escape(str(value))}</li>"
+        f"<div><dt>{html.escape(str(key))}</dt><dd>{html.escape(str(value))}</dd></div>"
         for key, value in about.items()
     )
-    guarantees = "".join(_item(row, row["guarantee"]) for row in rows if row["guarantee"])
-    warned = "".join(_item(row, warning) for row in rows for warning in row["warnings"])
-    if not guarantees:
-        guarantees = "<li>nothing: no calibration rows</li>"
-    parts = [
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>ppgp report</title>",
-        f"<style>{STYLE}</style></head><body><h1>ppgp compare</h1><ul>{facts}</ul>",
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
-        "<p class='note'>coverage and width: the model's own interval; conformal: after "
-        "calibration on rows that are not training rows.</p>",
-        f"<h2>What is guaranteed</h2><ul>{guarantees}</ul>",
-    ]
-    if warned:
-        parts.append(f"<h2>Warnings</h2><ul>{warned}</ul>")
-    return "".join([*parts, *sections, "</body></html>\n"])
+    return f"<dl class='facts'>{facts}</dl>"
 
 
-def _item(row: Mapping[str, Any], text: str) -> str:
-    """Return a list item about one posterior."""
-    title = f"{html.escape(row['model'])} {html.escape(row['how'])}"
-    return f"<li><b>{title}</b>: {html.escape(text)}</li>"
+def _guarantees(content: Content) -> str:
+    """Return the section with each sentence that is guaranteed, stated once."""
+    regions = content.comparison.regions
+    title = "What is guaranteed"
+    if not regions:
+        return section(title, note(NO_GUARANTEE))
+    by_sentence: dict[str, list[str]] = {}
+    for name in content.names:
+        if name in regions:
+            by_sentence.setdefault(regions[name].guarantee, []).append(name)
+    return section(
+        title,
+        _about_names(by_sentence, len(content.names)),
+        note(
+            "It holds for the conformal sets, on average over calibration and test rows, whatever "
+            "the model; the own intervals of a posterior have no guarantee beyond their model."
+        ),
+    )
 
 
-def _line(row: Mapping[str, Any], columns: list[str]) -> str:
-    """Return a line of the table."""
-    cells = "".join(_cell(row.get(column)) for column in columns)
-    return f"<tr>{cells}</tr>"
+def _warnings(content: Content) -> str:
+    """Return the section with the warnings of the fits; "" where there are none."""
+    by_sentence: dict[str, list[str]] = {}
+    for name in content.names:
+        posterior = content.posteriors[name]
+        interrupted = [INTERRUPTED] if cut_short(posterior.stats) else []
+        for sentence in dict.fromkeys([*interrupted, *posterior.warnings]):
+            by_sentence.setdefault(sentence, []).append(name)
+    if not by_sentence:
+        return ""
+    return section("Warnings", _about_names(by_sentence, len(content.names)))
 
 
-def _cell(value: Any) -> str:
-    """Return a cell of the table: numbers with four digits, anything else as text."""
-    if isinstance(value, float):
-        return f"<td>{value:.4g}</td>"
-    if value is None:
-        value = ""
-    return f"<td class='text'>{html.escape(str(value))}</td>"
+def _about_names(by_sentence: Mapping[str, list[str]], total: int) -> str:
+    """Return a list of sentences, each with the posteriors that it is about."""
+    return items((words, listed_names(names, total)) for words, names in by_sentence.items())

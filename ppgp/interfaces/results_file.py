@@ -22,8 +22,9 @@ def rows_of(
 ) -> list[dict[str, Any]]:
     """Return one flat record per posterior.
 
-    A record holds the model, the method, whether the fit was interrupted, the numbers of the
-    comparison with their verdicts and reasons, the guarantee, and the warnings.
+    A record holds the model, the method (and the name of the posterior, where it is another than
+    these two), whether the fit was interrupted, the numbers of the comparison with their verdicts
+    and reasons, the band of the conformal coverage, the guarantee, and the warnings.
 
     Args:
         comparison: The comparison of the posteriors.
@@ -36,8 +37,12 @@ def rows_of(
         model, how = names[name]
         region = comparison.regions.get(name)
         row: dict[str, Any] = {"model": model, "how": how}
+        if name != f"{model} {how}":
+            row = {"posterior": name, **row}
         row["interrupted"] = cut_short(posteriors[name].stats)
         row |= {str(key): _known(value) for key, value in values.items()}
+        if region is not None:
+            row["conformal_band"] = comparison.coverage_bands.get(name)
         row["guarantee"] = region.guarantee if region else None
         row["warnings"] = list(posteriors[name].warnings)
         rows.append(row)

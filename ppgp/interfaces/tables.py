@@ -13,6 +13,7 @@ HIDDEN = (
     "predictive_shift",
     "interval_content",
     "brier",
+    "conformal_band",
     "n_train",
     "n_calibration",
     "n_test",

@@ -14,7 +14,7 @@ from ..posterior.arviz import arviz
 from ..posterior.posterior import Posterior
 from .common import COLOURS, classic, colour_of, line_of, note_hidden, panels
 from .densities import REAL, bounds_of_sites, density
-from .scalar_names import chosen, described, labels_of, scale_in_words
+from .scalar_names import chosen, described, scale_in_words
 
 
 def trace(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
@@ -32,7 +32,7 @@ def trace(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     """
     _check_chains(posterior, "traces")
     scalars, every = chosen(posterior, sites)
-    labels, bounds = labels_of(posterior), bounds_of_sites(posterior)
+    bounds = bounds_of_sites(posterior)
     diverging = _divergences(posterior)
     figure, axes = panels(8, 1.3 * len(scalars) + 1.1, len(scalars), 2)
     for (left, right), (name, values) in zip(axes, scalars.items(), strict=True):
@@ -41,9 +41,9 @@ def trace(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
         for k, chain in enumerate(values):
             if np.ptp(chain) > 0:
                 right.plot(*density(chain, limits), lw=1, **line_of(k))
-        left.set_ylabel(labels[name], fontsize=8)
+        left.set_ylabel(name, fontsize=8)
         right.set_yticks([])
-        right.set_xlabel(labels[name], fontsize=8)
+        right.set_xlabel(name, fontsize=8)
         for axis in (left, right):
             axis.tick_params(labelsize=7)
     label = "draw"
@@ -107,7 +107,6 @@ def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
         do = "run more, for example NUTS(chains=4)"
         raise NotApplicable("at least two chains to rank", "one", do)
     scalars, every = chosen(posterior, sites, varying=True)
-    labels = labels_of(posterior)
     columns = min(3, len(scalars))
     rows = -(-len(scalars) // columns)
     figure, axes = panels(3.2 * columns, 2.3 * rows + 0.5, rows, columns)
@@ -116,7 +115,7 @@ def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     draws = arviz().convert_to_dataset(scalars)
     classic("plot_rank", draws, kind="bars", colors=colours, ax=drawn, show=False)
     for axis, name in zip(drawn, scalars, strict=True):
-        axis.set_title(labels[name], fontsize=9)
+        axis.set_title(name, fontsize=9)
         axis.set_xlabel("rank among all draws", fontsize=8)
         axis.set_ylabel("chain", fontsize=8)
         axis.tick_params(labelsize=7)
@@ -144,7 +143,7 @@ def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
         raise SettingError("at least two scalars that vary", f"{len(scalars)}", do)
     size = len(scalars)
     figure, axes = panels(2.2 * size, 2.2 * size + 0.5, size, size)
-    labels, bounds = labels_of(posterior), bounds_of_sites(posterior)
+    bounds = bounds_of_sites(posterior)
     diverging = np.zeros(posterior.shape[0] * posterior.shape[1], dtype=bool)
     if chains := _divergences(posterior):
         diverging = np.concatenate(chains)
@@ -162,9 +161,9 @@ def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
             else:
                 _cloud(axis, x, y, diverging)
             if row == size - 1:
-                axis.set_xlabel(labels[name], fontsize=8)
+                axis.set_xlabel(name, fontsize=8)
             if column == 0 and row > 0:
-                axis.set_ylabel(labels[below], fontsize=8)
+                axis.set_ylabel(below, fontsize=8)
     dots = [Line2D([], [], ls="", marker="o", ms=3, color=COLOURS[0], label="draws")]
     if diverging.any():
         label = f"divergences ({int(diverging.sum())})"

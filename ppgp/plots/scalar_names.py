@@ -8,23 +8,25 @@ from typing import Any
 import numpy as np
 
 from ..errors import NotApplicable, UnknownName
-from ..posterior import convergence
-from ..posterior.arviz_table_axes import table_axes
 from ..posterior.posterior import Posterior
+from ..posterior.scalar_names import scalars
 from ..posterior.units_of_draws import draws_in, quantities, scale_of
 
 
-def scalars_of(posterior: Posterior, units: str = "model") -> dict[str, np.ndarray]:
-    """Return the draws of every scalar, ``{name: [chain, draw]}``.
+def scalars_of(
+    posterior: Posterior, units: str = "model", named_as: Posterior | None = None
+) -> dict[str, np.ndarray]:
+    """Return the draws of every scalar, ``{name: [chain, draw]}``, such as ``weight[age]``.
 
     Args:
         posterior: The posterior.
         units: "model" or "data", as in ``Posterior.draws_in``.
+        named_as: The posterior whose table names the columns; None: this one.
     """
     draws = quantities(posterior.draws, posterior.model)
     if units != "model":
         draws, _ = draws_in(units, posterior.draws, posterior.model, posterior.scaler)
-    return dict(convergence.scalars(draws))
+    return dict(scalars(draws, named_as or posterior))
 
 
 def chosen(
@@ -51,26 +53,6 @@ def chosen(
         if name not in every:
             raise UnknownName("scalar", name, every)
     return {name: every[name] for name in sites}, len(sites)
-
-
-def labels_of(posterior: Posterior, units: str = "model") -> dict[str, str]:
-    """Return how figures label each scalar: ``weight[age]`` where the columns have names."""
-    draws = quantities(posterior.draws, posterior.model)
-    if units != "model":
-        draws, _ = draws_in(units, posterior.draws, posterior.model, posterior.scaler)
-    labels = {name: name for name, _ in convergence.scalars(draws)}
-    if not posterior.data.is_table:
-        return labels
-    shapes = {name: tuple(value.shape[2:]) for name, value in draws.items()}
-    dims, coords = table_axes(posterior.model, posterior.data, shapes)
-    for site, shape in shapes.items():
-        axes = dims.get(site, [])
-        if not shape or len(axes) != len(shape):
-            continue
-        for index in np.ndindex(*shape):
-            words = [str(coords[axis][i]) for axis, i in zip(axes, index, strict=True)]
-            labels[f"{site}[{', '.join(map(str, index))}]"] = f"{site}[{', '.join(words)}]"
-    return labels
 
 
 def column_names(data: Any) -> list[str]:

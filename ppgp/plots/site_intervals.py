@@ -12,7 +12,7 @@ from ..errors import SettingError, UnknownName
 from ..posterior.posterior import Posterior
 from ..posterior.region import exact_level
 from .common import colour_of, legend, marker_of, panel, percent, set_title
-from .scalar_names import labels_of, scalars_of, scale_in_words
+from .scalar_names import scalars_of, scale_in_words
 
 MOST_ROWS = 30
 
@@ -64,10 +64,7 @@ def forest(
         axis.hlines(heights, values[:, 1], values[:, 3], color=colour_of(k), lw=2.6)
         style = {"mfc": "white", "mec": colour_of(k), "ms": 4.5}
         axis.plot(values[:, 2], heights, marker_of(k), ls="", label=name, **style)
-    labels: dict[str, str] = {}
-    for posterior in posteriors.values():
-        labels = labels_of(posterior, units) | labels
-    axis.set_yticks(range(len(names)), [labels[site] for site in names], fontsize=8)
+    axis.set_yticks(range(len(names)), names, fontsize=8)
     axis.set_ylim(len(names) - 0.4, -0.6)
     label = scale_in_words(next(iter(posteriors.values())), units)
     if isinstance(sites, int) and len(names) < len(every):

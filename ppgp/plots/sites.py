@@ -14,12 +14,14 @@ from ..errors import SettingError
 from ..posterior.posterior import Posterior
 from .common import MOST_SITES, colour_of, line_of, marker_of, note_hidden, panels
 from .densities import REAL, bounds_of_sites, density
-from .scalar_names import labels_of, scalars_of, scale_in_words
+from .scalar_names import scalars_of, scale_in_words
 
 MOST_ROWS = 40
 
 
-def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> Figure:
+def marginals(
+    posteriors: Mapping[str, Posterior], sites: int = MOST_SITES, columns: int = 4
+) -> Figure:
     """Plot the marginal of each scalar under each posterior; a single draw is a vertical line.
 
     The density of a site with bounds, such as a positive one, is 0 outside them. The figure states
@@ -28,32 +30,36 @@ def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> F
     Args:
         posteriors: ``{name: posterior}``, all of one model.
         sites: The number of scalars to show.
+        columns: The number of panels beside one another.
 
     Raises:
-        SettingError: If there are no posteriors.
+        SettingError: If there are no posteriors, or no column of panels.
     """
+    if columns < 1:
+        raise SettingError("at least one column of panels", str(columns), "write columns=2")
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
     first = next(iter(posteriors.values()))
-    draws = {name: scalars_of(posterior) for name, posterior in posteriors.items()}
+    draws = {name: scalars_of(p, named_as=first) for name, p in posteriors.items()}
     every = list(scalars_of(first))
-    names, labels, bounds = every[:sites], labels_of(first), bounds_of_sites(first)
-    columns = max(1, min(4, len(names)))
+    names, bounds = every[:sites], bounds_of_sites(first)
+    columns = max(1, min(columns, len(names)))
     rows = max(1, -(-len(names) // columns))
     figure, axes = panels(max(4.0, 2.6 * columns), 2.0 * rows + 0.9, rows, columns)
     for axis, site in zip(axes.flat, names, strict=False):
         limits = bounds.get(site.split("[")[0], REAL)
         for k, (name, scalars) in enumerate(draws.items()):
             _marginal(axis, scalars[site].ravel(), limits, name, k)
-        axis.set_title(labels[site], fontsize=9)
+        axis.set_title(site, fontsize=9)
         axis.set_yticks([])
         axis.tick_params(labelsize=7)
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
     figure.suptitle(f"Marginal posteriors, {scale_in_words(first)}", fontsize=10)
     handles, words = axes.flat[0].get_legend_handles_labels()
-    where, columns = "outside lower center", min(5, max(1, len(words)))
-    figure.legend(handles, words, loc=where, ncols=columns, frameon=False, fontsize=8)
+    entries = min(2 * columns, 5, max(1, len(words)))
+    where = "outside lower center"
+    figure.legend(handles, words, loc=where, ncols=entries, frameon=False, fontsize=8)
     note_hidden(figure, len(names), len(every))
     return figure
 
@@ -69,7 +75,7 @@ def _marginal(
         axis.plot(grid, heights, lw=1.4, label=name, **line_of(k))
 
 
-def differences(comparison: Comparison, sites: int = MOST_ROWS) -> Figure:
+def differences(comparison: Comparison, sites: int = MOST_ROWS, columns: int = 2) -> Figure:
     """Plot the shift of the mean of every scalar and its ratio of sds, relative to a reference.
 
     There is one row per scalar. Shifts are in sds of the reference. Bars are three Monte Carlo
@@ -79,10 +85,13 @@ def differences(comparison: Comparison, sites: int = MOST_ROWS) -> Figure:
     Args:
         comparison: The result of ``ppgp.compare``.
         sites: The largest number of scalars to show.
+        columns: 2: the two panels stand side by side; 1: one below the other.
 
     Raises:
-        SettingError: If the comparison has no reference.
+        SettingError: If the comparison has no reference, or there are other numbers of columns.
     """
+    if columns not in (1, 2):
+        raise SettingError("1 or 2 columns of panels", str(columns), "write columns=2")
     table = comparison.sites
     if table.empty:
         do = "add a NUTS posterior of the same model"
@@ -92,7 +101,9 @@ def differences(comparison: Comparison, sites: int = MOST_ROWS) -> Figure:
     kept = set(largest.sort_values(ascending=False, kind="stable").index[:sites])
     shown = [site for site in every if site in kept]
     names = list(dict.fromkeys(table["name"]))
-    figure, axes = panels(9, 1.7 + 0.2 * len(shown) + 0.06 * len(names), 1, 2, sharey=True)
+    height, width = 1.7 + 0.2 * len(shown) + 0.06 * len(names), 9.0 if columns == 2 else 5.6
+    rows = 2 // columns
+    figure, axes = panels(width, rows * height, rows, columns, sharey=True)
     sides = (
         ("difference", "difference_error", 0.0, "mean - reference mean, in its sds"),
         ("ratio", "ratio_error", 1.0, "sd / reference sd"),

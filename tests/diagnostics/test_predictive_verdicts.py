@@ -53,6 +53,7 @@ def test_each_wrong_prediction_has_its_verdict(shift: float, scale: float, word:
     z = norm.ppf(0.95) * scale
     assert found.content == pytest.approx(norm.cdf(z - shift) - norm.cdf(-z - shift), abs=0.01)
     assert found.reason.startswith("does not differ" if (shift, scale) == (0.0, 1.0) else "differs")
+    assert found.reason.endswith("which matters") == (word != "agrees")
 
 
 def test_a_difference_within_monte_carlo_error_agrees() -> None:

@@ -20,6 +20,7 @@ from ppgp.errors import StorageError, StorageWarning
 from ppgp.experiments.animations import animate
 from ppgp.inference.checkpoint import Checkpoint
 from ppgp.interfaces import cli, report
+from ppgp.interfaces.report_figures import ReportFigure
 from ppgp.target.target import Target
 
 ROWS = 1500
@@ -138,7 +139,8 @@ def test_a_report_keeps_what_can_be_written(
     """With any amount of free space, each file is complete or the output names it as missing."""
     new = ppgp.Dataset(data.X[:10] + 0.5, data.y[:10] + 1.0)
     comparison = compare({"linear exact": posterior}, test=new)
-    monkeypatch.setattr(report, "figures_of", lambda *_: [("random", "Random numbers", picture())])
+    figure = ReportFigure("random", "Random numbers", picture())
+    monkeypatch.setattr(report, "figures_of", lambda *_: [figure])
     wanted = {"results.json", "index.html", "figures/random.png", "linear-exact.nc"}
 
     def written() -> list[str]:

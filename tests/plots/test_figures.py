@@ -6,6 +6,7 @@ import matplotlib as mpl
 import pytest
 import torch
 from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 import ppgp
 from ppgp import inference, likelihoods, models, plots
@@ -48,6 +49,29 @@ def test_each_kind_gets_its_figures_and_nothing_global_changes(chains: Posterior
     assert [t.get_text() for t in svi["marginals"].legends[0].get_texts()] == ["Laplace", "SVI"]
     assert dict(mpl.rcParams) == before
     assert plt.get_fignums() == open_figures
+
+
+def places(figure: Figure) -> set[int]:
+    """Return the columns in which the panels of a figure stand."""
+    found = set()
+    for axis in figure.axes:
+        spec = axis.get_subplotspec()
+        assert spec is not None
+        found.add(spec.colspan.start)
+    return found
+
+
+def test_panels_stand_in_so_many_columns(chains: Posterior) -> None:
+    both = {"laplace": fitted(inference.Laplace()), "nuts": chains}
+    for columns in (1, 3):
+        assert places(plots.marginals(both, columns=columns)) == set(range(columns))
+    comparison = ppgp.compare({"laplace": both["laplace"], "nuts": both["nuts"]})
+    for columns in (1, 2):
+        assert places(plots.differences(comparison, columns=columns)) == set(range(columns))
+    with pytest.raises(ppgp.errors.SettingError, match="1 or 2 columns"):
+        plots.differences(comparison, columns=3)
+    with pytest.raises(ppgp.errors.SettingError, match="at least one column"):
+        plots.marginals(both, columns=0)
 
 
 def test_counts_and_groups_have_figures_of_their_own() -> None:
