@@ -22,7 +22,6 @@
 # %%
 # %matplotlib inline
 import os
-import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -32,8 +31,6 @@ import torch
 
 import ppgp
 from ppgp import inference, kernels, metrics, models
-
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 
 
 def simulated_samples():

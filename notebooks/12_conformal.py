@@ -15,15 +15,13 @@
 
 # %%
 # %matplotlib inline
-import warnings
+import textwrap
 
 import pandas as pd
 import torch
 
 import ppgp
 from ppgp import conformal, inference, kernels, metrics, models, plots
-
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 
 
 def sample(n: int, seed: int) -> ppgp.Dataset:
@@ -163,7 +161,7 @@ print(
     f"plain Bayes {metrics.coverage(plain, target):.3f}, "
     f"conformal Bayes {metrics.coverage(bayes, target[:300]):.3f}"
 )
-bayes
+print(textwrap.fill(repr(bayes), 100))
 
 # %% [markdown]
 # ## A calibrated predictive distribution
