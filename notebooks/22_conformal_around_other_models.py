@@ -16,6 +16,8 @@
 
 # %%
 # %matplotlib inline
+import textwrap
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -59,7 +61,7 @@ forest = RandomForestRegressor(200, min_samples_leaf=10, random_state=0).fit(X, 
 points = Prediction.from_points(forest.predict(X_cal))
 calibrator = ppgp.calibrate(conformal.Absolute(), points, y_cal)
 regions = {"forest, points": calibrator(Prediction.from_points(forest.predict(X_new)), level=0.9)}
-regions["forest, points"]
+print(textwrap.fill(repr(regions["forest, points"]), 100))
 
 # %% [markdown]
 # ## A standard deviation: a network of torch
@@ -236,8 +238,8 @@ for name, row in calls.iterrows():
 #
 # Handwritten digits of 8 by 8 pixels, with noise added so that the task is hard. The network
 # returns logits; `softmax` makes them probabilities, and `Prediction.from_probabilities` holds
-# them. A region is then a set of labels. `LAC` gives the smallest sets on average; `APS` covers
-# more evenly, and its sets are larger.
+# them. A region is then a set of labels. `LAC` gives the smallest sets on average if the
+# probabilities are right; `APS` spreads the coverage more evenly over easy and hard images.
 
 # %%
 images, digits = load_digits(return_X_y=True)
