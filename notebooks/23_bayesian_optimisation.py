@@ -53,8 +53,8 @@ grid = torch.linspace(0, 10, 401, dtype=F64)
 functions = {
     "LogEI()": acquisition.LogEI(),
     "EI()": acquisition.EI(),
-    "UCB(beta=4)": acquisition.UCB(4.0),
-    "UCB(beta=0)": acquisition.UCB(0.0),
+    "UCB(beta=4)": acquisition.UCB(beta=4.0),
+    "UCB(beta=0)": acquisition.UCB(beta=0.0),
 }
 values = {name: each(posterior, grid[:, None]) for name, each in functions.items()}
 best_at = {name: float(grid[value.argmax()]) for name, value in values.items()}
@@ -163,8 +163,8 @@ figure.tight_layout()
 
 # %% [markdown]
 # To the left of the dotted line the loop measures at random too. The map shows one run: crosses are
-# the random first places, and the numbers the order of the others. The loop visits all three
-# minima, and few places in between.
+# the random first places, and the numbers the order of the others. The loop finds three valleys.
+# In between it measures at the edges, where nothing is known yet.
 
 # %%
 one = paths[0]
