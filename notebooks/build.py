@@ -1,9 +1,8 @@
 """Build the notebooks: run each .py (jupytext's percent format) and write its .ipynb beside it.
 
 ``python -m notebooks.build`` builds all of them, ``python -m notebooks.build 01_quickstart`` one.
-A notebook that reads a published data set is
-built only where the set is there (docs/data.md), so that its stored outputs are never those of
-simulated rows.
+A notebook that reads a published data set is built only where the set is there (docs/data.md), so
+that its stored outputs are never those of simulated rows.
 """
 
 from __future__ import annotations
