@@ -197,7 +197,7 @@ again = ppgp.load_posterior(path, Regimes)
 same = bool(torch.equal(again.predict(grid[:, None]).mean, line.mean))
 both = models.GP(Regimes() + kernels.Linear())
 print(f"the loaded posterior predicts the same: {same}")
-print(f"sites of the sum: {', '.join(both.sites(1))}")
+print(textwrap.fill(f"sites of the sum: {', '.join(both.sites(1))}", 100))
 
 # %% [markdown]
 # ## Your own program
@@ -257,7 +257,7 @@ fits["nuts"].summary()[["mean", "sd", "5%", "95%", "r_hat"]].round(3)
 
 # %% [markdown]
 # The posteriors of few rows are skewed, as those of `sd` and `k` are here. Laplace's normal
-# approximation around the mode is judged by what it misses; the sentences above say what.
+# approximation around the mode misses that; the sentences above say where, and by how much.
 #
 # Least squares for the treated enzyme alone gives vmax = 212.7 with the standard error 6.9, and k =
 # 0.0641 with 0.0083 (Bates & Watts 1988, section 2.2). The posterior is close, as the priors are
