@@ -23,7 +23,6 @@
 # %%
 # %matplotlib inline
 import os
-import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -34,8 +33,6 @@ from scipy.linalg import solve_triangular
 
 import ppgp
 from ppgp import inference, kernels, metrics, models, priors
-
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 
 
 def simulated_days():

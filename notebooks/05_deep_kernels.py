@@ -17,7 +17,7 @@
 
 # %%
 # %matplotlib inline
-import warnings
+import textwrap
 
 import pandas as pd
 import torch
@@ -36,7 +36,6 @@ from ppgp import (
     priors,
 )
 
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 train, calibration, test = ppgp.load("diabetes").split(0.5, 0.25, 0.25, seed=0)
 
 
@@ -174,7 +173,7 @@ try:
     ppgp.fit(models.GP(kernels.Deep(dead, kernels.RBF())), train, inference.MAP(), progress=False)
 except ppgp.errors.NumericalError as sentence:
     refused = str(sentence)
-print(refused)
+print(textwrap.fill(refused, 100))
 # the check of the network that every fit makes at its end
 checked = {name: fits[name].model.check_fit(fits[name].theta, fits[name].data) for name in fits}
 print(checked)

@@ -14,7 +14,6 @@
 
 # %%
 # %matplotlib inline
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -26,7 +25,6 @@ import ppgp
 from ppgp import inference, metrics, models, priors
 from ppgp.estimators import ProbabilisticRegressor, RBFFeatures
 
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 train, test = ppgp.load("diabetes").split(0.7, seed=0)
 train
 

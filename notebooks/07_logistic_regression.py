@@ -14,6 +14,7 @@
 
 # %%
 # %matplotlib inline
+import textwrap
 import warnings
 
 import pandas as pd
@@ -22,7 +23,6 @@ import torch
 import ppgp
 from ppgp import inference, metrics, models, plots, priors
 
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 table = ppgp.load("iris")
 keep = table.y > 0  # versicolor and virginica, which overlap
 data = ppgp.Dataset(
@@ -153,7 +153,7 @@ apart = ppgp.Dataset(table.X[table.y < 2][:, 2:], table.y[table.y < 2])
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     ppgp.fit(likelihood, apart, inference.MAP("newton"), progress=False)
-print(caught[-1].message)
+print(textwrap.fill(str(caught[-1].message), 100))
 
 # %%
 assert torch.allclose(fits["irls"].draws["weight"], fits["lbfgs"].draws["weight"], atol=1e-4)

@@ -15,7 +15,6 @@
 
 # %%
 # %matplotlib inline
-import warnings
 
 import pandas as pd
 import torch
@@ -26,7 +25,6 @@ from ppgp import inference, models
 from ppgp.inference.variational.gaussian_guide import GRADIENTS, GaussianGuide
 from ppgp.target import Target
 
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 data, _ = ppgp.load("breast_cancer").standardised(scale_y=False)
 data = ppgp.Dataset(data.X[:, :4], data.y)
 target = Target(models.LogisticRegression(), data)
@@ -137,7 +135,8 @@ figure
 # ## When to stop
 #
 # `SVI` stops once the moving average of the ELBO has not increased for `patience` steps. It warns
-# if it reaches the last step first.
+# if it reaches the last step first, as the fit below does after 1,000 steps: `posterior.warnings`
+# holds the sentences.
 
 # %%
 short = ppgp.fit(

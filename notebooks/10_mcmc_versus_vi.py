@@ -16,7 +16,7 @@
 
 # %%
 # %matplotlib inline
-import warnings
+import textwrap
 
 import pandas as pd
 import pyro
@@ -25,8 +25,6 @@ import torch
 
 import ppgp
 from ppgp import inference, models, plots
-
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 
 HOWS = {
     "NUTS": inference.NUTS(draws=500, warmup=500, target_accept=0.95),
@@ -102,6 +100,9 @@ def non_centred(sigma, y=None):
 
 data = {"sigma": sigma, "y": y}
 
+# %% [markdown]
+# Warnings are expected from these fits. The next cells show what they say.
+
 # %%
 raw = fits(centred, data)
 raw_table = verdicts(raw)
@@ -114,7 +115,8 @@ raw_table
 # and the optimisation does not converge.
 
 # %%
-print("\n".join(raw["NUTS"].warnings))
+for sentence in raw["NUTS"].warnings + raw["Laplace"].warnings:
+    print(textwrap.fill(sentence, 100))
 
 # %% [markdown]
 # ## The same model, non-centred

@@ -15,7 +15,7 @@
 
 # %%
 # %matplotlib inline
-import warnings
+import textwrap
 
 import pyro
 import pyro.distributions as dist
@@ -23,8 +23,6 @@ import torch
 
 import ppgp
 from ppgp import inference, models, plots
-
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 from ppgp.posterior.arviz import arviz
 
 az = arviz()
@@ -57,18 +55,21 @@ data = {"sigma": sigma, "y": y}
 # ## The centred form
 #
 # Each plate is one axis: theta, the log densities and the data all have the axis `school`; its
-# coordinates are given by `coords`.
+# coordinates are given by `coords`. The fit warns that draws diverged and that the chains do not
+# agree. The cells below show these sentences, and what is behind them.
 
 # %%
 centred_fit = ppgp.fit(centred, data, inference.NUTS(draws=500, warmup=500), progress=False)
 schools = centred_fit.to_arviz(
     prior=500, predictive=True, coords={"school": list("ABCDEFGH")}, dims={"sigma": ["school"]}
 )
-print({group: list(schools[group].data_vars) for group in schools.groups()})
+for group in schools.groups():
+    print(f"{group}: {', '.join(schools[group].data_vars)}")
 az.summary(schools, var_names=["mu", "tau"]).round(2)
 
 # %%
-ppgp.diagnose(centred_fit)
+for line in str(ppgp.diagnose(centred_fit)).splitlines():
+    print(textwrap.fill(line, 100))
 
 # %% [markdown]
 # Trace and ranks show chains that stay in one place for a long time. The pair of mu and tau shows

@@ -21,7 +21,6 @@
 # %%
 # %matplotlib inline
 import os
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +29,6 @@ import torch
 
 import ppgp
 from ppgp import conformal, inference, kernels, metrics, models, plots
-
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 
 
 def simulated_hours():

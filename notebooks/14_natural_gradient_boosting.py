@@ -19,7 +19,6 @@
 # %%
 # %matplotlib inline
 import math
-import warnings
 from dataclasses import dataclass, replace
 
 import matplotlib.pyplot as plt
@@ -29,7 +28,6 @@ import torch
 import ppgp
 from ppgp import conformal, inference, kernels, learners, likelihoods, metrics, models
 
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 F64 = torch.float64
 law = likelihoods.Gaussian(noise=likelihoods.Predicted())
 

@@ -17,7 +17,7 @@
 
 # %%
 # %matplotlib inline
-import warnings
+import textwrap
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,7 +27,6 @@ import torch
 import ppgp
 from ppgp import conformal, inference, likelihoods, metrics, models, plots, priors
 
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 flat = priors.Flat()
 
 
@@ -96,7 +95,7 @@ train
 
 # %%
 poisson = most_likely(likelihoods.Poisson(), train)
-print(poisson.dispersion_check())
+print(textwrap.fill(str(poisson.dispersion_check()), 100))
 poisson.coefficients("model", exponentiate=True).round(3)
 
 # %% [markdown]

@@ -17,7 +17,6 @@
 # %%
 # %matplotlib inline
 import math
-import warnings
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -26,8 +25,6 @@ from statsmodels.datasets import co2
 import ppgp
 from ppgp import conformal, inference, kernels, models, plots
 from ppgp.priors import InUnitsOfData, LogNormal
-
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 
 weeks = co2.load_pandas().data.rename_axis("date").reset_index()
 measured = weeks.dropna()

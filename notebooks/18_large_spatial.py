@@ -21,8 +21,8 @@
 
 # %%
 # %matplotlib inline
+import textwrap
 import time
-import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -32,7 +32,6 @@ import torch
 import ppgp
 from ppgp import conformal, inference, kernels, metrics, models
 
-warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 NODES, LENGTHSCALE, NOISE = 512, 0.05, 0.1
 LAKE, RADIUS = np.array([0.66, 0.36]), 0.09
 TRAIN, REST = 16_000, 3_000
@@ -75,7 +74,8 @@ truth = torch.from_numpy(f[TRAIN + REST : TRAIN + 2 * REST])
 # hyperparameters are in the units of the data.
 
 # %%
-print(ppgp.advise(train, kernel=kernels.Matern(1.5)))
+for line in str(ppgp.advise(train, kernel=kernels.Matern(1.5))).splitlines():
+    print(textwrap.fill(line, 100, subsequent_indent=" " * 42))
 fits, seconds = {}, {}
 
 

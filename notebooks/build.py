@@ -1,19 +1,21 @@
 """Build the notebooks: run each .py (jupytext's percent format) and write its .ipynb beside it.
 
-``python -m notebooks.build`` builds all of them. A notebook that reads a published data set is
-built only where the set is there (docs/data.md), so that its stored outputs are never those of
-simulated rows.
+``python -m notebooks.build`` builds all of them, ``python -m notebooks.build 01_quickstart`` one.
+A notebook that reads a published data set is built only where the set is there (docs/data.md), so
+that its stored outputs are never those of simulated rows.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import jupytext
 import nbformat
 from nbclient import NotebookClient
 
+from ppgp.errors import SettingError
 from ppgp.files import write
 
 FOLDER = Path(__file__).parent
@@ -41,10 +43,24 @@ def build(source: Path) -> Path:
     return write(source.with_suffix(".ipynb"), nbformat.writes(notebook).rstrip("\n") + "\n")
 
 
-def main() -> None:
-    """Build every notebook whose data set is there, and name those that are skipped."""
+def sources(names: list[str]) -> list[Path]:
+    """Return the sources of these names, or of all notebooks if no name is given.
+
+    Raises:
+        SettingError: If there is no notebook of a name.
+    """
+    found = {path.stem: path for path in sorted(FOLDER.glob("[0-9]*.py"))}
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        do = f"pass some of {', '.join(found)}"
+        raise SettingError("names of notebooks", ", ".join(unknown), do)
+    return [found[name] for name in names or found]
+
+
+def main(names: list[str]) -> None:
+    """Build the notebooks whose data set is there, and name those that are skipped."""
     os.environ["PPGP_DATA"] = str(DATA)  # the kernels inherit it
-    for source in sorted(FOLDER.glob("[0-9]*.py")):
+    for source in sources(names):
         file = READERS.get(source.stem)
         if file is not None and not (DATA / file).is_file():
             print(f"{source.name} skipped: {DATA} has no {file} (docs/data.md)")
@@ -53,4 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
