@@ -15,7 +15,7 @@ from ..diagnostics.comparison import Comparison
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 
-__all__ = ["ReportFigure", "figures_of", "pit_of", "residuals_of", "slug_of"]
+__all__ = ["ReportFigure", "figures_of", "slug_of"]
 
 WIDTH = 5.6  # inches, of figures with two panels; text is then readable on a narrow screen
 CHECK = (3.4, 2.3)  # inches, of a figure of residuals or PIT

@@ -18,7 +18,6 @@ from ..errors import NotApplicable, counted
 from ..posterior.convergence import ESS_PER_CHAIN, RHAT_LIMIT, k_hat_limit, mixing
 from ..posterior.posterior import Posterior
 from .report_html import BAD, FAIR, GOOD, PLAIN, Cell, answer, note, number, section, table, text
-from .site_names import with_columns
 
 __all__ = ["convergence_section", "coverage_section", "errors_section", "ranking_section"]
 
@@ -238,10 +237,10 @@ def _diagnosed(name: str, posterior: Posterior) -> list[Cell]:
         mix = mixing(posterior)
         r_hat, where = mix.r_hat
         wanted = ESS_PER_CHAIN * mix.chains
-        cells.append(_statistic(r_hat, f"{r_hat:.3f}", r_hat > RHAT_LIMIT, where, posterior))
+        cells.append(_statistic(r_hat, f"{r_hat:.3f}", r_hat > RHAT_LIMIT, where))
         for kind in ("bulk", "tail"):
             size, where = mix.least(kind)
-            cells.append(_statistic(size, f"{size:.0f}", size < wanted, where, posterior))
+            cells.append(_statistic(size, f"{size:.0f}", size < wanted, where))
     else:
         cells += [number(None)] * 3
     return [*cells, _divergences(posterior), _weights(posterior), number(posterior.seconds)]
@@ -257,13 +256,12 @@ def _size(posterior: Posterior) -> Cell:
     return number(float(chains * draws))
 
 
-def _statistic(value: float, shown: str, beyond: bool, where: str, posterior: Posterior) -> Cell:
+def _statistic(value: float, shown: str, beyond: bool, where: str) -> Cell:
     """Return the cell of a statistic of chains, with the scalar where it is worst."""
     if math.isnan(value):
         return number(None)
     if beyond:
-        (scalar,) = with_columns([where], posterior)
-        return number(value, shown, BAD, below=f"of {scalar}")
+        return number(value, shown, BAD, below=f"of {where}")
     return number(value, shown)
 
 

@@ -283,10 +283,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         if draws or mean.ndim or kernel is not self.kernel:
             at, weights = interpolation(F, axes)
         if kernel is not self.kernel:  # the weights move with the network
-
-            def sums(y: Tensor) -> GridStatistics:
-                return differentiable_statistics(at, weights, y, len(K)).over_ranks(team)
-
+            sums = partial(_sums_of_features, at, weights, len(K), team)
         return GridSpaceMarginal(mean, K, noise, at, weights, sums, team)
 
     def model(
@@ -388,6 +385,13 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
             smooth = smooth - nugget
         left_out = (smooth - before).clamp_min(0.0)
         return train.y - (train.y - f) / (noise * d), 1 / d + left_out
+
+
+def _sums_of_features(
+    at: Tensor, weights: Tensor, nodes: int, team: Team, y: Tensor
+) -> GridStatistics:
+    """Return the sums over the rows of all ranks, as functions of the weights."""
+    return differentiable_statistics(at, weights, y, nodes).over_ranks(team)
 
 
 def _rows_of(M: Tensor, at: Tensor, weights: Tensor) -> Tensor:

@@ -129,7 +129,8 @@ class GridSpaceMarginal(dist.TorchDistribution):
         if mean.ndim:
             r = y - mean
             Wr = spread(r, self.at, self.weights, len(self.K))
-            return sums, *self.team.differentiable_sums(Wr, r.square().sum())
+            Wr, rr = self.team.differentiable_sums(Wr, r.square().sum())
+            return sums, Wr, rr
         return sums, *sums.about(mean)
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from ppgp import Posterior, inference, models
 from ppgp.diagnostics import verdicts
 from ppgp.diagnostics.comparison import Comparison, compare
 from ppgp.interfaces import results_file
-from ppgp.interfaces.report_figures import pit_of, residuals_of
 from ppgp.interfaces.report_html import number
 from ppgp.interfaces.report_page import Content, page_of
 from ppgp.interfaces.report_verdicts import DIFFER, FAITHFUL, use_of
@@ -269,17 +267,3 @@ def test_results_hold_the_band(
         name = f"{row['model']} {row['how']}"
         assert tuple(row["conformal_band"]) == comparison.coverage_bands[name]
         assert "posterior" not in row
-
-
-def test_residuals_and_pit_show_every_row(comparison: Comparison) -> None:
-    *_, test = parts()
-    prediction = comparison.predictions["line map"]
-    (axis,) = residuals_of(prediction, test.y).axes
-    (points,) = axis.collections
-    expected = (test.y - prediction.mean) / prediction.std
-    np.testing.assert_allclose(np.asarray(points.get_offsets())[:, 1], expected)
-    (axis,) = pit_of(prediction, test.y).axes
-    bars = list(axis.containers[0])
-    assert sum(bar.get_height() for bar in bars) == 50
-    edges = [bar.get_x() for bar in bars]
-    assert all(a < b for a, b in pairwise(edges))
