@@ -78,7 +78,7 @@ def predict(
             as_json,
         )
         return
-    if data.is_dir():
+    if data.is_dir() and any(data.glob("*.parquet")):
         do = "write to a .parquet file: --out predictions.parquet"
         raise SettingError("a file of new rows", f"the folder {data}", do)
     columns = (separator(sep), split_names(keep))

@@ -126,6 +126,7 @@ def test_diagnose_compare_and_figures_have_these_names() -> None:
     assert list(found.sites["site"]) == ["weight[bmi]", "weight[age]", "weight[dose]", "bias"]
     figure = plots.trace(chains)
     assert figure.axes[0].get_ylabel() == "weight[bmi]"
-    assert plots.pair(chains, ["weight[bmi]", "bias"]).axes[1].get_xlabel() == "weight[bmi]"
+    pair = plots.pair(chains, ["weight[bmi]", "bias"])
+    assert "weight[bmi]" in {axis.get_xlabel() for axis in pair.axes}
     titles = [axis.get_title() for axis in plots.marginals({"a": chains, "b": unnamed}).axes]
     assert "weight[dose]" in titles
