@@ -140,6 +140,7 @@ def test_mistakes() -> None:
         run("predict", "y.safetensors", "twice.parquet", "--out", "t.parquet", "--keep", "mean")
     assert not Path("m.parquet").exists()
     Path("folder").mkdir()
+    Path("folder/a.parquet").touch()
     words = r"got the folder folder: write to a \.parquet file: --out predictions\.parquet"
     with pytest.raises(SettingError, match=words):
         run("predict", "y.safetensors", "folder", "--out", "m.csv")
