@@ -116,4 +116,4 @@ def test_rows_of_a_table_have_its_columns() -> None:
 def test_the_sd_of_groups_of_a_table_is_ranked() -> None:
     groups = models.GLM(groups={"g": Varying("1")})
     found = ppgp.sbc(groups, ppgp.inference.Laplace(draws=100), 20, X=TABLE, progress=False)
-    assert "g.sd[0]" in found.ranks
+    assert "g.sd[intercept]" in found.ranks
