@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
@@ -69,6 +69,15 @@ class Diagnosis:
     figure = Renamed("reason")
 
     _repr_html_ = diagnosis_as_html
+
+    @property
+    def worst_first(self) -> pd.DataFrame:
+        """The table, the scalars with the largest R-hat or shift first."""
+        key = next((name for name in ("r_hat", "shift") if name in self.table.columns), None)
+        if key is None:
+            return self.table
+        size: Any = self.table[key].astype(float).abs()
+        return self.table.loc[size.sort_values(ascending=False).index]
 
     def __repr__(self) -> str:
         lines = [f"{self.verdict}: {self.reason}", *self.findings]

@@ -27,12 +27,7 @@ def comparison_as_html(comparison: Any) -> str:
 
 def diagnosis_as_html(diagnosis: Any) -> str:
     """Return the HTML of a Diagnosis: the verdict, the findings and the worst scalars."""
-    table = diagnosis.table
-    worst = next((column for column in ("r_hat", "shift") if column in table.columns), None)
-    if worst is not None:
-        size = table[worst].astype(float).abs()
-        table = table.loc[size.sort_values(ascending=False).index]
     findings = [text for text in diagnosis.findings if text != diagnosis.reason]
     parts = [html.sentence(diagnosis.reason), html.items("Findings", findings)]
-    parts.append(html.frame(table, SHOWN))
+    parts.append(html.frame(diagnosis.worst_first, SHOWN))
     return html.page("Diagnosis", diagnosis.verdict, *parts)

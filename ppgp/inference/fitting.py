@@ -50,7 +50,7 @@ from .own_methods import own_method
 from .runs import run
 from .several_outputs import fit_each
 from .streamed_fits import rows_fitted, streamed_rows, with_sums
-from .team_checks import check_default, check_options, check_team, warn_of_unshared
+from .team_checks import check_options, check_team, warn_of_unshared
 from .training_rows import check_training_rows, refuse_another_scale
 from .untrained_modules import left_untrained
 
@@ -180,9 +180,9 @@ def fit(
     untrained = left_untrained(model_or_program)
     with one_at_a_time(), limited(work), untrained, naming(team.rank, team.size, checkpoint):
         warn_of_unshared(data)
+        named = how is not None
         if how is None:
             how = _default(model_or_program, data)
-            check_default(model_or_program, team, how)
         if not isinstance(how, Inference):
             raise _no_method(how)
         if isinstance(model_or_program, Program):
@@ -190,7 +190,7 @@ def fit(
         sent = team.bytes_reduced
         if isinstance(model_or_program, Model):
             check_options(team, init, standardise, checkpoint)
-            problem = _problem_of_model(model_or_program, data, how, standardise, seed)
+            problem = _problem_of_model(model_or_program, data, how, named, standardise, seed)
         else:
             problem = _problem_of_program(model_or_program, data)
         with team.all_or_none():
@@ -329,7 +329,7 @@ def _with_weight(data: Dataset) -> Dataset:
 
 
 def _problem_of_model(
-    model: Model, data: Any, how: Inference, standardise: bool, seed: int
+    model: Model, data: Any, how: Inference, named: bool, standardise: bool, seed: int
 ) -> _Problem:
     """Make the model ready for its data; refuse what does not fit together."""
     if not isinstance(data, Dataset):
@@ -338,7 +338,7 @@ def _problem_of_model(
         if hasattr(data, "columns"):
             do = "use ppgp.Dataset.from_frame(table, target)"
         raise DataError(wanted, got, do)
-    check_team(model, data, how, seed)
+    check_team(model, data, how, named, seed)
     team = data.team
     with team.all_or_none():
         present = _with_weight(data)

@@ -12,9 +12,7 @@ from ..numerics.team import Team
 from ..posterior.posterior import Posterior
 from .base import Inference
 
-__all__ = ["check_default", "check_options", "check_team", "warn_of_unshared"]
-
-MODELS = "use SGPR, SVGP, Vecchia or SKI, or fit in one process"
+__all__ = ["check_options", "check_team", "warn_of_unshared"]
 
 
 def warn_of_unshared(data: Any) -> None:
@@ -34,36 +32,15 @@ def warn_of_unshared(data: Any) -> None:
     )
 
 
-def check_default(model: Any, team: Team, how: Inference) -> None:
-    """Check that a team can run the method of a fit for which none was named.
-
-    Raises:
-        NotApplicable: If it cannot, or the likelihood is one joint distribution of all rows.
-    """
-    if team.alone or not isinstance(model, Model):
-        return
-    with team.all_or_none():
-        _check_rows(model, team)
-        if not how.serves_team(model):
-            raise NotApplicable(
-                f"how, a method that {team.size} processes can run together",
-                f"none, and the default is {type(how).__name__}",
-                "pass MAP(), Laplace() or SVI() as how, or fit in one process",
-            )
-
-
-def _check_rows(model: Model, team: Team) -> None:
-    """Raise NotApplicable if the likelihood is one joint distribution of all rows."""
-    if model.joint_rows and not model.sums_over_team:
-        raise NotApplicable(
-            f"a model whose rows {team.size} processes can divide",
-            f"{type(model).__name__}, whose likelihood is one joint distribution of all rows",
-            MODELS,
-        )
-
-
-def check_team(model: Model, data: Any, how: Inference, seed: int) -> None:
+def check_team(model: Model, data: Any, how: Inference, named: bool, seed: int) -> None:
     """Check that the ranks of a team can fit the model together, and pass the same.
+
+    Args:
+        model: The recipe.
+        data: This rank's rows.
+        how: The method.
+        named: Whether the user named the method.
+        seed: The seed.
 
     Raises:
         NotApplicable: If the likelihood is one joint distribution of all rows, or the method does
@@ -74,14 +51,25 @@ def check_team(model: Model, data: Any, how: Inference, seed: int) -> None:
     if team.alone:
         return
     with team.all_or_none():
-        _check_rows(model, team)
-        if not how.serves_team(model):
+        if model.joint_rows and not model.sums_over_team:
             raise NotApplicable(
-                f"a method that {team.size} processes can run together",
-                an(type(how).__name__),
-                "use MAP, Laplace or SVI, or fit in one process",
+                f"a model whose rows {team.size} processes can divide",
+                f"{type(model).__name__}, whose likelihood is one joint distribution of all rows",
+                "use SGPR, SVGP, Vecchia or SKI, or fit in one process",
             )
+        if not how.serves_team(model):
+            raise _no_method_of_a_team(type(how).__name__, named, team.size)
     team.check_alike({"model": model, "method": how, "seed": int(seed)})
+
+
+def _no_method_of_a_team(name: str, named: bool, size: int) -> NotApplicable:
+    """Return the error for a method that does not run on every rank alike."""
+    wanted = f"a method that {size} processes can run together"
+    if named:
+        do = "use MAP, Laplace or SVI, or fit in one process"
+        return NotApplicable(wanted, an(name), do)
+    do = "pass MAP(), Laplace() or SVI() as how, or fit in one process"
+    return NotApplicable(f"how, {wanted}", f"none, and the default is {name}", do)
 
 
 def check_options(team: Team, init: Any, standardise: bool, checkpoint: Any) -> None:

@@ -208,11 +208,7 @@ def diagnose(
     fitted = load_posterior(posterior)
     other = None if reference is None else load_posterior(reference)
     diagnosis = diagnose_posterior(fitted, other)
-    table = diagnosis.table
-    key = next((c for c in ("r_hat", "shift") if c in table.columns), None)
-    if key is not None:
-        size: Any = table[key].astype(float).abs()
-        table = table.loc[size.sort_values(ascending=False).index]
+    table = diagnosis.worst_first
     summary = table.head(worst).to_dict("index")
     rows = [{"site": site, **row} for site, row in summary.items()]
     figures = [] if out is None else _write_figures(out, fitted, other)

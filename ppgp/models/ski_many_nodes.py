@@ -19,6 +19,7 @@ from ..numerics.cubic_interpolation import Axis, interpolation
 from ..numerics.grid_statistics import (
     about_origin,
     count_and_mean,
+    moved,
     spread,
     statistics,
     sums_about,
@@ -78,8 +79,7 @@ class RowSums(NamedTuple):
         if team.alone:
             return self
         n, origin = count_and_mean(self.n, self.origin, team)
-        Wz, zz = sums_about(origin - self.origin, self.Wz, self.W1, self.z, self.zz, self.n)
-        z = self.z + self.n * (self.origin - origin)
+        Wz, z, zz = moved(origin - self.origin, self.Wz, self.W1, self.z, self.zz, self.n)
         first, *later = self.factors
         parts = (Wz, self.W1, z, zz, first, *(self.n * A for A in later))
         Wz, W1, z, zz, first, *later = team.sums(*parts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,14 +45,13 @@ class GridStatistics:
 
     def __add__(self, other: GridStatistics) -> GridStatistics:
         """Return the sums over the rows of both, about the origin of these."""
-        Wz, zz = other.about(self.origin)
-        z = other.z + other.n * (other.origin - self.origin)
+        other = other.moved_to(self.origin)
         return GridStatistics(
             self.G + other.G,
-            self.Wz + Wz,
+            self.Wz + other.Wz,
             self.W1 + other.W1,
-            self.z + z,
-            self.zz + zz,
+            self.z + other.z,
+            self.zz + other.zz,
             self.origin,
             self.n + other.n,
         )
@@ -61,15 +60,20 @@ class GridStatistics:
         """Return W'r [m] and r'r for r = y - mean."""
         return sums_about(mean - self.origin, self.Wz, self.W1, self.z, self.zz, self.n)
 
+    def moved_to(self, origin: Tensor) -> GridStatistics:
+        """Return the sums over the same rows about another origin."""
+        shift = origin - self.origin
+        Wz, z, zz = moved(shift, self.Wz, self.W1, self.z, self.zz, self.n)
+        return replace(self, Wz=Wz, z=z, zz=zz, origin=origin)
+
     def over_ranks(self, team: Team) -> GridStatistics:
         """Return the sums over the rows of all ranks of a team, about the mean of all targets."""
         if team.alone:
             return self
         n, origin = count_and_mean(self.n, self.origin, team)
-        Wz, zz = self.about(origin)
-        z = self.z + self.n * (self.origin - origin)
-        G, Wz, W1, z, zz = team.differentiable_sums(self.G, Wz, self.W1, z, zz)
-        return GridStatistics(G, Wz, W1, z, zz, origin, n)
+        own = self.moved_to(origin)
+        total = team.differentiable_sums(own.G, own.Wz, own.W1, own.z, own.zz)
+        return GridStatistics(*total, origin=origin, n=n)
 
 
 def count_and_mean(n: int, mean: Tensor, team: Team) -> tuple[int, Tensor]:
@@ -84,6 +88,14 @@ def sums_about(
 ) -> tuple[Tensor, Tensor]:
     """Return W'r [m] and r'r for r = z - mean, from the sums of ``GridStatistics``."""
     return Wz - mean * W1, zz - 2 * mean * z + n * mean.square()
+
+
+def moved(
+    shift: Tensor, Wz: Tensor, W1: Tensor, z: Tensor, zz: Tensor, n: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return W'z [m], z and z'z about an origin that is larger by ``shift``."""
+    Wr, rr = sums_about(shift, Wz, W1, z, zz, n)
+    return Wr, z - n * shift, rr
 
 
 def spread(r: Tensor, at: Tensor, weights: Tensor, nodes: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.colors import Normalize
@@ -12,7 +12,6 @@ from mpl_toolkits.mplot3d.axes3d import Axes3D
 from ..errors import NotApplicable, SettingError
 from ..models import Kriging
 from ..posterior.posterior import Posterior
-from ..posterior.prediction import Prediction
 from ..target.capabilities import LatentFunction, supports
 from .common import panels
 from .notebook_figure import NotebookFigure
@@ -45,20 +44,18 @@ def map_of(posterior: Posterior, columns: Columns = (0, 1), points: int = 60) ->
         UnknownName: If there is no such column.
         SettingError: If there are not two columns, or fewer than two grid points.
     """
-    i, j = _two_columns(posterior, columns, points)
-    X, y = inputs_and_targets(posterior)
-    xs, ys, prediction = _on_grid(posterior, X, i, j, points)
-    mean, sd = (t.cpu().numpy().reshape(points, points) for t in (prediction.mean, prediction.std))
+    at = _on_grid(posterior, columns, points)
+    i, j, X, y, mean = at.i, at.j, at.X, at.y, at.mean
     figure, axes = panels(10, 4.4, 1, 2, sharex=True, sharey=True)
     names, name = column_names(posterior.data), target_name(posterior.data)
     norm = Normalize(min(mean.min(), y.min()), max(mean.max(), y.max()))
     style: dict[str, Any] = {"shading": "auto", "rasterized": True}
     left, right = axes[0]
-    mesh = left.pcolormesh(xs, ys, mean, cmap="viridis", norm=norm, **style)
+    mesh = left.pcolormesh(at.xs, at.ys, mean, cmap="viridis", norm=norm, **style)
     dots = {"s": 16, "edgecolor": "black", "linewidth": 0.6}
     left.scatter(X[:, i], X[:, j], c=y, cmap="viridis", norm=norm, **dots)
     figure.colorbar(mesh, ax=left, label=name)
-    mesh = right.pcolormesh(xs, ys, sd, cmap="magma", vmin=0.0, **style)
+    mesh = right.pcolormesh(at.xs, at.ys, at.sd, cmap="magma", vmin=0.0, **style)
     right.scatter(X[:, i], X[:, j], s=9, color="white", edgecolor="black", linewidth=0.5)
     figure.colorbar(mesh, ax=right, label=f"sd of {name}")
     left.set(xlabel=names[i], ylabel=names[j])
@@ -85,25 +82,23 @@ def surface(posterior: Posterior, columns: Columns = (0, 1), points: int = 40) -
         UnknownName: If there is no such column.
         SettingError: If there are not two columns, or fewer than two grid points.
     """
-    i, j = _two_columns(posterior, columns, points)
-    X, y = inputs_and_targets(posterior)
-    xs, ys, prediction = _on_grid(posterior, X, i, j, points)
-    mean, sd = (t.cpu().numpy().reshape(points, points) for t in (prediction.mean, prediction.std))
+    at = _on_grid(posterior, columns, points)
+    i, j = at.i, at.j
     figure = NotebookFigure(figsize=(6.5, 5.2), layout="constrained")
     axis = figure.add_subplot(projection="3d")
     assert isinstance(axis, Axes3D)
-    norm = Normalize(0.0, sd.max())
+    norm = Normalize(0.0, at.sd.max())
     shown = axis.plot_surface(
-        *np.meshgrid(xs, ys),
-        mean,
-        facecolors=_colours(norm(sd)),
+        *np.meshgrid(at.xs, at.ys),
+        at.mean,
+        facecolors=_colours(norm(at.sd)),
         rstride=1,
         cstride=1,
         shade=False,
         alpha=0.8,
         lw=0,
     )
-    rows: Any = (X[:, i], X[:, j], y)
+    rows: Any = (at.X[:, i], at.X[:, j], at.y)
     axis.scatter(*rows, s=8, color="black", depthshade=False)
     names, name = column_names(posterior.data), target_name(posterior.data)
     axis.set_xlabel(names[i], labelpad=8)
@@ -137,18 +132,39 @@ def _two_columns(posterior: Posterior, columns: Columns, points: int) -> tuple[i
     return numbers[0], numbers[1]
 
 
-def _on_grid(
-    posterior: Posterior, X: np.ndarray, i: int, j: int, points: int
-) -> tuple[np.ndarray, np.ndarray, Prediction]:
-    """Return the grid lines of two columns, and the prediction at the points of the grid."""
+class _Grid(NamedTuple):
+    """The predictions on a grid over two columns, and the training rows.
+
+    Attributes:
+        i, j: The numbers of the columns.
+        xs, ys: The grid lines [points] of the columns.
+        mean, sd: Of the predictions, [points, points].
+        X, y: The training rows [n, d] and [n].
+    """
+
+    i: int
+    j: int
+    xs: np.ndarray
+    ys: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+    X: np.ndarray
+    y: np.ndarray
+
+
+def _on_grid(posterior: Posterior, columns: Columns, points: int) -> _Grid:
+    """Return the predictions on a grid over two columns."""
+    i, j = _two_columns(posterior, columns, points)
+    X, y = inputs_and_targets(posterior)
     low, high = X.min(0), X.max(0)
     margin = 0.05 * (high - low)
     xs, ys = (np.linspace(low[k] - margin[k], high[k] + margin[k], points) for k in (i, j))
     plane = np.tile(X.mean(0), (points * points, 1))
     plane[:, i], plane[:, j] = (g.ravel() for g in np.meshgrid(xs, ys))
-    if supports(posterior.model, LatentFunction):
-        return xs, ys, posterior.latent(plane)
-    return xs, ys, posterior.predict(plane)
+    of_f = supports(posterior.model, LatentFunction)
+    prediction = posterior.latent(plane) if of_f else posterior.predict(plane)
+    mean, sd = (t.cpu().numpy().reshape(points, points) for t in (prediction.mean, prediction.std))
+    return _Grid(i, j, xs, ys, mean, sd, X, y)
 
 
 def _one_space(posterior: Posterior, i: int, j: int) -> bool:
