@@ -58,8 +58,9 @@ def graphs_kept() -> Iterator[None]:
 def digest(arguments: Any) -> str:
     """Return a digest of the tensors among the arguments of a program, and of all else there."""
     if isinstance(arguments, torch.Tensor):
-        values = arguments.detach().contiguous().numpy().tobytes()
-        return f"{arguments.dtype} {tuple(arguments.shape)} {hashlib.sha256(values).hexdigest()}"
+        values = arguments.detach().cpu().contiguous().numpy().tobytes()
+        kind = f"{arguments.dtype} {arguments.device} {tuple(arguments.shape)}"
+        return f"{kind} {hashlib.sha256(values).hexdigest()}"
     if isinstance(arguments, dict):
         return str({name: digest(value) for name, value in arguments.items()})
     if isinstance(arguments, tuple | list):

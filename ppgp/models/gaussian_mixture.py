@@ -182,7 +182,8 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         if "mean" not in draws or self._distinguished:
             return draws, None
         order = draws["mean"].argsort(-1)
-        code = (order * self.components ** torch.arange(self.components)).sum(-1)  # [chain, draw]
+        powers = self.components ** torch.arange(self.components, device=order.device)
+        code = (order * powers).sum(-1)  # [chain, draw]
         usual = code.mode(-1).values[:, None]
         switched = float((code != usual).double().mean())
         K = draws["mean"].shape[-1]
@@ -303,9 +304,8 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         log_variance = self._grid(spread, y)
         log_m = _log_marginals(member, y, prior, spread, log_variance)
         log_w, codes = self._log_weights(torch.logsumexp(log_m, 1), n)
-        picked = torch.multinomial(
-            torch.softmax(log_w.double(), 0), draws, replacement=True, generator=generator
-        )
+        weights = torch.softmax(log_w.double(), 0).cpu()  # the device of the generator
+        picked = torch.multinomial(weights, draws, replacement=True, generator=generator)
         out: dict[str, Tensor] = {
             "proportion": torch.empty(draws, K).to(y),
             "mean": torch.empty(draws, K).to(y),
@@ -315,14 +315,14 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         centre_of_prior, precision_of_prior = single(prior.loc), single(prior.scale) ** -2
         for k in range(K):
             code = codes[k][picked]
-            weights = torch.softmax(log_m[code].double(), 1)
+            weights = torch.softmax(log_m[code].double(), 1).cpu()
             node = torch.multinomial(weights, 1, generator=generator)[:, 0]
             variance[:, k] = v[node]
             precision = count[code] / v[node] + precision_of_prior
             e = torch.randn(draws, generator=generator, dtype=torch.float64).to(y)
             centre = (total[code] / v[node] + centre_of_prior * precision_of_prior) / precision
             out["mean"][:, k] = centre + e / precision.sqrt()
-            shape = (count[code] + self.concentration).double()
+            shape = (count[code] + self.concentration).double().cpu()
             out["proportion"][:, k] = torch._standard_gamma(shape, generator=generator).to(y)
         out["proportion"] = out["proportion"] / out["proportion"].sum(-1, keepdim=True)
         if spread is not None:

@@ -157,7 +157,9 @@ class LinearRegression(
         """Return least-squares estimates, whatever the units of X and y."""
         features, y = self._weighted(data)
         size = features.abs().amax(0).clamp_min(torch.finfo(features.dtype).tiny)
-        w = torch.linalg.lstsq(features / size, y[:, None], driver="gelsd").solution[:, 0] / size
+        # the driver for columns that depend on each other computes on the CPU alone
+        scaled, column = (features / size).cpu(), y[:, None].cpu()
+        w = torch.linalg.lstsq(scaled, column, driver="gelsd").solution[:, 0].to(y) / size
         rows = data.n if data.weights is None else float(data.weights.sum())
         least = 1e-6 * (float(y.square().sum() / rows) or 1.0)
         noise = ((y - features @ w).square().sum() / rows).clamp_min(least)

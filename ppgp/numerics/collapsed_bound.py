@@ -26,7 +26,8 @@ __all__ = ["SparseMarginal", "inducing_root", "jittered", "project"]
 
 JITTER = 1e-8  # relative to the mean of the diagonal of Kmm, for inducing inputs that coincide
 JITTER_SINGLE = 1e-4  # the same in float32, whose rounding error is 1e-7
-CHUNK_BYTES = 8 * 2**20
+CHUNK_BYTES = 8 * 2**20  # of a processor's caches
+CHUNK_BYTES_OF_GPU = 512 * 2**20  # whose operations take longer than their start
 STRIP = 128  # columns of A A' computed at a time, from the diagonal down
 
 Cross = Callable[..., Tensor]
@@ -50,8 +51,9 @@ def jittered(Kmm: Tensor) -> Tensor:
 
 
 def _blocks(X: Tensor, m: int) -> Iterator[slice]:
-    """Yield chunks of rows for which Kmn fits in the processor's caches."""
-    size = max(m, CHUNK_BYTES // (m * X.element_size()))
+    """Yield chunks of rows for which Kmn fits in the processor's caches, larger ones on a GPU."""
+    chunk = CHUNK_BYTES if X.device.type == "cpu" else CHUNK_BYTES_OF_GPU
+    size = max(m, chunk // (m * X.element_size()))
     for i in range(0, len(X), size):
         yield slice(i, min(i + size, len(X)))
 

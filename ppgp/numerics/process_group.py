@@ -39,8 +39,10 @@ def join(timeout: float) -> None:
         )
     backend = "gloo"
     if torch.cuda.is_available():
-        backend = "cpu:gloo,cuda:nccl"
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+        gpus, ranks = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        # nccl refuses ranks that share a GPU
+        backend = "cpu:gloo,cuda:nccl" if ranks <= gpus else "cpu:gloo,cuda:gloo"
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % gpus)
     try:
         limit = timedelta(seconds=timeout)
         store, rank, size = next(dist.rendezvous("env://", timeout=limit))

@@ -26,6 +26,7 @@ from .team import ALONE, Team
 __all__ = ["ROWS_AT_ONCE", "Covariance", "Law", "Sets", "Whitened", "solve_earlier", "weights"]
 
 ROWS_AT_ONCE = 512  # their covariances stay in the cache of a core
+ROWS_AT_ONCE_ON_GPU = 65_536  # whose operations take longer than their start
 ROWS_IN_ONE_PASS = 8192  # up to here nothing is computed a second time for the gradient
 
 #: (A [p, 1, d], B [p, 1, d]) -> the covariance [p, 1, 1] of each pair of rows
@@ -244,11 +245,12 @@ class Law:
         return weights_of_sets(covariance, of_rows[1], of_rows[0], _existing(members))
 
     def _computed(self, how: Callable[..., Any], part: Part, Z: Tensor, sets: Sets) -> Any:
-        """Compute a function of all sets, ``ROWS_AT_ONCE`` at a time.
+        """Compute a function of all sets, some of them at a time.
 
         Up to ``ROWS_IN_ONE_PASS`` torch keeps what the gradient needs, so that it can be compiled.
         """
-        pieces = sets.members.T.split(ROWS_AT_ONCE, 1)
+        width = ROWS_AT_ONCE if self.X.device.type == "cpu" else ROWS_AT_ONCE_ON_GPU
+        pieces = sets.members.T.split(width, 1)
         tables, shared = (self.X, self.variance, Z), tuple(self.theta.values())
         if len(sets.members) > ROWS_IN_ONE_PASS:
             return how(part, pieces, tables, shared)

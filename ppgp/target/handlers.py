@@ -311,7 +311,7 @@ def numbers_seen(s: Mapping[str, Any]) -> Tensor:
     missing = value.isnan()
     if len(rows) < missing.ndim:
         missing = missing.flatten(len(rows)).sum(-1)
-    return (counts - missing.to(counts.dtype)).clamp_min(0)
+    return (counts - missing.to(counts)).clamp_min(0)
 
 
 def _unmasked(law: Any) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -52,7 +53,9 @@ def by_numpyro(name: str, length: int, folder: Path) -> dict[str, float]:
     pytest.importorskip("numpyro")
     script = Path(__file__).with_name("numpyro_peer.py")
     command = [sys.executable, str(script), name, str(length), str(CHAINS), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(script.parents[1])}  # modules of the tests
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -205,12 +205,12 @@ class Run:
         like = self.rows.y
         fits = [member.fit for member in self.members]
         start = torch.stack([in_data_units(model.likelihood, fit.start, unit) for fit in fits])
-        draws = {"start": start[None]}
+        draws = {"start": start[None].to(like.device)}
         if self.how.temperature and self._tempers:
             values = [self._log_temperature_of(j) for j in range(len(self.members))]
             draws["temperature"] = like.new_tensor([values])
         for name, value in stack([fit.tensors() for fit in fits]).items():
-            draws[model.site_of(name)] = value[None]
+            draws[model.site_of(name)] = value[None].to(like.device)
         params = {"unit": like.new_tensor(unit)}
         if self.folds is not None and not self.interrupted:
             params["fold"] = self.folds
