@@ -23,7 +23,8 @@ def escaped(text: str) -> str:
 def escape_paragraphs(lines: list[str]) -> list[str]:
     """Return the lines of a docstring with marks escaped outside literal text.
 
-    Literal text may run over several lines of a paragraph. Blocks after ``::`` are left alone.
+    Literal text may run over several lines of a paragraph. Blocks after ``::`` and examples, which
+    start with ``>>>``, are left alone.
     """
     result: list[str] = []
     paragraph: list[str] = []
@@ -39,10 +40,17 @@ def escape_paragraphs(lines: list[str]) -> list[str]:
         else:
             if paragraph and paragraph[-1].rstrip().endswith("::"):
                 literal_indent = len(paragraph[-1]) - len(paragraph[-1].lstrip())
-            result += escaped("\n".join(paragraph)).split("\n") if paragraph else []
+            result += _written(paragraph)
             result.append(line)
             paragraph = []
     return result
+
+
+def _written(paragraph: list[str]) -> list[str]:
+    """Return the lines of one paragraph, with their marks escaped unless it is an example."""
+    if not paragraph or any(line.lstrip().startswith(">>>") for line in paragraph):
+        return paragraph
+    return escaped("\n".join(paragraph)).split("\n")
 
 
 def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
