@@ -16,19 +16,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import DataError, NamedArguments, NotApplicable, SettingError, an, own_class
+from ..errors import DataError, NamedArguments, NotApplicable, SettingError, an
 from ..kernels.places import check_places
 from ..numerics.cholesky import cholesky
 from ..numerics.standard_normal import log_improvement
 from ..numerics.threads import PREDICTIONS_PAY_FROM, limited
+from ..priors import finite_numbers, with_plain_fields
 from ..target.capabilities import JointLatent, LatentFunction, require
 from .fitted import Fitted
 from .multi import MultiPosterior
 from .posterior import Posterior
 from .predicting import kept_by
-from .suggestion import best_places
 
-__all__ = ["EI", "UCB", "Acquisition", "LogEI", "qEI", "qUCB", "suggest"]
+__all__ = ["EI", "UCB", "Acquisition", "LogEI", "qEI", "qUCB"]
 
 ROUNDING = 1e-10  # relative jitter of the covariance of a batch, whose rows may coincide
 ROUNDINGS = 100  # the least jitter, in roundings of the variance of y
@@ -45,6 +45,18 @@ class Acquisition(NamedArguments):
 
     maximise: bool = True
     batch = False
+
+    def __post_init__(self) -> None:
+        with_plain_fields(self)
+        given: object = self.maximise
+        if isinstance(given, bool):
+            return
+        do = "write maximise=True or maximise=False"
+        for name in ("beta", "best"):
+            if isinstance(given, int | float) and hasattr(self, name):
+                do = f"if it is {name}, write {type(self).__name__}({name}={given!r})"
+        wanted = f"True or False as maximise, the first argument of {type(self).__name__}"
+        raise SettingError(wanted, repr(given)[:60], do)
 
     def __call__(self, posterior: Any, X: Any) -> Tensor:
         """Return the value of each place, [m], or of each batch of places.
@@ -112,6 +124,12 @@ class _Improvement(Acquisition):
 
     best: float | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.best is not None and len(finite_numbers((self.best,))) != 1:
+            do = "use the best y so far, or None"
+            raise SettingError("a finite number, or None, as best", repr(self.best)[:60], do)
+
     def prepared(self, posterior: Fitted) -> Acquisition:
         if self.best is not None:
             return self
@@ -161,6 +179,7 @@ class UCB(Acquisition):
     beta: float = 4.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_beta(self.beta)
 
     def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
@@ -180,6 +199,10 @@ class _Batch(Acquisition):
     samples: int = 256
     seed: int = 0
     batch = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("samples", self.samples)
 
     def _normal(self, mean: Tensor) -> Tensor:
         """Return quasi-random numbers of N(0, 1), [samples, q]. Owen (1998) for the scrambling."""
@@ -226,6 +249,7 @@ class qUCB(_Batch):
     beta: float = 4.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_beta(self.beta)
 
     def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
@@ -235,14 +259,28 @@ class qUCB(_Batch):
 
 
 def _check_beta(beta: float) -> None:
-    if not beta >= 0:
-        raise SettingError("beta of at least 0", repr(beta), "use 4.0")
+    if not finite_numbers((beta,)) or beta < 0:
+        raise SettingError("a finite beta of at least 0", repr(beta), "use 4.0")
+
+
+def check_count(name: str, number: Any) -> None:
+    """Raise SettingError unless a number is a whole one of at least 1."""
+    whole = isinstance(number, Integral) and not isinstance(number, bool)
+    if whole and int(number) >= 1:
+        return
+    do = "use 1 or more"
+    if name == "q" and isinstance(number, str | Acquisition | type):
+        do = "write acquisition= before an acquisition function"
+    raise SettingError(f"a positive whole number as {name}", repr(number)[:60], do)
 
 
 def _places(posterior: Fitted, X: Any) -> Tensor:
     """Return places [.., d] on the scale of the model, with the gradient of X if it has one."""
-    _check_posterior(posterior)
-    rows = _numbers(X, posterior.data.X, "places [m, d]", "pass numbers, one row for each place")
+    check_posterior(posterior)
+    wanted = "places [m, d]"
+    rows = as_numbers(X, posterior.data.X, wanted, "pass numbers, one row for each place")
+    if rows.ndim == 0:
+        raise DataError(wanted, "one number", "pass [[number]] for one place of one column")
     if not bool(torch.isfinite(rows).all()):
         raise DataError("finite places", "NaN or infinity", "correct X")
     rows = posterior.scaler.inputs(rows)
@@ -250,7 +288,7 @@ def _places(posterior: Fitted, X: Any) -> Tensor:
     return rows
 
 
-def _numbers(values: Any, like: Tensor, wanted: str, do: str) -> Tensor:
+def as_numbers(values: Any, like: Tensor, wanted: str, do: str) -> Tensor:
     """Return an array or a list as a tensor like another, with its own gradient if it has one."""
     try:
         return torch.as_tensor(values, dtype=like.dtype, device=like.device)
@@ -259,7 +297,7 @@ def _numbers(values: Any, like: Tensor, wanted: str, do: str) -> Tensor:
         raise DataError(wanted, got, do) from None
 
 
-def _check_posterior(posterior: Any) -> None:
+def check_posterior(posterior: Any) -> None:
     """Raise NotApplicable for what is no Posterior, DataError for that of a program."""
     if not isinstance(posterior, Posterior):
         do = "pass what ppgp.fit returns"
@@ -277,103 +315,3 @@ def _work(posterior: Fitted, rows: Tensor) -> float:
     """Return the multiplications of a prediction."""
     data = posterior.data
     return posterior.model.work(data.n, data.d) * max(1.0, rows.shape[0] / data.n)
-
-
-def suggest(
-    posterior: Any,
-    bounds: Any,
-    q: int = 1,
-    acquisition: Acquisition | None = None,
-    *,
-    starts: int = 8,
-    candidates: int = 256,
-    seed: int = 0,
-) -> Tensor:
-    """Return the q places at which y is worth most to measure next, [q, d].
-
-    The best of random candidates are starting points of L-BFGS-B. Candidates are quasi-random
-    points within the bounds, and for a fourth of them points around the training row with the best
-    mean of f.
-
-    Args:
-        posterior: The posterior; a model with a latent function.
-        bounds: The lowest and the highest value of each column, [d, 2], in the units of the data.
-        q: The number of places.
-        acquisition: What is maximised; None: ``LogEI()``, or for q > 1 ``qEI()``.
-        starts: The number of searches.
-        candidates: The number of candidates.
-        seed: The seed of the candidates.
-
-    Raises:
-        DataError: If the bounds are not finite, increasing pairs, one for each column.
-        SettingError: If a number is not a whole one of 1 or more, or a function of one place is
-            asked for several.
-        NotApplicable: If the model has no latent function, or for a batch no joint one, or the
-            acquisition is no instance, or the posterior is none.
-    """
-    _check_posterior(posterior)
-    for name, number in (("q", q), ("starts", starts), ("candidates", candidates)):
-        _check_number(name, number)
-    if acquisition is None:
-        acquisition = LogEI() if q == 1 else qEI()
-    _check_acquisition(acquisition)
-    if q > 1 and not acquisition.batch:
-        got = f"{type(acquisition).__name__} for q={q}"
-        raise SettingError("an acquisition function of batches", got, "use qEI() or qUCB()")
-    low, high = _bounds(posterior, bounds)
-    ready = acquisition.prepared(posterior)
-
-    def value(X: Tensor) -> Tensor:
-        """Return the values of batches of places X [b, q, d]."""
-        return ready(posterior, X if ready.batch else X[:, 0])
-
-    with torch.no_grad():
-        rows = posterior.data.X
-        mean = acquisition._marginal(posterior, rows)[0].mean(0)
-        incumbent = posterior.scaler.inputs_back(rows[mean.argmax()])
-    return best_places(value, low, high, incumbent, q, starts, candidates, seed)
-
-
-def _check_number(name: str, number: Any) -> None:
-    """Raise SettingError unless a number is a whole one of at least 1."""
-    whole = isinstance(number, Integral) and not isinstance(number, bool)
-    if whole and int(number) >= 1:
-        return
-    do = "use 1 or more"
-    if isinstance(number, str | Acquisition | type):
-        do = "write acquisition= before an acquisition function"
-    raise SettingError(f"a positive whole number as {name}", repr(number)[:60], do)
-
-
-def _check_acquisition(acquisition: Any) -> None:
-    """Raise NotApplicable unless this is an instance of Acquisition."""
-    if isinstance(acquisition, Acquisition):
-        return
-    got, do = an(type(acquisition).__name__), "pass one of ppgp.acquisition"
-    if isinstance(acquisition, type):
-        got = f"the class {acquisition.__name__}"
-        if issubclass(acquisition, Acquisition):
-            do = f"call it: {acquisition.__name__}()"
-    elif isinstance(acquisition, str):
-        got = repr(acquisition)
-        name = own_class(Acquisition, acquisition)
-        if name:
-            do = f"write acquisition.{name}()"
-    wanted = "an instance of an acquisition function such as acquisition.LogEI()"
-    raise NotApplicable(wanted, got, do)
-
-
-def _bounds(posterior: Fitted, bounds: Any) -> tuple[Tensor, Tensor]:
-    """Return the lower and the upper bounds [d]."""
-    like = posterior.data.X
-    wanted = f"bounds of shape [{like.shape[1]}, 2], one pair for each column"
-    do = "pass [(low, high), ...]"
-    found = _numbers(bounds, like, wanted, do)
-    if found.shape != (like.shape[1], 2):
-        if found.shape == (2, like.shape[1]):
-            do += ", the transpose of [[low, ...], [high, ...]]"
-        raise DataError(wanted, f"shape {list(found.shape)}", do)
-    low, high = found.unbind(1)
-    if not bool((torch.isfinite(found).all(1) & (low < high)).all()):
-        raise DataError("finite bounds, the lower one first", f"{found.tolist()}", "correct them")
-    return low, high
