@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..priors import Param, PriorLike, Site, Uniform, in_units_of_data, rescaled, site, value_of
-from .base import Around, Kernel, Theta, proportioned
+from .around import Around, proportioned
+from .base import Kernel, Theta
 from .hyperparameters import mapped
 from .units import Factor, Units
 

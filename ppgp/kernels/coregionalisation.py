@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..errors import DataError, SettingError
 from ..priors import LogNormal, Normal, Param, Prior, PriorLike, Site, rescaled, site, value_of
-from .base import Kernel, Theta, Unscaled
+from .around import Unscaled
+from .base import Kernel, Theta
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped
 from .units import Factor, Units, power

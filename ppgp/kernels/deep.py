@@ -59,6 +59,10 @@ class Deep(Kernel):
             got = f"Deep({type(self.network).__name__}, {type(self.kernel).__name__})"
             do = "for example Deep(MLP(), RBF())"
             raise SettingError("a network and a kernel in Deep", got, do)
+        given: object = self.prior
+        if given is not None and not isinstance(given, Prior):
+            do = "for example priors.Normal(0.0, 1.0)"
+            raise SettingError("a prior, or None, as prior of Deep", repr(given), do)
         if self.frozen and self.prior is not None:
             raise SettingError("weights with a prior, or frozen", "both", "leave one out")
         if isinstance(self.network, nn.Module):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+from numbers import Integral
 
 import torch
 from torch import nn
 
 from ..data.dataset import Dataset
 from ..data.found_on import mark, origin_of
-from ..errors import SettingError
+from ..errors import DataError, SettingError, an
 from ..numerics.seeding import seeded
+from ..priors import finite_numbers
 from .networks import Network, width
 
 BATCH = 64
@@ -50,6 +52,7 @@ def pretrained(
         SettingError: If epochs, batch_size or learning_rate is not positive, or the network does
             not fit the data.
     """
+    _check_arguments(network, data)
     table = data.standardised()[0] if standardise else data
     with_head = regressor(
         network, table, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size, seed=seed
@@ -82,10 +85,12 @@ def regressor(
     Raises:
         SettingError: As ``pretrained``.
     """
-    settings = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
-    for name, value in settings.items():
-        if not value > 0:
-            raise SettingError(f"a positive {name} in pretrained", repr(value), "change it")
+    _check_arguments(network, data)
+    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+            raise SettingError(f"a positive whole number as {name}", repr(value), "change it")
+    if not finite_numbers((learning_rate,)) or learning_rate <= 0:
+        raise SettingError("a positive learning_rate", repr(learning_rate), "use 0.01")
     features = width(network, data.d)
     module = _fresh_module(network, data.d).to(data.X).requires_grad_(True).train()
     with seeded(seed, data.X.device), torch.enable_grad():
@@ -108,6 +113,18 @@ def regressor(
     for part in (with_head, with_head[0]):
         mark(part, data, before=origin_of(network))
     return with_head.requires_grad_(False).eval()
+
+
+def _check_arguments(network: object, data: object) -> None:
+    """Refuse what is no network or no Dataset."""
+    if not isinstance(network, Network | nn.Module):
+        got, do = repr(network)[:60], "for example MLP()"
+        if isinstance(network, type):
+            got, do = f"the class {network.__name__}", f"call it: {network.__name__}()"
+        raise SettingError("a network", got, do)
+    if not isinstance(data, Dataset):
+        do = "pass ppgp.Dataset(X, y)"
+        raise DataError("a Dataset", an(type(data).__name__), do)
 
 
 def _fresh_module(network: Network | nn.Module, d: int) -> nn.Module:

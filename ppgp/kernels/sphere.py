@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError
-from ..priors import Param, Site
-from .base import Around, Kernel, Theta, Unscaled, check_kernel
+from ..priors import Param, Site, finite_numbers
+from .around import Around, Unscaled
+from .base import Kernel, Theta
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped
 from .units import Factor, Units
@@ -55,8 +56,7 @@ class Sphere(Around):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_kernel(self.kernel)
-        if isinstance(self.radius, bool) or not 0 < self.radius < math.inf:
+        if not finite_numbers((self.radius,)) or self.radius <= 0:
             raise SettingError("a positive radius", repr(self.radius), "use 6371.0 for km on Earth")
         self.kernel.check_columns(3)
 

@@ -28,7 +28,8 @@ from ..priors import (
     site,
     value_of,
 )
-from .base import Around, Kernel, Theta, check_kernel, proportioned
+from .around import Around, proportioned
+from .base import Kernel, Theta
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped, replaced, unit_carrier
 from .state_space import Markov, StateSpace, require
@@ -56,7 +57,6 @@ class Multiple(Around, Markov):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_kernel(self.kernel)
         numbers = finite_numbers(self.factor)
         if len(numbers) != 1 or not numbers[0] > 0:
             wanted = "a positive number as factor of a kernel"
@@ -110,7 +110,6 @@ class Scale(Around, Markov):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_negative("outputscale", self.outputscale)
-        check_kernel(self.kernel)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         inner = self.kernel.sites(d)
@@ -185,7 +184,6 @@ class ARD(Around, Markov):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_kernel(self.kernel)
         if not self._leaf().rescales:
             wanted = "a kernel of |x - x'| / lengthscale inside ARD"
             do = "put ARD around RBF, Matern, ... itself"
