@@ -56,8 +56,30 @@ class Around(Kernel):
 class Unscaled(Around, Markov):
     """kernel(X * factor + shift): standardised columns, back in the proportions of the data.
 
-    ``fit`` puts it around a kernel with a length, period or angle in the units of the data. Factor
-    and shift are one number each, or one per column.
+    ``fit`` puts it around a kernel with a length, period or angle in the units of the data. A
+    covariance of mapped inputs is a covariance, Rasmussen & Williams (2006), section 4.2.3.
+
+    Args:
+        kernel: The kernel to use on the mapped columns.
+        factor: One number, or one per column of X [n, d], in a tuple.
+        shift: One number, or one per column, in a tuple; in the units of the mapped columns.
+
+    Raises:
+        SettingError: If ``kernel`` is no kernel; on use, if there is not one number for each column
+            of X.
+
+    Examples:
+        Columns with the standard deviations 10 and 1 were divided by them; factors of 10 and 1
+        restore the distances:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> X = torch.tensor([[0.0, 0.0], [10.0, 0.0], [0.0, 1.0]])
+        >>> kernel = kernels.RBF(variance=1.0, lengthscale=10.0)
+        >>> kernels.Unscaled(kernel, factor=(10.0, 1.0))({}, X / torch.tensor([10.0, 1.0]))[0]
+        tensor([1.0000, 0.6065, 0.9950])
+        >>> kernel({}, X)[0]
+        tensor([1.0000, 0.6065, 0.9950])
     """
 
     kernel: Kernel

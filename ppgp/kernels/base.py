@@ -35,6 +35,11 @@ Theta = Mapping[str, Tensor]
 class Kernel(Hyperparameters):
     """A covariance function. A new one defines ``hyper``, ``gram`` and ``variances``.
 
+    ``kernel(theta, X1, X2)`` is the covariance [*batch, n1, n2] of rows X1 [n1, d] and X2 [n2, d],
+    in the unit of y^2, where theta holds ``{name: [*batch]}`` of the hyperparameters that no number
+    fixes. X2 = None means the rows X1 themselves. ``kernel.diag(theta, X)`` is the diagonal alone.
+    Kernels are added by ``+`` and multiplied by ``*``. Rasmussen & Williams (2006), section 4.1.
+
     ``gram(h, X1, X2)`` is the covariance and ``variances(h, X)`` its diagonal, where ``h[name]``
     is [*batch, 1, 1] for ``gram`` and [*batch, 1] for ``variances``; X2 is None if both sides are
     the same rows.
@@ -45,6 +50,41 @@ class Kernel(Hyperparameters):
         multiple: (kernel, number) -> the product; ``wrappers`` sets it.
         proportioned: (kernel, units) -> the kernel on columns in the proportions of the data;
             ``around`` sets it.
+
+    Raises:
+        UnknownArgument: If an argument of a kernel has another name.
+        SettingError: If a hyperparameter is neither a prior nor a finite number, or is negative; on
+            use, if theta lacks one, or the kernel does not take this number of columns.
+        NotEnoughMemory: On use, if the matrix does not fit into memory.
+
+    Examples:
+        Covariances under two draws of the lengthscale, at once:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> X = torch.tensor([[1.0], [2.0], [4.0]])
+        >>> theta = {"lengthscale": torch.tensor([1.0, 2.0])}
+        >>> kernels.RBF(variance=3.0)(theta, X).shape
+        torch.Size([2, 3, 3])
+
+        Brownian motion, whose covariance is the smaller of two times, as a kernel of your own:
+
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Brownian(kernels.Kernel):
+        ...     variance: float = 1.0
+        ...     hyper = ("variance",)
+        ...
+        ...     def gram(self, h, X1, X2):
+        ...         other = X1 if X2 is None else X2
+        ...         return h["variance"] * torch.minimum(X1, other.mT)
+        ...
+        ...     def variances(self, h, X):
+        ...         return h["variance"] * X[..., 0]
+        >>> Brownian(2.0)({}, X)
+        tensor([[2., 2., 2.],
+                [2., 4., 4.],
+                [2., 4., 8.]])
     """
 
     rescales: ClassVar[bool] = False
@@ -256,7 +296,30 @@ class _Combination(Kernel, Markov):
 
 @dataclass(frozen=True)
 class Sum(_Combination):
-    """k1 + k2 + ...: the kernel of a sum of independent functions."""
+    """k1 + k2 + ...: the kernel of a sum of independent functions.
+
+    The covariances [n1, n2] are added. A sum in a sum is flattened. The hyperparameters of the
+    terms are numbered, as in ``0.lengthscale``; each term is in the unit of y^2. Rasmussen &
+    Williams (2006), section 4.2.4.
+
+    Args:
+        children: The kernels; ``k1 + k2`` is ``Sum((k1, k2))``.
+
+    Raises:
+        SettingError: If there is no kernel, or one of them is not a kernel.
+
+    Examples:
+        A smooth function plus a straight line:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> list((kernels.RBF() + kernels.Linear()).sites(d=1))
+        ['0.variance', '0.lengthscale', '1.variance']
+        >>> kernel = kernels.RBF(1.0, 1.0) + kernels.Linear(1.0)
+        >>> kernel({}, torch.tensor([[1.0], [2.0]]))
+        tensor([[2.0000, 2.6065],
+                [2.6065, 5.0000]])
+    """
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         return reduce(add, [child(part, X1, X2) for child, part in self.parts(theta)])
@@ -281,9 +344,29 @@ class Sum(_Combination):
 class Product(_Combination):
     """k1 * k2 * ...: the product of covariances.
 
-    Their variances are identified only as a product: fix all but one. One variance carries the
-    unit y^2 and the others have no unit of y: it is the first that has a prior, or the first of
-    all if none has.
+    The covariances [n1, n2] are multiplied entry by entry. Their variances are identified only as a
+    product: fix all but one. One variance carries the unit y^2 and the others have no unit of y: it
+    is the first that has a prior, or the first of all if none has. A product in a product is
+    flattened, and the hyperparameters of the factors are numbered, as in ``0.lengthscale``.
+    Rasmussen & Williams (2006), section 4.2.4.
+
+    Args:
+        children: The kernels; ``k1 * k2`` is ``Product((k1, k2))``.
+
+    Raises:
+        SettingError: If there is no kernel, or one of them is not a kernel.
+
+    Examples:
+        A wave of period 1 whose shape changes over a time of 2: rows that are one period apart
+        differ as much as the first factor says.
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> slow, wave = kernels.RBF(1.0, lengthscale=2.0), kernels.Periodic(1.0, 1.0, period=1.0)
+        >>> (slow * wave)({}, torch.tensor([[0.0], [0.5], [1.0]]))[0]
+        tensor([1.0000, 0.1312, 0.8825])
+        >>> list((kernels.RBF(1.0) * kernels.Periodic()).sites(d=1))
+        ['0.variance', '0.lengthscale', '1.variance', '1.lengthscale', '1.period']
     """
 
     def units_of_children(self, units: Units) -> list[Units]:

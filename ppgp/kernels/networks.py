@@ -56,10 +56,33 @@ _OWN = _Own()
 class Network:
     """The interface of networks: ``build(d)`` returns a new module from [n, d] to [n, q].
 
-    A subclass defines ``layers``. Modules are in float64.
+    A subclass defines ``layers``. Modules are in float64. ``build`` draws the weights from a normal
+    distribution with the variance of He et al. (2015), section 2.2. In a kernel the rows are on the
+    scale of the model, and features have no unit.
 
     Attributes:
         seed: The seed of the initial weights.
+
+    Raises:
+        SettingError: In a fit, if the module does not take rows of d columns, or does not return
+            one row of features for each.
+
+    Examples:
+        A network of your own, which builds the same module every time:
+
+        >>> from dataclasses import dataclass
+        >>> import torch
+        >>> from ppgp import networks
+        >>> @dataclass(frozen=True)
+        ... class Projection(networks.Network):
+        ...     out: int = 2
+        ...     seed: int = 0
+        ...
+        ...     def layers(self, d):
+        ...         return torch.nn.Linear(d, self.out, dtype=torch.float64)
+        >>> first, second = Projection().build(d=5), Projection().build(d=5)
+        >>> first.weight.shape, torch.equal(first.weight, second.weight)
+        (torch.Size([2, 5]), True)
     """
 
     seed: int
@@ -78,7 +101,8 @@ class Network:
 class MLP(Network):
     """A multilayer perceptron, [n, d] -> [n, out].
 
-    For deep kernels see Wilson, Hu, Salakhutdinov & Xing (2016).
+    It reads rows on the scale of the model, and its features have no unit. For deep kernels see
+    Wilson, Hu, Salakhutdinov & Xing (2016).
 
     Args:
         hidden: The number of units of each hidden layer.
@@ -91,8 +115,22 @@ class MLP(Network):
             leaves the bound out.
 
     Raises:
-        SettingError: If a size is not a positive whole number, or the dropout not in [0, 1).
+        SettingError: If a size is not a positive whole number, the dropout not in [0, 1) or the
+            seed not a whole number.
         UnknownName: If the activation is not known.
+
+    Examples:
+        With five columns and three features there are 6 * 64 + 65 * 64 + 65 * 3 weights. The
+        features lie in a ball of radius 2:
+
+        >>> import torch
+        >>> from ppgp import networks
+        >>> module = networks.MLP(hidden=(64, 64), out=3).build(d=5)
+        >>> sum(weights.numel() for weights in module.parameters())
+        4739
+        >>> features = module(100 * torch.eye(5, dtype=torch.float64))
+        >>> features.shape, bool((features.norm(dim=1) < 2.001).all())
+        (torch.Size([5, 3]), True)
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -121,8 +159,8 @@ class MLP(Network):
 class CNN(Network):
     """Blocks of convolution, activation and pooling, then a linear layer.
 
-    It maps flattened square images [n, side^2] to features [n, out]. LeCun, Bottou, Bengio &
-    Haffner (1998).
+    It maps flattened square images [n, side^2] to features [n, out], which have no unit. LeCun,
+    Bottou, Bengio & Haffner (1998).
 
     Args:
         channels: The channels of each block; a block halves the sides of the image.
@@ -136,9 +174,19 @@ class CNN(Network):
         bounded: Whether the features are bounded, as in MLP.
 
     Raises:
-        SettingError: If a size is not a positive whole number, or the dropout not in [0, 1); on
-            use, if a row is not a square image with sides of at least 2^blocks pixels.
+        SettingError: If a size is not a positive whole number, the dropout not in [0, 1) or the
+            seed not a whole number, or if there are no channels; on use, if a row is not a square
+            image with sides of at least 2^blocks pixels.
         UnknownName: If the activation is not known.
+
+    Examples:
+        Three images of 8 by 8 pixels, in rows of 64 columns:
+
+        >>> import torch
+        >>> from ppgp import networks
+        >>> module = networks.CNN(channels=(4, 8), out=5).build(d=64)
+        >>> module(torch.zeros(3, 64, dtype=torch.float64)).shape
+        torch.Size([3, 5])
     """
 
     channels: tuple[int, ...] = (8, 16, 16)
@@ -204,7 +252,22 @@ def _check(network: Network, activation: str, dropout: float, sizes: tuple[int, 
 
 @contextmanager
 def training() -> Iterator[None]:
-    """A context in which networks apply dropout, in this thread only."""
+    """A context in which networks leave out hidden units (dropout), in this thread only.
+
+    Methods of inference enter it in the steps of a search: Srivastava et al. (2014). Elsewhere the
+    features [n, q] of a deep kernel are a function of X alone.
+
+    Examples:
+        >>> import torch
+        >>> from ppgp import kernels, networks
+        >>> kernel = kernels.Deep(networks.MLP((64,), 2, dropout=0.5), kernels.RBF(1.0, 1.0))
+        >>> X = torch.linspace(0, 1, 5)[:, None]
+        >>> torch.equal(kernel({}, X), kernel({}, X))
+        True
+        >>> with networks.training():
+        ...     torch.equal(kernel({}, X), kernel({}, X))
+        False
+    """
     token = _TRAINING.set(True)
     try:
         yield
