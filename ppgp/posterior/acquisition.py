@@ -28,7 +28,7 @@ from .multi import MultiPosterior
 from .posterior import Posterior
 from .predicting import kept_by
 
-__all__ = ["EI", "UCB", "Acquisition", "LogEI", "qEI", "qUCB"]
+__all__ = ["EI", "UCB", "Acquisition", "LogEI"]
 
 ROUNDING = 1e-10  # relative jitter of the covariance of a batch, whose rows may coincide
 ROUNDINGS = 100  # the least jitter, in roundings of the variance of y
@@ -38,9 +38,37 @@ ROUNDINGS = 100  # the least jitter, in roundings of the variance of y
 class Acquisition(NamedArguments):
     """A value of places at which y might be measured next.
 
+    ``acquisition(posterior, X)`` gives the values [m] of places X [m, d], and ``suggest`` finds the
+    places of the highest value. X is in the units of the data; the unit of the value is that of y,
+    apart from LogEI, which is the logarithm of such a number. The distribution of f is taken under
+    each draw of the hyperparameters, and the value is averaged over the draws (Snoek, Larochelle &
+    Adams 2012, section 3.2). Values are differentiable in X.
+
     Attributes:
         maximise: Whether f is to be maximised; False: minimised.
         batch: Whether it values several places together.
+
+    Raises:
+        SettingError: If maximise is not True or False.
+        UnknownArgument: If an argument of an acquisition function has another name.
+
+    Examples:
+        Values have a slope in X. To the left of the data the upper confidence bound falls towards
+        them, as f is better known there:
+
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import acquisition, inference, kernels, models
+        >>> model = models.GP(kernels.RBF(1.0, 1.0), noise=1e-6, mean=0.0)
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.5])
+        >>> fit = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> X = torch.tensor([[-3.0], [-2.5]], requires_grad=True)
+        >>> value = acquisition.UCB()(fit, X).sum()
+        >>> [slope] = torch.autograd.grad(value, X)
+        >>> slope.shape, bool((slope < 0).all())
+        (torch.Size([2, 1]), True)
+        >>> [a.batch for a in (acquisition.EI(), acquisition.qEI())]
+        [False, True]
     """
 
     maximise: bool = True
@@ -114,7 +142,7 @@ class Acquisition(NamedArguments):
 
 
 @dataclass(frozen=True)
-class _Improvement(Acquisition):
+class Improvement(Acquisition):
     """The gain over the best value so far.
 
     Args:
@@ -143,10 +171,37 @@ class _Improvement(Acquisition):
 
 
 @dataclass(frozen=True)
-class LogEI(_Improvement):
+class LogEI(Improvement):
     """log E(f - best)+, whose gradient does not vanish where improvement is improbable.
 
     Ament et al. (2023), equation 9. Jones, Schonlau & Welch (1998), equation 15, for E(f - best)+.
+
+    Args:
+        maximise: Whether f is to be maximised; False: minimised.
+        best: The best value so far, in the units of y; None: the best posterior mean of f at the
+            training rows, which is the best target where there is no noise.
+
+    Returns:
+        The values [m] of places X [m, d]: logarithms of numbers in the units of y.
+
+    Raises:
+        SettingError: If maximise is not True or False, or best not a finite number or None.
+        NotApplicable: On use, if the model has no latent function.
+        DataError: On use, if X is not a table of finite numbers with the columns of the data.
+
+    Examples:
+        Far from the data f is N(0, 1). A best value of 40 is so improbable there that the expected
+        improvement underflows, and its logarithm does not:
+
+        >>> import ppgp
+        >>> from ppgp import acquisition, inference, kernels, models
+        >>> model = models.GP(kernels.RBF(1.0, 1.0), noise=1e-6, mean=0.0)
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.5])
+        >>> fit = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> acquisition.EI(best=40.0)(fit, [[50.0]]).tolist()
+        [0.0]
+        >>> [round(value, 1) for value in acquisition.LogEI(best=40.0)(fit, [[50.0]]).tolist()]
+        [-808.3]
     """
 
     def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
@@ -156,8 +211,36 @@ class LogEI(_Improvement):
 
 
 @dataclass(frozen=True)
-class EI(_Improvement):
-    """E(f - best)+, the expected improvement. Jones, Schonlau & Welch (1998), equation 15."""
+class EI(Improvement):
+    """E(f - best)+, the expected improvement. Jones, Schonlau & Welch (1998), equation 15.
+
+    Args:
+        maximise: Whether f is to be maximised; False: minimised.
+        best: The best value so far, in the units of y; None: the best posterior mean of f at the
+            training rows, which is the best target where there is no noise.
+
+    Returns:
+        The values [m] of places X [m, d], in the units of y.
+
+    Raises:
+        SettingError: If maximise is not True or False, or best not a finite number or None.
+        NotApplicable: On use, if the model has no latent function.
+        DataError: On use, if X is not a table of finite numbers with the columns of the data.
+
+    Examples:
+        Far from the data f is N(0, 1), whose positive part has the mean 1 / sqrt(2 pi). The best
+        place so far is worth nothing, and one beside it is worth more:
+
+        >>> import ppgp
+        >>> from ppgp import acquisition, inference, kernels, models
+        >>> model = models.GP(kernels.RBF(1.0, 1.0), noise=1e-6, mean=0.0)
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.5])
+        >>> fit = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> [round(value, 4) for value in acquisition.EI(best=0.0)(fit, [[50.0]]).tolist()]
+        [0.3989]
+        >>> [round(value, 2) for value in acquisition.EI()(fit, [[1.0], [1.3]]).tolist()]
+        [0.0, 0.05]
+    """
 
     def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
         return LogEI(self.maximise, self.best).value(posterior, rows).exp()
@@ -170,95 +253,43 @@ class UCB(Acquisition):
     To minimise f it is sqrt(beta) sd - mean.
 
     Args:
-        beta: The weight of the variance.
+        maximise: Whether f is to be maximised; False: minimised.
+        beta: The weight of the variance, without a unit; the default is two sds.
+
+    Returns:
+        The values [m] of places X [m, d], in the units of y.
 
     Raises:
-        SettingError: If beta is negative.
+        SettingError: If maximise is not True or False, or beta not a finite number of at least 0.
+        NotApplicable: On use, if the model has no latent function.
+        DataError: On use, if X is not a table of finite numbers with the columns of the data.
+
+    Examples:
+        At a measured place it is y, here 1 and 0.5, and far from the data 0 + 2 * 1:
+
+        >>> import ppgp
+        >>> from ppgp import acquisition, inference, kernels, models
+        >>> model = models.GP(kernels.RBF(1.0, 1.0), noise=1e-6, mean=0.0)
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.5])
+        >>> fit = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> places = [[1.0], [2.0], [50.0]]
+        >>> [round(value, 1) for value in acquisition.UCB(beta=4.0)(fit, places).tolist()]
+        [1.0, 0.5, 2.0]
     """
 
     beta: float = 4.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_beta(self.beta)
+        check_beta(self.beta)
 
     def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
         mean, sd = self._marginal(posterior, rows)
         return (mean + math.sqrt(self.beta) * sd).mean(0)
 
 
-@dataclass(frozen=True)
-class _Batch(Acquisition):
-    """An average over samples of f at all places of a batch.
-
-    Args:
-        samples: The number of quasi-random samples under each draw of the hyperparameters.
-        seed: Their seed; the value is a smooth function of X, as they stay the same.
-    """
-
-    samples: int = 256
-    seed: int = 0
-    batch = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("samples", self.samples)
-
-    def _normal(self, mean: Tensor) -> Tensor:
-        """Return quasi-random numbers of N(0, 1), [samples, q]. Owen (1998) for the scrambling."""
-        sobol = torch.quasirandom.SobolEngine(mean.shape[-1], scramble=True, seed=self.seed)
-        uniform = sobol.draw(self.samples, dtype=torch.float64).clamp(1e-12, 1 - 1e-12)
-        return (math.sqrt(2) * torch.erfinv(2 * uniform - 1)).to(mean)
-
-    def _deviations(self, mean: Tensor, root: Tensor) -> Tensor:
-        """Return samples of f - mean, [draw, samples, q]."""
-        return self._normal(mean) @ root.mT
-
-
-@dataclass(frozen=True)
-class qEI(_Batch, _Improvement):
-    """E(max_j f_j - best)+ of a batch of places. Ginsbourger, Le Riche & Carraro (2010), section 2.
-
-    Args:
-        best: See ``EI``.
-        samples: The number of quasi-random samples under each draw of the hyperparameters.
-        seed: Their seed.
-    """
-
-    def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
-        mean, root = self._joint(posterior, rows)
-        f = mean[:, None] + self._deviations(mean, root)
-        return (f.amax(-1) - self._level()).clamp_min(0.0).mean()
-
-
-@dataclass(frozen=True)
-class qUCB(_Batch):
-    """E max_j (mean_j + sqrt(beta pi / 2) |f_j - mean_j|) of a batch, which is UCB for one place.
-
-    Wilson, Moriconi, Hutter & Deisenroth (2017), table 1.
-
-    Args:
-        beta: The weight of the variance.
-        samples: The number of quasi-random samples under each draw of the hyperparameters.
-        seed: Their seed.
-
-    Raises:
-        SettingError: If beta is negative.
-    """
-
-    beta: float = 4.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_beta(self.beta)
-
-    def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
-        mean, root = self._joint(posterior, rows)
-        width = math.sqrt(self.beta * math.pi / 2) * self._deviations(mean, root).abs()
-        return (mean[:, None] + width).amax(-1).mean()
-
-
-def _check_beta(beta: float) -> None:
+def check_beta(beta: float) -> None:
+    """Raise SettingError unless beta is a finite number of at least 0."""
     if not finite_numbers((beta,)) or beta < 0:
         raise SettingError("a finite beta of at least 0", repr(beta), "use 4.0")
 

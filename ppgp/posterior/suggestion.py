@@ -11,7 +11,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable, SettingError, an, own_class
-from .acquisition import Acquisition, LogEI, as_numbers, check_count, check_posterior, qEI
+from .acquisition import Acquisition, LogEI, as_numbers, check_count, check_posterior
+from .batch_acquisition import qEI
 from .fitted import Fitted
 
 __all__ = ["suggest"]
@@ -35,7 +36,8 @@ def suggest(
 
     The best of random candidates are starting points of L-BFGS-B. Candidates are quasi-random
     points within the bounds, and for a fourth of them points around the training row with the best
-    mean of f.
+    mean of f. A loop of ``suggest``, a measurement and ``posterior.update`` is Bayesian
+    optimisation: Jones, Schonlau & Welch (1998), section 4; Snoek, Larochelle & Adams (2012).
 
     Args:
         posterior: The posterior; a model with a latent function.
@@ -46,12 +48,34 @@ def suggest(
         candidates: The number of candidates.
         seed: The seed of the candidates.
 
+    Returns:
+        The places [q, d], in the units of the data.
+
     Raises:
         DataError: If the bounds are not finite, increasing pairs, one for each column.
         SettingError: If a number is not a whole one of 1 or more, or a function of one place is
             asked for several.
         NotApplicable: If the model has no latent function, or for a batch no joint one, or the
             acquisition is no instance, or the posterior is none.
+
+    Examples:
+        With beta = 0 the upper confidence bound is the mean, which is largest in the middle of
+        these three rows:
+
+        >>> import ppgp
+        >>> from ppgp import acquisition, inference, kernels, models
+        >>> model = models.GP(kernels.RBF(1.0, 1.0), noise=1e-6, mean=0.0)
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0])
+        >>> fit = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> greedy = acquisition.UCB(beta=0.0)
+        >>> place = acquisition.suggest(fit, [(0.0, 2.0)], acquisition=greedy)
+        >>> place.round(decimals=2).tolist()
+        [[1.0]]
+
+        The next measurement conditions the posterior on a new row:
+
+        >>> fit.update(place, [1.1]).data.n
+        4
     """
     check_posterior(posterior)
     for name, number in (("q", q), ("starts", starts), ("candidates", candidates)):

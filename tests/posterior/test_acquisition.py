@@ -19,10 +19,9 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, acquisition, inference, kernels, models
+from ppgp.acquisition import EI, UCB, LogEI, qEI, qUCB, suggest
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.numerics.standard_normal import log_improvement
-from ppgp.posterior.acquisition import EI, UCB, LogEI, qEI, qUCB
-from ppgp.posterior.suggestion import suggest
 
 G = torch.Generator().manual_seed(0)
 X = torch.rand(9, 2, generator=G, dtype=torch.float64) * 4 - 2
