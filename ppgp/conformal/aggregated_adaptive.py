@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import SettingError
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
 from .online_sets import Online, check_settings, online_result
@@ -36,6 +37,9 @@ class AgACI:
     window: int | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.rates, tuple | list) or not self.rates:
+            expected = "one or more rates of AgACI"
+            raise SettingError(expected, repr(self.rates), "for example (0.01, 0.1)")
         check_settings(self.score, self.level, self.rates, self.window)
 
     def __call__(self, prediction: Prediction, y: Any, calibration: Any = None) -> Online:

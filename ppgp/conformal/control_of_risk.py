@@ -79,6 +79,10 @@ def _check(table: Tensor, grid: Tensor, risk: float, bound: float) -> None:
     if not bool((grid.diff() > 0).all()):
         do = "sort them, and the columns of losses with them"
         raise DataError("parameters in rising order", "others", do)
+    strange = torch.nonzero(~torch.isfinite(table).all(1)).flatten().tolist()
+    if strange:
+        got = f"NaN or infinity in {listed(strange, 'row')}"
+        raise DataError("finite losses", got, "correct or drop those rows")
     rising = torch.nonzero((table.diff(dim=1) > 1e-12).any(1)).flatten().tolist()
     if rising:
         raise DataError(
@@ -86,7 +90,7 @@ def _check(table: Tensor, grid: Tensor, risk: float, bound: float) -> None:
             f"rising in {listed(rising, 'row')}",
             "use a monotone loss",
         )
-    if not bool((table <= bound).all()) or not bool(torch.isfinite(table).all()):
+    if not bool((table <= bound).all()):
         got = f"{float(table.max()):g}"
         raise DataError(f"losses of at most bound = {bound:g}", got, "raise bound")
     if not 0 < risk < bound:

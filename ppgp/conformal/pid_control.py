@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..errors import counted
+from ..errors import SettingError, counted
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
 from .online_sets import Online, check_settings, online_result
@@ -51,6 +51,13 @@ class PID:
 
     def __post_init__(self) -> None:
         check_settings(self.score, self.level, [self.rate], self.window)
+        if self.window is None:
+            expected = "a window of at least one score in PID"
+            raise SettingError(expected, "None", "for example 100")
+        saturation = self.saturation
+        if saturation is not None and not (_is_number(saturation) and saturation > 0):
+            expected = "a saturation above 0, or None"
+            raise SettingError(expected, repr(saturation), "for example 1.0")
 
     def __call__(self, prediction: Prediction, y: Any, calibration: Any = None) -> Online:
         """Return the set for each row of the sequence; arguments and errors as in ``ACI``."""
@@ -118,6 +125,10 @@ class PID:
         if abs(x) < math.pi / 2:
             return scale * math.tan(x)
         return scale * math.copysign(1e6, x)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def bound_of_steps(steps: Sequence[float], values: Sequence[float]) -> float:

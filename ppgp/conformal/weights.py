@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data.input_checks import check_inputs
-from ..errors import SettingError
+from ..errors import DataError, SettingError
 from ..numerics.libraries import settings_unchanged
 
 
@@ -62,8 +62,17 @@ def shift_weights(X_calibration: Any, X_new: Any, X: Any) -> Tensor:
         from sklearn.preprocessing import StandardScaler
 
     a, b = check_inputs(X_calibration, None), check_inputs(X_new, None)
+    rows = check_inputs(X, None)
+    columns = [part.shape[1] for part in (a, b, rows)]
+    if len(set(columns)) > 1:
+        got = f"{columns[0]}, {columns[1]} and {columns[2]}"
+        do = "pass the same columns in the same order"
+        raise DataError("X_calibration, X_new and X with the same columns", got, do)
+    if not len(a) or not len(b):
+        got = f"{len(a)} and {len(b)} rows"
+        raise DataError("rows in X_calibration and in X_new", got, "pass some of each")
     labels = torch.cat([torch.zeros(len(a)), torch.ones(len(b))])
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     classifier.fit(torch.cat([a, b]).cpu().numpy(), labels.numpy())
-    log_odds = torch.as_tensor(classifier.decision_function(check_inputs(X, None).cpu().numpy()))
+    log_odds = torch.as_tensor(classifier.decision_function(rows.cpu().numpy()))
     return torch.exp(log_odds) * (len(a) / len(b))
