@@ -35,10 +35,11 @@ def risk_control(losses: Any, parameters: Any, risk: float, bound: float = 1.0) 
     Angelopoulos, Bates, Fisch, Lei & Schuster (2024), theorem 1.
 
     Args:
-        losses: [n, L], the loss of each calibration row at each parameter. It is at most ``bound``,
-            may be negative, and never rises along the grid.
+        losses: [n, L], the loss of each calibration row at each parameter, in any units. It is at
+            most ``bound``, may be negative, and never rises along the grid.
         parameters: [L], in rising order.
-        risk: the bound wanted on the expected loss of a new row, between 0 and ``bound``.
+        risk: the bound wanted on the expected loss of a new row, between 0 and ``bound``; in the
+            units of the loss, as ``bound`` is.
         bound: B, the largest possible loss.
 
     Returns:
@@ -49,6 +50,20 @@ def risk_control(losses: Any, parameters: Any, risk: float, bound: float = 1.0) 
         DataError: if shapes do not match, the parameters do not rise, a row's loss rises along the
             grid (the theorem needs that it does not), or a loss exceeds ``bound`` or is not finite.
         SettingError: if ``risk`` does not lie between 0 and ``bound``.
+
+    Examples:
+        Of five images, the share of missed pixels at three sizes of the mask. A size of 0.2 has
+        mean loss 1/5, and (5 (1/5) + 1) / 6 = 1/3 is at most 0.4:
+
+        >>> from ppgp import conformal
+        >>> losses = [[1, 0, 0], [1, 1, 0], [0, 0, 0], [1, 0, 0], [0, 0, 0]]
+        >>> found = conformal.risk_control(losses, [0.1, 0.2, 0.3], risk=0.4)
+        >>> found.parameter
+        0.2
+        >>> found.guarantee
+        'expected loss <= 0.4 (exchangeable rows, losses that fall to 0.4 or below)'
+        >>> conformal.risk_control(losses, [0.1, 0.2, 0.3], risk=0.1).guarantee
+        'none: 5 rows and the largest parameter leave a bound of 0.167 on the risk, above 0.1'
     """
     table, grid = as_tensor(losses, "losses"), as_tensor(parameters, "parameters")
     _check(table, grid, risk, bound)

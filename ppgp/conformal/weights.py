@@ -23,10 +23,27 @@ class Decay:
     The loss is small where the past drifts slowly.
 
     Args:
-        rate: in (0, 1].
+        rate: in (0, 1], without a unit: the weight of a row as a multiple of that of the next.
 
     Raises:
         SettingError: if rate does not lie in (0, 1].
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> conformal.Decay(0.5).of(4).tolist()  # weights [n]
+        [0.0625, 0.125, 0.25, 0.5]
+
+        Residuals that grow in time: with weights, late rows count more.
+
+        >>> calibration = ppgp.Prediction.from_points([0.0] * 40)
+        >>> y = [float(i) for i in range(40)]
+        >>> new = ppgp.Prediction.from_points([0.0])
+        >>> alike = ppgp.calibrate(conformal.Absolute(), calibration, y)
+        >>> weights = conformal.Decay(0.9)
+        >>> late = ppgp.calibrate(conformal.Absolute(), calibration, y, weights=weights)
+        >>> alike(new, level=0.5).upper.tolist(), late(new, level=0.5).upper.tolist()
+        ([20.0], [34.0])
     """
 
     rate: float = 0.99
@@ -54,7 +71,24 @@ def shift_weights(X_calibration: Any, X_new: Any, X: Any) -> Tensor:
         X: the rows [k, d] whose weights are wanted.
 
     Returns:
-        The density ratios [k].
+        The density ratios [k], without a unit: they do not depend on the units of the columns.
+
+    Raises:
+        DataError: if a table is not [rows, columns] of finite numbers, the three differ in columns,
+            or one of the first two has no rows.
+
+    Examples:
+        Where old rows are N(0, 1) and new ones N(1, 1), the ratio at x is exp(x - 1/2):
+
+        >>> import numpy as np
+        >>> from ppgp import conformal
+        >>> rng = np.random.default_rng(0)
+        >>> old, new = rng.normal(0.0, 1.0, (2000, 1)), rng.normal(1.0, 1.0, (2000, 1))
+        >>> weights = conformal.shift_weights(old, new, [[0.0], [1.0], [2.0]]).numpy()
+        >>> weights.shape
+        (3,)
+        >>> bool(np.allclose(weights, np.exp([-0.5, 0.5, 1.5]), rtol=0.15))
+        True
     """
     with settings_unchanged():
         from sklearn.linear_model import LogisticRegression
