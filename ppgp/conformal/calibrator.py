@@ -33,9 +33,10 @@ class Calibrator:
     """A score with the calibration rows it is measured on; call it on new predictions.
 
     ``calibrate`` returns it, and ``calibrator(new_prediction, level=0.9) -> Region``. The threshold
-    is the ceil((n + 1) level)-th smallest of n scores, in the units of the score. Papadopoulos et
-    al. (2002); Vovk, Gammerman & Shafer (2005). Given the calibration rows, the coverage has the
-    distribution Beta(k, n + 1 - k), of which ``coverage_band`` is the central part; Vovk (2012).
+    of a one-sided score without weights is its k-th smallest value in n rows, with
+    k = ceil((n + 1) level), in the units of the score. Papadopoulos et al. (2002); Vovk, Gammerman
+    & Shafer (2005). Given the calibration rows, the coverage is Beta(k, n + 1 - k) for distinct
+    scores and i.i.d. rows (Vovk 2012); ``coverage_band`` is the central part of this distribution.
 
     Attributes:
         score: the conformal score.

@@ -26,7 +26,8 @@ class PredictiveSystem:
     It steps at n values, and a probability of 1 / (n + 1) lies beyond them on either side. The
     values of row j are ``centre[j] + scale[j] * residuals`` in the split form, or the rows of
     ``values`` for the full conformal GP. Vovk, Shen, Manokhin & Xie (2019); Vovk et al. (2020) for
-    the split form.
+    the split form. Centres, scales, values and slack are in the units of y; residuals are in units
+    of the predictive spread.
 
     Attributes:
         guarantee: the sentence that holds.
@@ -36,8 +37,6 @@ class PredictiveSystem:
         values: [m, n], sorted in each row; None in the split form.
         slack: [m], the rounding error of the steps, where y has repeated values: steps this near
             to y count as equal to it. None: 0.
-
-    Centres, scales, values and slack are in the units of y; residuals have no unit.
 
     Raises:
         DataError: by ``cdf``, if y does not have one entry per row.

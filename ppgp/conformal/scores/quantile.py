@@ -18,11 +18,10 @@ UNITS = ("y", "median", "width")
 
 @dataclass(frozen=True)
 class Quantile(Score):
-    """The score max(l - y, y - u), with l and u the ends of the central predictive interval.
+    """The score max(l - y, y - u), with [l, u] the central predictive interval at the level.
 
-    Romano, Patterson & Candes (2019), equation 6. The ends are quantiles at the level wanted. A
-    negative threshold narrows an interval that was too wide; where the ends would cross, the set is
-    empty. The scores are [n], one per row.
+    Romano, Patterson & Candes (2019), equation 6. A negative threshold narrows an interval that was
+    too wide; where the ends would cross, the set is empty. The scores are [n], one per row.
 
     Args:
         widen_only: whether the score is clipped at 0, so that the set never shrinks. It covers at
