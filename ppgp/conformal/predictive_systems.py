@@ -26,7 +26,8 @@ class PredictiveSystem:
     It steps at n values, and a probability of 1 / (n + 1) lies beyond them on either side. The
     values of row j are ``centre[j] + scale[j] * residuals`` in the split form, or the rows of
     ``values`` for the full conformal GP. Vovk, Shen, Manokhin & Xie (2019); Vovk et al. (2020) for
-    the split form.
+    the split form. Centres, scales, values and slack are in the units of y; residuals are in units
+    of the predictive spread.
 
     Attributes:
         guarantee: the sentence that holds.
@@ -36,6 +37,29 @@ class PredictiveSystem:
         values: [m, n], sorted in each row; None in the split form.
         slack: [m], the rounding error of the steps, where y has repeated values: steps this near
             to y count as equal to it. None: 0.
+
+    Raises:
+        DataError: by ``cdf``, if y does not have one entry per row.
+        SettingError: by ``quantile`` and ``interval``, if the probability or level does not lie in
+            (0, 1).
+
+    Examples:
+        Nine residuals, -4 to 4 in units of the sd, and two new rows:
+
+        >>> import ppgp
+        >>> calibration = ppgp.Prediction.from_points([0.0] * 9, sd=1.0)
+        >>> split = ppgp.predictive_system(calibration, [float(y) for y in range(-4, 5)])
+        >>> system = split(ppgp.Prediction.from_points([10.0, 20.0], sd=[1.0, 2.0]))
+        >>> system
+        <PredictiveSystem of 2 rows, 9 calibration rows: calibrated CDF (exchangeable rows)>
+        >>> [round(p, 2) for p in system.cdf([10.5, 24.5]).tolist()]
+        [0.55, 0.75]
+        >>> system.quantile(0.9).tolist()
+        [14.0, 28.0]
+        >>> system.interval(0.8).to_frame()
+           lower  upper
+        0    6.0   14.0
+        1   12.0   28.0
     """
 
     guarantee: str
