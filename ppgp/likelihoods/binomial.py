@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 from ..data.dataset import Dataset
 from ..errors import SettingError
 from ..numerics.logistic_normal import expected_softplus
-from ..priors import Site
+from ..priors import Site, finite_numbers
 from .base import Theta, log_of_count
 from .parametric import Parametric
 from .scored import NO_THETA, log_or_zero
@@ -51,7 +51,8 @@ class Binomial(Parametric):
         if hasattr(number, "__len__"):
             got, do = f"a {type(number).__name__}", "pass Dataset(trials=) for one per row"
             raise SettingError("one number of trials in Binomial", got, do)
-        if not isinstance(number, int | float) or number < 1 or number != round(number):
+        whole = finite_numbers(number) and number == round(number)
+        if not whole or number < 1:
             do = "give 1, 2, 3, ..., or leave it out beside Dataset(trials=)"
             raise SettingError("a number of trials in Binomial", repr(number), do)
 

@@ -15,7 +15,7 @@ from ..data.dataset import Dataset
 from ..errors import SettingError
 from .base import Likelihood, Theta, root
 from .scored import LEAST_SHARE, NO_THETA, Scored, widened
-from .target_checks import check_codes, count_classes
+from .target_checks import check_codes, check_number_of_classes, count_classes
 
 POINTS = 64  # pairs of opposite quasi-random points in ``expected``
 FINE_POINTS = 512  # and in ``marginal``
@@ -36,6 +36,10 @@ class Categorical(Likelihood, Scored):
 
     classes: int | None = None
     scales = "X"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number_of_classes(self.classes)
 
     @property
     def latents(self) -> int:

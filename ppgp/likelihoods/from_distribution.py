@@ -58,8 +58,9 @@ class FromDistribution(Likelihood, Scored):
         if not callable(self.build):
             do = "for example lambda f: Gumbel(f[..., 0, :], f[..., 1, :].exp())"
             raise SettingError("a function as build", repr(self.build), do)
-        if isinstance(self.parameters, bool) or self.parameters < 1:
-            got = repr(self.parameters)
+        number: Any = self.parameters
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            got = repr(number)
             raise SettingError("a number of parameters of at least 1", got, "count them")
 
     @property

@@ -16,11 +16,17 @@ from ..errors import SettingError, UnknownName
 from ..numerics.logistic_normal import expected_softplus, log_odds
 from ..numerics.ordered_links import LINKS, Link
 from ..numerics.tails import log1mexp
-from ..priors import Dirichlet, Flat, Prior, PriorLike, Site, site, value_of
+from ..priors import Dirichlet, Flat, Prior, PriorLike, Site, finite_numbers, site, value_of
 from .base import Likelihood, Theta, hermite, root
 from .cutpoints import CutpointPrior
 from .scored import Scored
-from .target_checks import check_codes, check_every_class, count_classes, warn_of_alphabet
+from .target_checks import (
+    check_codes,
+    check_every_class,
+    check_number_of_classes,
+    count_classes,
+    warn_of_alphabet,
+)
 
 NODES, REACH = 192, 9.5  # of the average over f in ``marginal`` with the link "cloglog", in sds
 
@@ -59,20 +65,18 @@ class Ordinal(Likelihood, Scored):
         super().__post_init__()
         if self.link not in LINKS:
             raise UnknownName("link", self.link, tuple(LINKS))
-        if self.classes is not None and not (isinstance(self.classes, int) and self.classes > 1):
-            do = "leave it out, and it is counted"
-            raise SettingError("a number of classes 2, 3, ...", repr(self.classes), do)
-        given = self.cutpoints
-        if isinstance(given, int | float):
-            object.__setattr__(self, "cutpoints", (float(given),))
-        elif isinstance(given, Prior) and not isinstance(given, Dirichlet | Flat):
-            do = "use Dirichlet(1.0), Flat() or increasing numbers"
-            raise SettingError("a prior of cutpoints", repr(given), do)
-        if isinstance(self.cutpoints, tuple):
-            self._check_numbers(self.cutpoints)
+        check_number_of_classes(self.classes)
+        if isinstance(self.cutpoints, Dirichlet | Flat):
+            return
+        numbers = finite_numbers(self.cutpoints)
+        if not numbers:
+            do = "use Dirichlet(1.0), Flat() or a tuple of increasing numbers"
+            raise SettingError("a prior of cutpoints, or numbers,", repr(self.cutpoints), do)
+        object.__setattr__(self, "cutpoints", numbers)
+        self._check_numbers(numbers)
 
     def _check_numbers(self, cutpoints: tuple[float, ...]) -> None:
-        if any(not a < b for a, b in pairwise(cutpoints)) or not cutpoints:
+        if any(not a < b for a, b in pairwise(cutpoints)):
             raise SettingError("increasing numbers as cutpoints", repr(cutpoints), "sort them")
         if self.classes is None:
             object.__setattr__(self, "classes", len(cutpoints) + 1)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import NamedArguments
 from ..priors import PriorLike, with_plain_fields
 
 
 @dataclass(frozen=True)
-class Predicted:
+class Predicted(NamedArguments):
     """Another function of x in place of a number or a prior: the parameter is level * exp(f_k(x)).
 
     A probability is sigmoid(logit(level) + f_k(x)).

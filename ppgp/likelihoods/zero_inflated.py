@@ -18,7 +18,7 @@ from ..data.dataset import Dataset
 from ..errors import SettingError
 from ..numerics.zero_inflated import ZeroInflatedCounts
 from ..overrides import computed
-from ..priors import Prior, PriorLike, Site, Uniform, bare, site
+from ..priors import Prior, PriorLike, Site, Uniform, bare, finite_numbers, site
 from .base import Likelihood, Theta, root
 from .parametric import Parametric
 from .predicted import Predicted
@@ -60,7 +60,10 @@ class ZeroInflated(Parametric):
             do = "use Poisson() or NegativeBinomial()"
             raise SettingError("a likelihood of counts in ZeroInflated", repr(inner), do)
         given = self.probability
-        _check_probability(given.level if isinstance(given, Predicted) else given)
+        if not isinstance(given, Predicted):
+            _check_probability(given)
+        elif given.level is not None:
+            _check_probability(given.level)
 
     @property
     def _counts(self) -> Any:
@@ -216,6 +219,8 @@ def _check_probability(given: Any) -> None:
         inside = ends is not None and 0 <= ends[0] < ends[1] <= 1
         do = "use Uniform(0, 1)"
     else:
-        inside, do = given is None or 0 < given < 1, "give one between them, or a prior"
+        numbers = finite_numbers(given)
+        inside = len(numbers) > 0 and all(0 < number < 1 for number in numbers)
+        do = "give one between them, or a prior"
     if not inside:
         raise SettingError("a probability above 0 and below 1 in ZeroInflated", repr(given), do)

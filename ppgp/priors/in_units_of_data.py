@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import SettingError
 from ..overrides import computed
 from .from_distribution import with_plain_fields
-from .records import Prior
+from .records import Prior, finite_numbers
 
 __all__ = ["InUnitsOfData", "bare"]
 
@@ -35,9 +35,15 @@ class InUnitsOfData(Prior):
 
     def __post_init__(self) -> None:
         with_plain_fields(self)
-        if isinstance(self.prior, InUnitsOfData) or not isinstance(self.prior, Prior):
-            do = "pass a number by itself: it is in the units of the data already"
-            raise SettingError("a prior in InUnitsOfData", repr(self.prior), do)
+        given = self.prior
+        if isinstance(given, InUnitsOfData):
+            got = f"InUnitsOfData({given!r})"
+            raise SettingError("a prior in InUnitsOfData once", got, "leave one of them out")
+        if not isinstance(given, Prior):
+            do = "for example InUnitsOfData(LogNormal(0, 1))"
+            if finite_numbers(given):
+                do = "pass a number by itself: it is in the units of the data already"
+            raise SettingError("a prior in InUnitsOfData", repr(given), do)
 
     def _positive(self) -> bool:
         return self.prior.positive
