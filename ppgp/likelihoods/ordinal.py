@@ -35,9 +35,10 @@ NODES, REACH = 192, 9.5  # of the average over f in ``marginal`` with the link "
 class Ordinal(Likelihood, Scored):
     """Ordered classes, P(y <= k) = F(c_k - f), y = 0, 1, ..., K - 1.
 
-    McCullagh (1980). f has no intercept beside the cutpoints c_0 < ... < c_(K - 2): a constant
-    added to both changes nothing. The CRPS is the ranked probability score, the sum over k of
-    (P(y <= k) - 1[y <= k])^2: Epstein (1969).
+    McCullagh (1980). f [n] has no intercept beside the cutpoints c_0 < ... < c_(K - 2): a constant
+    added to both changes nothing. Both are log-odds for "logit", and without a unit for every link.
+    The CRPS is the ranked probability score, the sum over k of (P(y <= k) - 1[y <= k])^2: Epstein
+    (1969).
 
     Labels that are texts have the order of the alphabet, with a warning; pandas' ordered categories
     have theirs.
@@ -46,14 +47,29 @@ class Ordinal(Likelihood, Scored):
         link: "logit" (F is the sigmoid), "probit" (F is the normal cdf) or "cloglog"
             (F(z) = 1 - exp(-exp(z)), proportional hazards).
         cutpoints: ``Dirichlet(concentration)``, the prior of the shares of the classes at f = 0,
-            which induces that of the cutpoints (Betancourt 2019); ``Flat()``; or K - 1 increasing
-            numbers, which boosting needs.
+            which induces that of the cutpoints [K - 1] (Betancourt 2019); ``Flat()``; or K - 1
+            increasing numbers, which boosting needs.
         classes: K; None: the number of classes in the data.
 
     Raises:
         UnknownName: If there is no such link.
         SettingError: If the cutpoints are something else, or not increasing, or for fewer than two
             classes.
+
+    Examples:
+        Without a slope the cutpoints give the shares of the classes:
+
+        >>> import pandas as pd
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> X = [[float(i)] for i in range(10)]
+        >>> grades = ["low"] * 2 + ["middle"] * 3 + ["high"] * 5
+        >>> y = pd.Categorical(grades, ["low", "middle", "high"], ordered=True)
+        >>> model = models.GLM(likelihoods.Ordinal(cutpoints=priors.Flat()), weight=0.0)
+        >>> how = inference.MAP("newton")
+        >>> posterior = ppgp.fit(model, ppgp.Dataset(X, y), how, progress=False)
+        >>> posterior.predict([[0.0]]).probabilities.round(decimals=3).tolist()
+        [[0.2, 0.3, 0.5]]
     """
 
     link: str = "logit"
