@@ -131,7 +131,8 @@ def _transformed(prior: Prior, factor: Number, shift: Number, what: str) -> Prio
         transformed = _scaled(prior, factor)
     if transformed is None:
         wanted = f"a prior for {what} that has an equivalent on the standardised scale"
-        do = "use Normal, StudentT, Uniform or Flat there, or pass standardise=False to fit"
+        families = "Normal, StudentT, Uniform or Flat" if shifted else "a member of ppgp.priors"
+        do = f"use {families} there, or pass standardise=False to fit"
         raise SettingError(wanted, repr(prior), do)
     return transformed
 
