@@ -12,25 +12,18 @@ from dataclasses import replace
 
 from ..errors import SettingError
 from .in_units_of_data import InUnitsOfData
-from .records import (
+from .positive_numbers import (
     Dirichlet,
     Exponential,
-    Flat,
     Gamma,
     HalfCauchy,
     HalfNormal,
     InverseGamma,
     LogNormal,
     LogUniform,
-    Normal,
-    Number,
-    Prior,
-    PriorLike,
-    StudentT,
-    Uniform,
-    check_numbers,
-    entries,
 )
+from .real_numbers import Flat, Normal, StudentT, Uniform
+from .records import Number, Prior, PriorLike, check_numbers, entries
 
 
 def power(base: float, exponent: float) -> float:
