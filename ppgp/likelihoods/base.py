@@ -12,15 +12,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..arguments import NamedArguments, Renamed, take_renamed_method
 from ..data.dataset import Dataset
-from ..errors import (
-    NamedArguments,
-    NotApplicable,
-    Renamed,
-    SettingError,
-    nearest,
-    take_renamed_method,
-)
+from ..errors import NotApplicable, SettingError, nearest
 from ..priors import Site, rescaled, value_of, with_plain_fields
 from ..priors.units import power as to_power
 

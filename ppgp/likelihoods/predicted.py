@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import NamedArguments
+from ..arguments import NamedArguments
 from ..priors import PriorLike, with_plain_fields
 
 

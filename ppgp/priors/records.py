@@ -19,7 +19,8 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..errors import NamedArguments, SettingError
+from ..arguments import NamedArguments
+from ..errors import SettingError
 
 #: one number for all entries, or one per entry along the last axis
 if TYPE_CHECKING:
