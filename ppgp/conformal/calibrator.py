@@ -11,7 +11,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..errors import DataError, NotApplicable, Renamed, counted_are, listed
+from ..arguments import Renamed
+from ..errors import DataError, NotApplicable, counted_are, listed
 from ..numerics.fingerprint import fingerprint
 from ..numerics.finite import all_finite
 from ..posterior.origin import Origin

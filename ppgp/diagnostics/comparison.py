@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arguments import Renamed, renamed_arguments
 from ..conformal import Score
 from ..data.dataset import Dataset
-from ..errors import (
-    DataWarning,
-    NotApplicable,
-    Renamed,
-    renamed_arguments,
-)
+from ..errors import DataWarning, NotApplicable
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level

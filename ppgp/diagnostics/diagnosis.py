@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from ..errors import NotApplicable, Renamed, counted, renamed_arguments
+from ..arguments import Renamed, renamed_arguments
+from ..errors import NotApplicable, counted
 from ..posterior.arviz import arviz
 from ..posterior.boosted import INSTEAD, is_boosted
 from ..posterior.convergence import (

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..arguments import NamedArguments
 from ..data.training_data import Batch, Rows
-from ..errors import NamedArguments, NotApplicable, SettingError, an
+from ..errors import NotApplicable, SettingError, an
 from ..numerics.memory import must_fit
 from ..posterior.posterior import Posterior
 from ..target.capabilities import NetworkWeights

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import NotApplicable, Renamed, listed, renamed_arguments
+from ..arguments import Renamed, renamed_arguments
+from ..errors import NotApplicable, listed
 from ..learners import stack
 from ..overrides import OF_THE_RUN, computed
 from ..posterior.posterior import Posterior

@@ -10,19 +10,11 @@ from typing import Any, ClassVar, TypeVar, cast
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..arguments import Elsewhere, NamedArguments, Renamed, take_renamed_method
 from ..data.dataset import Dataset, Scaler
 from ..data.training_data import Rows
 from ..display.records import record_page
-from ..errors import (
-    Elsewhere,
-    NamedArguments,
-    NotApplicable,
-    Renamed,
-    SettingError,
-    an,
-    counted,
-    take_renamed_method,
-)
+from ..errors import NotApplicable, SettingError, an, counted
 from ..likelihoods import Bernoulli
 from ..likelihoods.target_checks import FOR_REGRESSION, distinct
 from ..priors import (

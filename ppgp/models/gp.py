@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..arguments import check_names_of_arguments, removed_arguments
 from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, check_names_of_arguments, removed_arguments
+from ..errors import NotApplicable
 from ..kernels import RBF, Kernel, Sum
 from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..arguments import removed_arguments
 from ..data.dataset import Dataset, Scaler
-from ..errors import DataWarning, NotApplicable, SettingError, removed_arguments
+from ..errors import DataWarning, NotApplicable, SettingError
 from ..kernels import Exponential, Kernel
 from ..kernels.base import check_kernel
 from ..kernels.units import Units

@@ -15,8 +15,9 @@ import pyro
 import torch
 from torch import Tensor
 
+from ..arguments import NamedArguments
 from ..data.dataset import Scaler
-from ..errors import DataError, NamedArguments, an, counted
+from ..errors import DataError, an, counted
 from ..priors import (
     Normal,
     Param,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import DataError, NamedArguments, SettingError, counted
+from ..arguments import NamedArguments
+from ..errors import DataError, SettingError, counted
 from .base import Model
 
 __all__ = ["Multi"]

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..arguments import check_names_of_arguments
 from ..data.dataset import Dataset, Scaler
-from ..errors import check_names_of_arguments
 from ..kernels import Kernel, Matern
 from ..kernels.fourier_features import Draw
 from ..likelihoods import Likelihood

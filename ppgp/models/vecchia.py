@@ -9,9 +9,10 @@ import pyro
 import torch
 from torch import Tensor
 
+from ..arguments import check_names_of_arguments
 from ..data.dataset import Dataset, Scaler
 from ..data.training_data import Batch, Rows
-from ..errors import SettingError, check_names_of_arguments
+from ..errors import SettingError
 from ..kernels import Kernel, Matern
 from ..kernels.base import check_kernel
 from ..kernels.units import Units

@@ -33,7 +33,7 @@ FAMILIES = (
     "priors",
 )
 #: names of classes that earlier versions wrote -> names of today; names of fields are in
-#: ``errors.renamed_arguments``
+#: ``arguments.renamed_arguments``
 RENAMED = {"networks.CNN": "kernels.CNN", "networks.MLP": "kernels.MLP"}
 
 

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..arguments import Renamed, renamed_arguments
 from ..data.arrays import as_tensor
-from ..errors import DataError, NotApplicable, Renamed, SettingError, renamed_arguments
+from ..errors import DataError, NotApplicable, SettingError
 from ..numerics import mixture, mixture_crps, univariate
 from ..numerics.blocks import each_block, sampled
 from ..numerics.finite import all_finite

@@ -11,10 +11,11 @@ import pyro
 import torch
 from torch import Tensor
 
+from ..arguments import Renamed
 from ..data.argument_mistakes import explained
 from ..data.arguments import as_training_data
 from ..data.training_data import Rows
-from ..errors import NotApplicable, Renamed
+from ..errors import NotApplicable
 from ..numerics.seeding import seeded
 from .checks import check_program
 from .compiled import Graphs

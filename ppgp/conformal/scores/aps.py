@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import Renamed, SettingError, renamed_arguments
+from ...arguments import Renamed, renamed_arguments
+from ...errors import SettingError
 from ...overrides import computed
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...errors import NamedArguments, NotApplicable, an, own_class
+from ...arguments import NamedArguments
+from ...errors import NotApplicable, an, own_class
 from ...numerics.finite import all_finite
 from ...numerics.float_search import Condition, last_inside
 from ...posterior.origin import Origin
