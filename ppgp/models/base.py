@@ -46,8 +46,8 @@ LEVELS = ("noise", "nugget", "variance")  # positive quantities that models have
 class Model(NamedArguments):
     """A recipe: the priors and the structure of a model before it meets data.
 
-    A recipe is frozen. It holds no training data, no mode and no fitted tensors, and ``model`` is
-    a program that plain Pyro accepts (Bingham et al. 2019).
+    A recipe is a frozen dataclass. It holds no training data, no mode and no fitted tensors, and
+    ``model`` is a program that plain Pyro accepts (Bingham et al. 2019).
 
     A new model defines ``sites``. Where its rows are independent given theta it also defines
     ``distribution``; otherwise it defines ``model`` and ``predict``. Throughout, theta is

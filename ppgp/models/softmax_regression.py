@@ -73,6 +73,15 @@ class SoftmaxRegression(
     scales = "X"
     one_mode = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.classes is not None and (type(self.classes) is not int or self.classes < 2):
+            raise SettingError(
+                "at least 2 classes in SoftmaxRegression",
+                repr(self.classes),
+                "for example classes=3, or None for as many as the data have",
+            )
+
     def _classes(self) -> int:
         if self.classes is None:
             raise SettingError(
