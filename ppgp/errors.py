@@ -103,7 +103,7 @@ class UnknownName(PpgpError, LookupError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = list(known)
-        near = nearest(name, known)
+        near = nearest(str(name), known)  # a user may pass a number in place of a name
         hint = "known"
         if near is not None:
             hint = f"did you mean {near!r}? known"
