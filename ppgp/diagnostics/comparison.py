@@ -346,7 +346,16 @@ def _judge(own: Side, reference: Side | None) -> Verdict:
     concerns = "; ".join(dict.fromkeys([*own.posterior.warnings, *own.missing_as_reference]))
     if concerns:
         return Verdict(REFERENCE, f"but: {concerns}")
-    return Verdict(REFERENCE, "chains converged")
+    return Verdict(REFERENCE, _what_is_known_of(own.posterior))
+
+
+def _what_is_known_of(reference: Posterior) -> str:
+    """Return why the draws of a reference without concerns may be taken as true."""
+    if reference.mcmc:
+        return "chains converged"
+    if math.prod(reference.shape) == 1:
+        return "one point: nothing varies in it"
+    return f"independent draws by {type(reference.how).__name__}"
 
 
 def _judge_predictions(

@@ -141,7 +141,7 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
         raise NotApplicable("the name of one observed site", ", ".join(each), do)
     log_likelihood = each[site or next(iter(each))].flatten(0, 1).double().cpu().numpy()
     if posterior.certain:  # the hyperparameters are numbers, whichever row is left out
-        return LOO(log_likelihood[0], np.zeros_like(log_likelihood[0]), math.inf)
+        return LOO(log_likelihood[0], np.zeros_like(log_likelihood[0]), math.inf, CLOSED_FORM)
     if len(log_likelihood) < 2:
         raise NotApplicable(
             "draws with a spread for PSIS-LOO",
