@@ -48,7 +48,8 @@ class Team:
     then has the rows of all, and the ranks divide the work.
 
     Raises:
-        DataError: From ``share`` and ``shard``, for what is no Dataset or Stream.
+        DataError: From ``share`` and ``shard`` in a team of several processes, for what is no
+            Dataset or Stream.
         SettingError: If the processes do not arrive, or the ranks have different tables, models,
             methods or seeds.
         LostRank: From every sum, if a rank has ended or does not answer in 300 seconds (the
