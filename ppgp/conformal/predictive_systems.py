@@ -225,17 +225,35 @@ def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
 
     Centre and spread are the mean and the sd, or median and interquartile range where those are not
     finite (``Prediction``). ``predictive_system(calibration_prediction, y)(new_prediction) ->
-    PredictiveSystem``. Cost O(n log n); memory O(n + m).
+    PredictiveSystem``. Cost O(n log n); memory O(n + m). Vovk et al. (2020).
 
     Args:
         prediction: of the n calibration rows.
-        y: [n], their true values.
+        y: [n], their true values, in the units of the data.
 
     Returns:
         A SplitSystem: call it on the prediction of new rows.
 
     Raises:
         DataError: if y does not match the prediction, or an sd of 0 leaves a residual undefined.
+
+    Examples:
+        The residuals of nine rows, around a new prediction of 10 with a standard deviation of 2:
+
+        >>> import torch
+        >>> from torch.distributions import Normal
+        >>> import ppgp
+        >>> prediction = ppgp.Prediction(Normal(torch.zeros(9), torch.ones(9)))
+        >>> y = torch.tensor([-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0])
+        >>> new = ppgp.Prediction(Normal(torch.tensor([10.0]), torch.tensor([2.0])))
+        >>> system = ppgp.predictive_system(prediction, y)(new)
+        >>> system.steps()
+        tensor([[ 2.,  4.,  6.,  8., 10., 12., 14., 16., 18.]])
+        >>> system.quantile(0.5), system.cdf([11.0])
+        (tensor([10.]), tensor([0.5500]))
+        >>> lower, upper = system.interval(0.8)
+        >>> round(lower.item(), 3), round(upper.item(), 3)
+        (2.0, 18.0)
     """
     y = as_tensor(y, "y")
     if y.shape != (len(prediction),):
