@@ -18,9 +18,9 @@ class Decay:
     """Weights rate^age for calibration rows in the order of time, and 1 for new rows.
 
     The last calibration row has age 1, and ``of(n)`` gives the weights [n]. Coverage is at least
-    the level minus sum_i w_i d_i (Barber et al. 2023): w_i are the weights divided by their sum, that of the new row included, and d_i is
-    the total-variation distance between the data and the data with row i and the new row swapped.
-    The loss is small where the past drifts slowly.
+    the level minus sum_i w_i d_i (Barber et al. 2023): w_i are the weights divided by their sum,
+    that of the new row included, and d_i is the total-variation distance between the data and the
+    data with row i and the new row swapped. The loss is small where the past drifts slowly.
 
     Args:
         rate: in (0, 1], without a unit: the weight of a row as a multiple of that of the next.

@@ -31,10 +31,10 @@ class Team:
     """The processes that fit one model together, and the place of this one among them.
 
     ``Team.of_environment()`` joins the processes that ``torchrun`` has started, and is a team of
-    one elsewhere, so that one script serves alone and in a team. A table of rows [n, d] that the team has
-    shared takes part in the fits: ``fit(model, team.share(data), how)``, called on every rank with
-    the same model, method and seed. Value and gradient are averages over the ranks (Li et al.
-    2020), and the sums over rows that a bound depends on are summed over them.
+    one elsewhere, so that one script serves alone and in a team. A table of rows [n, d] that the
+    team has shared takes part in the fits: ``fit(model, team.share(data), how)``, called on every
+    rank with the same model, method and seed. Value and gradient are averages over the ranks (Li
+    et al. 2020), and the sums over rows that a bound depends on are summed over them.
 
     Attributes:
         rank: The number of this process, 0 .. size - 1.
