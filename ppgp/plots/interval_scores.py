@@ -29,7 +29,7 @@ def interval_score(
 
     The score is the width of the interval plus a penalty of 2 / alpha times the distance of y from
     an interval that misses it, where alpha is 1 - level. Gneiting & Raftery (2007), equation 43.
-    Thin dotted lines are the mean widths alone.
+    Thin dotted lines are the mean widths alone. Scores and widths are in the units of y.
 
     Args:
         predictions: ``{name: prediction}`` of the same n rows.
@@ -38,9 +38,24 @@ def interval_score(
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
-        SettingError: If there are no predictions or no levels, or a level is not in (0, 1).
+        SettingError: If there are no predictions or no levels, a level is not in (0, 1), or ``ax``
+            is not one Axes.
         NotApplicable: If y is a class.
         DataError: If there is not one y per row.
+
+    Examples:
+        Where every interval covers its y, the score is the width.
+
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.2, 2.8])
+        >>> posterior = ppgp.fit(models.LinearRegression(), data, inference.Exact(), progress=False)
+        >>> prediction = posterior.predict([[0.5], [1.5], [2.5]])
+        >>> y = prediction.quantile(0.5)
+        >>> axis = plots.interval_score({"linear": prediction}, y, levels=(0.5, 0.9)).axes[0]
+        >>> score, width = (line.get_ydata() for line in axis.lines[:2])
+        >>> [round(float(ratio), 6) for ratio in score / width]
+        [1.0, 1.0]
     """
     if not predictions:
         raise SettingError("at least one prediction", "none", "pass {name: prediction}")

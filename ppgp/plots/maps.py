@@ -32,10 +32,10 @@ def map_of(posterior: Posterior, columns: Columns = (0, 1), points: int = 60) ->
 
     They are those of the latent function (without noise) if the model has one, else of y. The rows
     are coloured by y on the scale of the mean. Inputs that are not shown are held at their training
-    mean.
+    mean. Mean and standard deviation are in the units of y. Cressie (1993), section 3.2.
 
     Args:
-        posterior: A fit of a regression to a table with at least two columns.
+        posterior: A fit of a regression to a table X [n, d] with at least two columns.
         columns: The columns of X that span the map, by number or by name.
         points: The number of grid points per side.
 
@@ -43,6 +43,20 @@ def map_of(posterior: Posterior, columns: Columns = (0, 1), points: int = 60) ->
         NotApplicable: If X has one column, or y is a class.
         UnknownName: If there is no such column.
         SettingError: If there are not two columns, or fewer than two grid points.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> X = pd.DataFrame({"east": [0.0, 1.0, 0.0, 1.0], "north": [0.0, 0.0, 1.0, 1.0]})
+        >>> data = ppgp.Dataset(X, pd.Series([0.0, 1.0, 2.0, 3.5], name="zinc"))
+        >>> model = models.LinearRegression(noise=0.1)
+        >>> posterior = ppgp.fit(model, data, inference.Exact(), progress=False)
+        >>> figure = plots.map_of(posterior, points=10)
+        >>> [axis.get_title() for axis in figure.axes[:2]]
+        ['mean, with the rows', 'standard deviation']
+        >>> [bar.get_ylabel() for bar in figure.axes[2:]]
+        ['zinc', 'sd of zinc']
     """
     at = _on_grid(posterior, columns, points)
     i, j, X, y, mean = at.i, at.j, at.X, at.y, at.mean
@@ -72,8 +86,11 @@ def map_of(posterior: Posterior, columns: Columns = (0, 1), points: int = 60) ->
 def surface(posterior: Posterior, columns: Columns = (0, 1), points: int = 40) -> Figure:
     """Plot the mean over two coordinates as a surface, coloured by its sd, with the training rows.
 
+    Mean and standard deviation are those of ``map_of``, in the units of y. Cressie (1993), section
+    3.2.
+
     Args:
-        posterior: A fit of a regression to a table with at least two columns.
+        posterior: A fit of a regression to a table X [n, d] with at least two columns.
         columns: The columns of X that span the plane, by number or by name.
         points: The number of grid points per side.
 
@@ -81,6 +98,18 @@ def surface(posterior: Posterior, columns: Columns = (0, 1), points: int = 40) -
         NotApplicable: If X has one column, or y is a class.
         UnknownName: If there is no such column.
         SettingError: If there are not two columns, or fewer than two grid points.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models, plots
+        >>> X = pd.DataFrame({"east": [0.0, 1.0, 0.0, 1.0], "north": [0.0, 0.0, 1.0, 1.0]})
+        >>> data = ppgp.Dataset(X, pd.Series([0.0, 1.0, 2.0, 3.5], name="zinc"))
+        >>> model = models.GP(kernels.RBF(1.0, 1.0), noise=0.01)
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> axis = plots.surface(posterior, points=10).axes[0]
+        >>> axis.get_xlabel(), axis.get_ylabel(), axis.get_zlabel()
+        ('east', 'north', 'zinc')
     """
     at = _on_grid(posterior, columns, points)
     i, j = at.i, at.j
