@@ -31,6 +31,7 @@ def trace(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     Raises:
         NotApplicable: If the draws are independent.
         UnknownName: If a scalar does not exist.
+        SettingError: If no scalars are asked for.
 
     Examples:
         >>> import ppgp
@@ -115,6 +116,7 @@ def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     Raises:
         NotApplicable: If there are not two chains to compare, or ArviZ is not of version 0.
         UnknownName: If a scalar does not exist.
+        SettingError: If no scalars are asked for.
 
     Examples:
         >>> import ppgp

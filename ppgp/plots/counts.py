@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..errors import NotApplicable
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.fitted import evaluated_at
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
@@ -46,6 +47,7 @@ def rootogram(posterior: Posterior, bars: int = MOST_BARS, ax: Axes | None = Non
         >>> [round(bar.get_height() ** 2) for bar in axis.patches]  # rows with y = 0, 1, 2, 3, 4
         [3, 3, 1, 0, 1]
     """
+    check_whole_number("bars", bars, 1, f"the default is {MOST_BARS}")
     data = posterior.data
     if not data.is_table:
         raise NotApplicable("a model of counts on a table", "a program", "plot its replicates")

@@ -14,12 +14,13 @@ from matplotlib.figure import Figure
 
 from ..diagnostics import diagnosis
 from ..diagnostics.simulation_based_calibration import SBC
-from ..errors import NotApplicable, SettingError
+from ..errors import NotApplicable, SettingError, UnknownName
 from ..posterior import convergence
 from ..posterior.posterior import Posterior
 from .common import (
     COLOURS,
     MOST_SITES,
+    check_named,
     classic,
     legend,
     line_of,
@@ -83,7 +84,7 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
             have no unit.
 
     Raises:
-        SettingError: If there are no posteriors.
+        SettingError: If there are no posteriors, or they are not given by name.
         NotApplicable: If the density of some draws under their method is not known.
 
     Examples:
@@ -102,6 +103,7 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
         >>> round(float(share_of_weight[499]), 3)
         0.5
     """
+    check_named(posteriors, "posterior")
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
     figure, axes = panels(9, max(2.8, 0.4 * len(posteriors) + 1.6), 1, 2)
@@ -144,6 +146,7 @@ def loo(posterior: Posterior, site: str | None = None, ax: Axes | None = None) -
 
     Raises:
         NotApplicable: If the posterior is an approximation, or ArviZ is not of version 0.
+        UnknownName: If there is no such observed site.
         SettingError: If ``ax`` is not one Axes.
 
     Examples:
@@ -163,7 +166,11 @@ def loo(posterior: Posterior, site: str | None = None, ax: Axes | None = None) -
         do = "fit by NUTS, or use k_hat"
         raise NotApplicable("draws of the posterior for leave-one-out", how, do)
     reff = None if posterior.mcmc else 1.0  # independent draws have no autocorrelation
-    result = classic("loo", posterior.to_arviz(), pointwise=True, var_name=site, reff=reff)
+    groups = posterior.to_arviz()
+    known = list(groups["log_likelihood"].data_vars)
+    if site is not None and site not in known:
+        raise UnknownName("observed site", site, known)
+    result = classic("loo", groups, pointwise=True, var_name=site, reff=reff)
     figure, axis = panel(ax, 6.5, 3.2)
     classic("plot_khat", result, color=COLOURS[0], ax=axis, textsize=9, show=False)
     limit = result.good_k

@@ -6,6 +6,7 @@ import torch
 from matplotlib.figure import Figure
 
 from ..errors import UnknownName
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.group_effects import drawn_effects
 from ..posterior.posterior import Posterior
 from ..target.capabilities import GroupEffects, require
@@ -33,6 +34,7 @@ def shrinkage(
     Raises:
         NotApplicable: If no coefficients of the model vary between groups.
         UnknownName: If there is no such grouping.
+        SettingError: If there is not at least one level to show.
 
     Examples:
         Partial pooling moves the coefficients of the two clinics towards 0.
@@ -51,6 +53,7 @@ def shrinkage(
         >>> bool((abs(pooled) < abs(alone)).all())
         True
     """
+    check_whole_number("levels", levels, 1, f"the default is {MOST_LEVELS}")
     model = require(posterior.model, GroupEffects)
     names = model.effect_names()
     name = next(iter(names)) if grouping is None else grouping

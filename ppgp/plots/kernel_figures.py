@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import NotApplicable
 from ..kernels import Deep, Kernel, Product, Sum
 from ..kernels.wrappers import Multiple, Scale
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 from ..priors import under
 from .common import colour_of, legend_below, marker_of, panel, set_title
@@ -72,6 +73,7 @@ def kernel_matrix(
     """
     data = table_of(posterior)
     kernel = _kernel_of(posterior)
+    check_whole_number("rows", rows, 1, f"the default is {MOST_ROWS}")
     (j,) = column_numbers(data, [sort_by])
     order = data.X[:, j].argsort(stable=True)
     steps = torch.linspace(0, data.n - 1, min(rows, data.n)).round().long()

@@ -9,11 +9,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..conformal.calibration_checks import check_codes, refuse_names
 from ..data.arrays import as_tensor
+from ..errors import DataError
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from .common import COLOURS, legend_below, marker_of, panel, set_title
-from .scalar_names import column_names, column_numbers, described, inputs_and_targets, target_name
+from .scalar_names import (
+    column_names,
+    columns_of_plane,
+    described,
+    inputs_and_targets,
+    target_name,
+)
 
 
 def reliability(prediction: Prediction, y: Any, bins: int = 10, ax: Axes | None = None) -> Figure:
@@ -46,9 +55,16 @@ def reliability(prediction: Prediction, y: Any, bins: int = 10, ax: Axes | None 
         >>> [round(float(share), 2) for share in axis.lines[1].get_ydata()]
         [0.33, 1.0]
     """
+    check_whole_number("bins", bins, 1, "for example 10")
     p = prediction.probabilities.cpu()
     confidence, label = (t.numpy() for t in p.max(-1))
-    correct = label == as_tensor(y, "y").cpu().numpy()
+    refuse_names(y)
+    truth = as_tensor(y, "y").cpu()
+    if truth.shape != (len(prediction),):
+        got = f"shape {list(truth.shape)}"
+        raise DataError(f"one label per row ({len(prediction)})", got, "pass y with shape [n]")
+    check_codes(truth, p.shape[-1])
+    correct = label == truth.numpy()
     groups = np.array_split(np.argsort(confidence), min(bins, len(confidence)))
     predicted = [confidence[g].mean() for g in groups]
     observed = [correct[g].mean() for g in groups]
@@ -103,9 +119,10 @@ def decision(
         >>> figure.axes[1].get_ylabel()  # of the bar of colours
         'p(kind = small)'
     """
+    do = "use posterior.predict(X).probabilities"
+    i, j = columns_of_plane(posterior, features, points, "a decision boundary", do)
     X, _ = inputs_and_targets(posterior)
     data = posterior.data
-    i, j = column_numbers(data, features)
     low, high = X.min(0), X.max(0)
     margin = 0.08 * (high - low)
     xs, ys = (np.linspace(low[k] - margin[k], high[k] + margin[k], points) for k in (i, j))

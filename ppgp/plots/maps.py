@@ -9,7 +9,6 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.axes3d import Axes3D
 
-from ..errors import NotApplicable, SettingError
 from ..models import Kriging
 from ..posterior.posterior import Posterior
 from ..target.capabilities import LatentFunction, supports
@@ -17,10 +16,9 @@ from .common import panels
 from .notebook_figure import NotebookFigure
 from .scalar_names import (
     column_names,
-    column_numbers,
+    columns_of_plane,
     described,
     inputs_and_targets,
-    table_of,
     target_name,
 )
 
@@ -147,20 +145,6 @@ def _colours(share: Any) -> np.ndarray:
     return colormaps["magma"](share)
 
 
-def _two_columns(posterior: Posterior, columns: Columns, points: int) -> tuple[int, int]:
-    """Return the numbers of the two columns, which must differ."""
-    data = table_of(posterior)
-    if data.d < 2:
-        do = "use plots.function or plots.forecast"
-        raise NotApplicable("at least two columns of X for a map", "one", do)
-    numbers = column_numbers(data, columns)
-    if len(numbers) != 2 or numbers[0] == numbers[1]:
-        raise SettingError("two different columns of X", repr(columns), "for example (0, 1)")
-    if points < 2:
-        raise SettingError("at least two grid points per side", repr(points), "for example 60")
-    return numbers[0], numbers[1]
-
-
 class _Grid(NamedTuple):
     """The predictions on a grid over two columns, and the training rows.
 
@@ -183,7 +167,8 @@ class _Grid(NamedTuple):
 
 def _on_grid(posterior: Posterior, columns: Columns, points: int) -> _Grid:
     """Return the predictions on a grid over two columns."""
-    i, j = _two_columns(posterior, columns, points)
+    do = "use plots.function or plots.forecast"
+    i, j = columns_of_plane(posterior, columns, points, "a map", do)
     X, y = inputs_and_targets(posterior)
     low, high = X.min(0), X.max(0)
     margin = 0.05 * (high - low)

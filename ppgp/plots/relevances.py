@@ -11,6 +11,7 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from torch import Tensor
 
 from ..errors import NotApplicable, UnknownName
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.arviz_table_axes import table_axes
 from ..posterior.posterior import Posterior
 from ..posterior.region import exact_level
@@ -47,7 +48,8 @@ def relevance(
     Raises:
         UnknownName: If there is no such quantity.
         NotApplicable: If no kernel has one lengthscale per column.
-        SettingError: If the level is not in (0, 1), or ``ax`` is not one Axes.
+        SettingError: If the level is not in (0, 1), there is not at least one column to show, or
+            ``ax`` is not one Axes.
 
     Examples:
         >>> import numpy as np
@@ -65,6 +67,7 @@ def relevance(
     """
     if quantity not in QUANTITIES:
         raise UnknownName("quantity", str(quantity), QUANTITIES)
+    check_whole_number("columns", columns, 1, f"the default is {MOST_COLUMNS}")
     tail = float(1 - exact_level(level)) / 2
     found = _lengthscales(posterior)
     largest: dict[str, float] = {}

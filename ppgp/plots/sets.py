@@ -13,10 +13,11 @@ from ..conformal import Calibrator
 from ..conformal.online_sets import Online
 from ..data.arrays import as_tensor
 from ..data.columns import name_of
-from ..errors import NotApplicable
+from ..errors import DataError, NotApplicable, SettingError
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region
-from .common import COLOURS, legend, line_of, marker_of, panel, set_title
+from ..posterior.region import Region, exact_level
+from .common import COLOURS, check_named, legend, line_of, marker_of, panel, set_title
 
 
 def intervals(
@@ -55,6 +56,7 @@ def intervals(
         ['conformal: covers 67%', 'predictive mean', 'y, covered', 'y, not covered']
     """
     mean, name = prediction.mean.cpu().numpy(), name_of(y) or "y"
+    _check_lengths({"region": region} if own is None else {"region": region, "own": own}, mean)
     y = as_tensor(y, "y").cpu().numpy()
     order = np.argsort(mean)
     x = np.arange(len(mean))
@@ -73,6 +75,15 @@ def intervals(
     set_title(axis, title)
     legend(axis)
     return figure
+
+
+def _check_lengths(values: Mapping[str, Any], rows: Any) -> None:
+    """Raise DataError unless each value has one entry per row."""
+    for name, value in values.items():
+        if len(value) != len(rows):
+            got = f"{len(value)}"
+            wanted = f"one entry of {name} per row ({len(rows)})"
+            raise DataError(wanted, got, "pass those of the same rows")
 
 
 def _bars(
@@ -146,6 +157,8 @@ def coverage(
         >>> [round(float(excess), 2) for excess in own[:3]]
         [0.95, 0.9, 0.85]
     """
+    check_named(calibrators, "calibrator")
+    exact_level(confidence)
     levels = np.arange(5, 96, 5) / 100
     figure, axis = panel(ax, 7.5, 3.8)
     bands = {name: _band(c, levels, confidence, len(prediction)) for name, c in calibrators.items()}
@@ -200,6 +213,7 @@ def widths(regions: Mapping[str, Region], y: Any = None, ax: Axes | None = None)
         >>> [label.get_text().split() for label in axis.get_yticklabels()]
         [['50%', 'covers', '67%'], ['90%', 'covers', '67%']]
     """
+    check_named(regions, "region")
     figure, axis = panel(ax, 6.5, 0.5 * len(regions) + 1.4)
     unit = "" if name_of(y) is None else f" of {name_of(y)}"
     names = []
@@ -270,7 +284,10 @@ def function(
         >>> bool(abs(mean[10] - 1) < 0.02)  # the fit goes through the data
         True
     """
+    check_named(regions, "region")
+    mean = prediction.mean.cpu().numpy()
     grid = as_tensor(x, "x").flatten().cpu().numpy()
+    _check_lengths({"x": grid, **regions}, mean)
     order = np.argsort(grid)
     figure, axis = panel(ax, 9, 3.6)
     for colour, (name, region) in zip(("#BBBBBB", *COLOURS), regions.items(), strict=False):
@@ -278,13 +295,14 @@ def function(
         axis.fill_between(grid[order], lower, upper, color=colour, alpha=0.35, lw=0)
         axis.plot(grid[order], lower, color=colour, lw=1, label=name)
         axis.plot(grid[order], upper, color=colour, lw=1)
-    mean = prediction.mean.cpu().numpy()
     axis.plot(grid[order], mean[order], color="black", lw=1.2, label="predictive mean")
     if truth is not None:
-        values = as_tensor(truth, "truth").cpu().numpy()
+        values = as_tensor(truth, "truth").flatten().cpu().numpy()
+        _check_lengths({"truth": values}, mean)
         axis.plot(grid[order], values[order], color="black", lw=1, ls=":", label="truth")
     if data is not None:
-        points = (as_tensor(v, "data").flatten().cpu().numpy() for v in data)
+        points = [as_tensor(v, "data").flatten().cpu().numpy() for v in data]
+        _check_lengths({"y in data": points[1]}, points[0])
         axis.scatter(*points, s=9, color=COLOURS[6], alpha=0.5, lw=0, label="data")
     name_of_y = None if data is None else name_of(data[1])
     axis.set(xlabel=name_of(x) or "x", ylabel=name_of_y or "y")
@@ -328,6 +346,14 @@ def online(
         >>> len(axis.lines[0].get_ydata())  # windows among 100 rows
         61
     """
+    check_named(runs, "result")
+    if not runs:
+        raise SettingError("at least one result to draw", "none", "pass {name: result}")
+    shortest = min(len(run.errors) for run in runs.values())
+    check_whole_number("window", window, 1, "for example 200")
+    if window > shortest:
+        wanted = f"a window of at most {shortest} rows, as many as there are"
+        raise SettingError(wanted, f"{window}", f"for example window={max(1, shortest // 4)}")
     figure, axis = panel(ax, 9, 3.2)
     for k, (name, run) in enumerate(runs.items()):
         covered = 1.0 - run.errors.double().cpu().numpy()

@@ -12,7 +12,7 @@ from ..errors import SettingError, UnknownName
 from ..posterior.posterior import Posterior
 from ..posterior.region import exact_level
 from .common import colour_of, legend, marker_of, panel, percent, set_title
-from .scalar_names import scalars_of, scale_in_words
+from .scalar_names import check_sites, scalars_of, scale_in_words
 
 MOST_ROWS = 30
 
@@ -38,8 +38,8 @@ def forest(
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
-        SettingError: If there are no posteriors, the level is not in (0, 1), or ``ax`` is not one
-            Axes.
+        SettingError: If there are no posteriors or no scalars, the level is not in (0, 1), or
+            ``ax`` is not one Axes.
         UnknownName: If a scalar does not exist, or there is no such system of units.
 
     Examples:
@@ -59,6 +59,7 @@ def forest(
         posteriors = {type(posteriors.how).__name__: posteriors}
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
+    check_sites(sites)
     tail = float(1 - exact_level(level)) / 2
     draws = {name: scalars_of(posterior, units) for name, posterior in posteriors.items()}
     every = list(dict.fromkeys(name for scalars in draws.values() for name in scalars))

@@ -11,8 +11,17 @@ from matplotlib.figure import Figure
 
 from ..diagnostics.comparison import Comparison
 from ..errors import SettingError
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
-from .common import MOST_SITES, colour_of, line_of, marker_of, note_hidden, panels
+from .common import (
+    MOST_SITES,
+    check_named,
+    colour_of,
+    line_of,
+    marker_of,
+    note_hidden,
+    panels,
+)
 from .densities import REAL, bounds_of_sites, density
 from .scalar_names import scalars_of, scale_in_words
 
@@ -36,7 +45,8 @@ def marginals(
         columns: The number of panels beside one another.
 
     Raises:
-        SettingError: If there are no posteriors, or no column of panels.
+        SettingError: If there are no posteriors, they are not given by name, or there is no scalar
+            or column of panels to show.
 
     Examples:
         >>> import ppgp
@@ -53,6 +63,8 @@ def marginals(
     """
     if columns < 1:
         raise SettingError("at least one column of panels", str(columns), "write columns=2")
+    check_whole_number("sites", sites, 1, f"the default is {MOST_SITES}")
+    check_named(posteriors, "posterior")
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
     first = next(iter(posteriors.values()))
