@@ -123,7 +123,8 @@ def differences(comparison: Comparison, sites: int = MOST_ROWS, columns: int = 2
         >>> from ppgp import inference, models, plots
         >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.2, 2.8])
         >>> model = models.LinearRegression(noise=0.3)
-        >>> methods = {"NUTS": inference.NUTS(chains=2), "Laplace": inference.Laplace()}
+        >>> nuts, laplace = inference.NUTS(draws=500, chains=2), inference.Laplace(draws=500)
+        >>> methods = {"NUTS": nuts, "Laplace": laplace}
         >>> fits = {k: ppgp.fit(model, data, how, progress=False) for k, how in methods.items()}
         >>> figure = plots.differences(ppgp.compare(fits))
         >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
