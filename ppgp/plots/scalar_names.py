@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..errors import NotApplicable, UnknownName
+from ..errors import NotApplicable, SettingError, UnknownName
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 from ..posterior.scalar_names import scalars
 from ..posterior.units_of_draws import draws_in, quantities, scale_of
@@ -44,7 +45,9 @@ def chosen(
 
     Raises:
         UnknownName: If a scalar does not exist.
+        SettingError: If none are asked for, or they are one text.
     """
+    check_sites(sites)
     every = scalars_of(posterior)
     if isinstance(sites, int):
         names = [name for name, x in every.items() if not varying or np.ptp(x) > 0]
@@ -53,6 +56,19 @@ def chosen(
         if name not in every:
             raise UnknownName("scalar", name, every)
     return {name: every[name] for name in sites}, len(sites)
+
+
+def check_sites(sites: Any) -> None:
+    """Raise SettingError unless sites are a list of names, or a number of at least one."""
+    if isinstance(sites, int):
+        check_whole_number("sites", sites, 1, "or pass a list of names")
+    elif isinstance(sites, str):
+        raise SettingError("a list of names of scalars", repr(sites), f"write [{sites!r}]")
+    elif not isinstance(sites, Iterable):
+        wanted = "names of scalars, or how many to show, as sites"
+        raise SettingError(wanted, repr(sites)[:60], "for example sites=3")
+    elif not len(list(sites)):
+        raise SettingError("at least one scalar to show", "none", "name one, or leave sites out")
 
 
 def column_names(data: Any) -> list[str]:
@@ -81,6 +97,33 @@ def column_numbers(data: Any, columns: Sequence[int | str]) -> list[int]:
         else:
             raise UnknownName("column of X", str(column), names)
     return numbers
+
+
+def columns_of_plane(
+    posterior: Posterior, columns: Sequence[int | str], points: int, what: str, do: str
+) -> tuple[int, int]:
+    """Return the numbers of the two different columns of X that span a plane.
+
+    Args:
+        posterior: The posterior of a model on a table.
+        columns: The columns, by number or by name.
+        points: The number of grid points per side.
+        what: What the figure is called, for the message.
+        do: What to do with one column of X.
+
+    Raises:
+        NotApplicable: If X has one column.
+        UnknownName: If there is no such column.
+        SettingError: If there are not two columns, or fewer than two grid points.
+    """
+    data = table_of(posterior)
+    if data.d < 2:
+        raise NotApplicable(f"at least two columns of X for {what}", "one", do)
+    numbers = column_numbers(data, columns)
+    if len(numbers) != 2 or numbers[0] == numbers[1]:
+        raise SettingError("two different columns of X", repr(columns), "for example (0, 1)")
+    check_whole_number("points", points, 2, "for example 60, the grid points per side")
+    return numbers[0], numbers[1]
 
 
 def table_of(posterior: Posterior) -> Any:
