@@ -39,7 +39,8 @@ class ConformalRegressor(RegressorMixin, ConformalEstimator):
     """Intervals with a coverage guarantee around any regressor.
 
     ``predict_interval(X)`` returns a Region with ``lower`` and ``upper`` [m] for X [m, d], in the
-    units of y. The estimator is cloned and fitted inside, to rows that do not calibrate. A ``sklearn.frozen.FrozenEstimator`` is not fitted, and all rows calibrate it.
+    units of y. The estimator is cloned and fitted inside, to rows that do not calibrate. A
+    ``sklearn.frozen.FrozenEstimator`` is not fitted, and all rows calibrate it.
 
     Args:
         estimator: A regressor of scikit-learn's interface. For conformalised quantile regression a
