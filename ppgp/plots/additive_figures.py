@@ -13,14 +13,8 @@ from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
 from ..target.capabilities import Components, require
-from .common import COLOURS, colour_of, panels, percent
-from .scalar_names import (
-    column_names,
-    column_numbers,
-    described,
-    inputs_and_targets,
-    target_name,
-)
+from .common import COLOURS, colour_of, described, panels, percent
+from .table_columns import column_names, column_numbers, inputs_and_targets, target_name
 
 
 def components(

@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 from ..errors import NotApplicable, SettingError
 from ..posterior.arviz import arviz
 from ..posterior.posterior import Posterior
-from .common import COLOURS, classic, colour_of, line_of, note_hidden, panels
+from .common import COLOURS, classic, colour_of, described, line_of, note_hidden, panels
 from .densities import REAL, bounds_of_sites, density
-from .scalar_names import chosen, described, scale_in_words
+from .shown_scalars import chosen, scale_in_words
 
 
 def trace(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from ..errors import NotApplicable, SettingError
 from ..numerics.process_locks import silenced
 from ..posterior.arviz import arviz
+from ..posterior.posterior import Posterior
 from .notebook_figure import NotebookFigure
 
 #: colours that colour-blind readers can tell apart; Okabe & Ito (2008)
@@ -78,6 +79,13 @@ def marker_of(k: int) -> str:
 def line_of(k: int) -> dict[str, Any]:
     """Return the colour and the line style of series k."""
     return {"color": colour_of(k), "ls": DASHES[k % len(DASHES)]}
+
+
+def described(posterior: Posterior) -> str:
+    """Return the model and the method in words: ``GP by NUTS``."""
+    program = getattr(posterior.model, "function", None)
+    name = getattr(program, "__name__", type(posterior.model).__name__)
+    return f"{name} by {type(posterior.how).__name__}"
 
 
 def set_title(axis: Axes, text: str) -> None:

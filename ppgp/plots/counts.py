@@ -12,8 +12,7 @@ from ..errors import NotApplicable
 from ..posterior.fitted import evaluated_at
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
-from .common import COLOURS, legend, panel, set_title
-from .scalar_names import described
+from .common import COLOURS, described, legend, panel, set_title
 
 MOST_BARS = 40
 

@@ -21,6 +21,7 @@ from .common import (
     COLOURS,
     MOST_SITES,
     classic,
+    described,
     legend,
     line_of,
     marker_of,
@@ -28,7 +29,6 @@ from .common import (
     panels,
     set_title,
 )
-from .scalar_names import described
 
 
 def sbc(result: SBC, title: str = "", ax: Axes | None = None) -> Figure:

@@ -9,8 +9,7 @@ from ..errors import UnknownName
 from ..posterior.group_effects import drawn_effects
 from ..posterior.posterior import Posterior
 from ..target.capabilities import GroupEffects, require
-from .common import COLOURS, note_hidden, panels
-from .scalar_names import described
+from .common import COLOURS, described, note_hidden, panels
 
 MOST_LEVELS = 60
 

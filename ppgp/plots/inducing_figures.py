@@ -11,15 +11,8 @@ from matplotlib.figure import Figure
 
 from ..errors import NotApplicable
 from ..posterior.posterior import Posterior
-from .common import COLOURS, legend, panel, set_title
-from .scalar_names import (
-    column_names,
-    column_numbers,
-    described,
-    inputs_and_targets,
-    table_of,
-    target_name,
-)
+from .common import COLOURS, described, legend, panel, set_title
+from .table_columns import column_names, column_numbers, inputs_and_targets, table_of, target_name
 
 
 def inducing(

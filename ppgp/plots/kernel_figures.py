@@ -16,15 +16,8 @@ from ..kernels import Deep, Kernel, Product, Sum
 from ..kernels.wrappers import Multiple, Scale
 from ..posterior.posterior import Posterior
 from ..priors import under
-from .common import colour_of, legend_below, marker_of, panel, set_title
-from .scalar_names import (
-    column_names,
-    column_numbers,
-    described,
-    inputs_and_targets,
-    table_of,
-    target_name,
-)
+from .common import colour_of, described, legend_below, marker_of, panel, set_title
+from .table_columns import column_names, column_numbers, inputs_and_targets, table_of, target_name
 
 MOST_ROWS = 300
 MOST_DRAWS = 20

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from ..data.arrays import as_tensor
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
-from .common import COLOURS, legend_below, marker_of, panel, set_title
-from .scalar_names import column_names, column_numbers, described, inputs_and_targets, target_name
+from .common import COLOURS, described, legend_below, marker_of, panel, set_title
+from .table_columns import column_names, column_numbers, inputs_and_targets, target_name
 
 
 def reliability(prediction: Prediction, y: Any, bins: int = 10, ax: Axes | None = None) -> Figure:

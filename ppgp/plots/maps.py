@@ -13,16 +13,9 @@ from ..errors import NotApplicable, SettingError
 from ..models import Kriging
 from ..posterior.posterior import Posterior
 from ..target.capabilities import LatentFunction, supports
-from .common import panels
+from .common import described, panels
 from .notebook_figure import NotebookFigure
-from .scalar_names import (
-    column_names,
-    column_numbers,
-    described,
-    inputs_and_targets,
-    table_of,
-    target_name,
-)
+from .table_columns import column_names, column_numbers, inputs_and_targets, table_of, target_name
 
 Columns = tuple[int | str, int | str]
 

@@ -14,8 +14,9 @@ from ..errors import NotApplicable, UnknownName
 from ..posterior.arviz_table_axes import table_axes
 from ..posterior.posterior import Posterior
 from ..posterior.region import exact_level
-from .common import colour_of, legend, marker_of, panel, set_title
-from .scalar_names import described, scale_in_words, table_of
+from .common import colour_of, described, legend, marker_of, panel, set_title
+from .shown_scalars import scale_in_words
+from .table_columns import table_of
 
 QUANTITIES = ("relevance", "lengthscale")
 MOST_COLUMNS = 30

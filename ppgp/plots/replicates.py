@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from ..errors import SettingError, UnknownName
 from ..posterior.posterior import Posterior
-from .common import COLOURS, legend, panel, set_title
+from .common import COLOURS, described, legend, panel, set_title
 from .densities import REAL, density
-from .scalar_names import described, target_name
+from .table_columns import target_name
 
 MOST_VALUES = 40  # whole numbers over a wider range than this are drawn as a density
 HEADROOM = 2.5  # the height of the panel of the prior, in heights of the data

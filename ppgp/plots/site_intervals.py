@@ -12,7 +12,7 @@ from ..errors import SettingError, UnknownName
 from ..posterior.posterior import Posterior
 from ..posterior.region import exact_level
 from .common import colour_of, legend, marker_of, panel, percent, set_title
-from .scalar_names import scalars_of, scale_in_words
+from .shown_scalars import scalars_of, scale_in_words
 
 MOST_ROWS = 30
 

@@ -14,7 +14,7 @@ from ..errors import SettingError
 from ..posterior.posterior import Posterior
 from .common import MOST_SITES, colour_of, line_of, marker_of, note_hidden, panels
 from .densities import REAL, bounds_of_sites, density
-from .scalar_names import scalars_of, scale_in_words
+from .shown_scalars import scalars_of, scale_in_words
 
 MOST_ROWS = 40
 

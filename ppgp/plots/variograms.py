@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..geostatistics import EmpiricalVariogram, VariogramFit
 from .common import COLOURS, legend, line_of, panel, set_title
-from .scalar_names import target_name
+from .table_columns import target_name
 
 Fits = Mapping[str, VariogramFit] | VariogramFit
 
