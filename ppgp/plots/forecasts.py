@@ -70,7 +70,8 @@ def forecast(
         axis.plot(at[order], values, "x", ms=4, color=COLOURS[1], label="observed")
         if ordered:
             share = float(prediction.interval(ordered[0]).covers(truth).double().mean())
-            title += f"; {percent(ordered[0])} covers {share:.0%}"
+            rows = f"{share:.0%} of {len(prediction)} observed values"
+            title += f"; the {percent(ordered[0])} interval covers {rows}"
     axis.set(xlabel=name_of(times) or "time", ylabel=name or "y")
     axis.tick_params(labelsize=8)
     set_title(axis, title)

@@ -47,7 +47,7 @@ def inducing(
     if len(numbers) == 2:
         heights, label = X[:, numbers[1]], names[numbers[1]]
     text = f"{len(X)} training rows"
-    axis.plot(X[:, i], heights, "o", ms=3, color=COLOURS[5], mec="none", alpha=0.6, label=text)
+    axis.plot(X[:, i], heights, "o", ms=3, color=COLOURS[0], mec="none", alpha=0.5, label=text)
     marks: dict[str, Any] = {"ls": "", "color": COLOURS[1], "label": f"{len(Z)} inducing inputs"}
     if len(numbers) == 2:
         axis.plot(Z[:, i], Z[:, numbers[1]], marker="x", ms=7, mew=1.6, **marks)

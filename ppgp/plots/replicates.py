@@ -5,11 +5,13 @@ Both draw the data at the training rows, and show one line per replicate.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from ..errors import SettingError, UnknownName
 from ..posterior.posterior import Posterior
@@ -51,9 +53,9 @@ def predictive_check(
         drawn = drawn[some]
     figure, axis = panel(ax, 7, 3.4)
     limits = min(np.nanmin(drawn), observed.min()), max(np.nanmax(drawn), observed.max())
-    _draw_all(axis, drawn, observed, limits, f"{len(drawn)} replicates")
+    _draw_all(axis, drawn, observed, limits, f"{len(drawn)} replicated data sets")
     axis.set_ylim(bottom=0.0)
-    axis.set_xlabel(target_name(posterior.data) if site == "y" else site)
+    axis.set_xlabel(_name_of(posterior, site))
     set_title(axis, f"Posterior predictive check: {described(posterior)}")
     return figure
 
@@ -89,11 +91,27 @@ def prior_predictive(
     low, high = np.nanquantile(drawn, [0.025, 0.975])
     limits = min(low, observed.min()), max(high, observed.max())
     figure, axis = panel(ax, 7, 3.4)
-    tallest = _draw_all(axis, drawn, observed, limits, f"{replicates} draws from the prior")
-    axis.set_ylim(0.0, HEADROOM * tallest)
-    axis.set_xlabel(target_name(posterior.data) if site == "y" else site)
-    set_title(axis, f"Prior predictive check: {described(posterior)}")
+    tallest = _draw_all(axis, drawn, observed, limits, f"{replicates} data sets of the prior")
+    axis.set_ylim(0.0, min(HEADROOM * tallest, 1.05 * _tallest(axis.lines, limits)))
+    axis.set_xlabel(_name_of(posterior, site))
+    # the method of inference has no part in draws of the prior
+    model, _, _ = described(posterior).rpartition(" by ")
+    set_title(axis, f"Prior predictive check: {model}, central 95% of the draws")
     return figure
+
+
+def _name_of(posterior: Posterior, site: str) -> str:
+    """Return the name of the values of an observed site."""
+    return target_name(posterior.data) if site == "y" else site
+
+
+def _tallest(lines: Iterable[Line2D], limits: tuple[float, float]) -> float:
+    """Return the greatest height of lines between two places on the horizontal axis."""
+    heights = []
+    for line in lines:
+        x, y = np.asarray(line.get_xydata()).T
+        heights.append(y[(x >= limits[0]) & (x <= limits[1])].max(initial=0.0))
+    return max(heights)
 
 
 def _check_number(replicates: int) -> None:

@@ -30,7 +30,7 @@ def scalars_of(
 
 def chosen(
     posterior: Posterior, sites: Sequence[str] | int, varying: bool = False
-) -> tuple[dict[str, np.ndarray], int]:
+) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return ``{scalar: draws [chain, draw]}`` of named scalars, or of the first ones.
 
     Args:
@@ -39,7 +39,7 @@ def chosen(
         varying: Whether to pass over scalars whose draws are all equal, if none are named.
 
     Returns:
-        The scalars, and the number of those that could be shown.
+        The scalars, and the names of those that could be shown.
 
     Raises:
         UnknownName: If a scalar does not exist.
@@ -47,11 +47,11 @@ def chosen(
     every = scalars_of(posterior)
     if isinstance(sites, int):
         names = [name for name, x in every.items() if not varying or np.ptp(x) > 0]
-        return {name: every[name] for name in names[:sites]}, len(names)
+        return {name: every[name] for name in names[:sites]}, names
     for name in sites:
         if name not in every:
             raise UnknownName("scalar", name, every)
-    return {name: every[name] for name in sites}, len(sites)
+    return {name: every[name] for name in sites}, list(sites)
 
 
 def scale_in_words(posterior: Posterior, units: str = "model") -> str:

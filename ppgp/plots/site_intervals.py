@@ -70,6 +70,6 @@ def forest(
     if isinstance(sites, int) and len(names) < len(every):
         label += f"; {len(names)} of {len(every)} scalars shown"
     axis.set_xlabel(label)
-    set_title(axis, f"Medians, with intervals of 50% and {percent(level)}")
+    set_title(axis, f"Medians, with intervals of 50% (thick) and {percent(level)} (thin)")
     legend(axis)
     return figure

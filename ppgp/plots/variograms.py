@@ -52,10 +52,13 @@ def variogram(
     for x, pairs in zip(distance, empirical.pairs.tolist(), strict=True):
         axis.text(x, 0.98, f"{pairs}", **numbers)
     name = "y" if empirical.rows is None else target_name(empirical.rows)
-    title = "Variogram (above: the number of pairs)"
+    title = "Variogram (numbers: pairs of rows)"
     if empirical.direction is not None:
-        title = f"Variogram along {empirical.direction:g} degrees (above: the number of pairs)"
-    axis.set(xlabel="distance", ylabel=f"semivariance of {name}")
+        title = f"Variogram along {empirical.direction:g} degrees (numbers: pairs of rows)"
+    axis.set(
+        xlabel="distance, in the unit of the coordinates",
+        ylabel=f"semivariance, in the squared unit of {name}",
+    )
     set_title(axis, title)
     legend(axis)
     return figure
