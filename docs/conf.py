@@ -52,6 +52,8 @@ napoleon_use_rtype = False
 
 # Formulas become MathML, which browsers draw themselves: a page loads no script for them.
 html_math_renderer = "mathml"
+html_static_path = ["static"]
+html_js_files = ["search_from_disk.js"]
 html_theme = "pydata_sphinx_theme"
 html_title = "ppgp"
 html_show_sourcelink = False

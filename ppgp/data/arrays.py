@@ -17,16 +17,26 @@ def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tenso
     """Return an array, a list, a frame or a tensor as a float tensor without its gradient.
 
     float32 and float64 are kept, and every other type of number becomes float64. None and NA become
-    NaN. Values need not be finite.
+    NaN. Values need not be finite. They keep their shape, such as [n] or [n, d], and their units.
 
     Args:
-        values: The values.
+        values: The values, of any shape.
         what: What they are called in messages.
         dtype: The dtype of the result; None keeps that of the values.
 
     Raises:
         DataError: If the values are not real numbers, or are masked or sparse; the message names
             the row.
+
+    Examples:
+        >>> from ppgp import data, errors
+        >>> data.as_tensor([1, None, 2.5], "y")
+        tensor([1.0000,    nan, 2.5000], dtype=torch.float64)
+        >>> try:
+        ...     data.as_tensor([1, "two"], "y")
+        ... except errors.DataError as error:
+        ...     print(error)
+        expected numbers in y, got 'two' in row 1: ...
     """
     tensor = of_tensor(values, what) if isinstance(values, Tensor) else _of_array(values, what)
     if dtype is None:

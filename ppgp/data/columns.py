@@ -241,7 +241,7 @@ def inputs_of(
     others: tuple[str | None, ...] = (),
     codes: Levels = MappingProxyType({}),
 ) -> Tensor:
-    """Return X [n, d] from a frame, column by column.
+    """Return X [n, d] from a frame, column by column, in the units of the frame.
 
     The column ``column=level`` is 1 where the frame's column holds that level, and ``date (years)``
     or ``date (days)`` has the frame's dates in that unit.
@@ -255,7 +255,18 @@ def inputs_of(
     Raises:
         UnknownName: If a column is missing.
         DataError: If a column is not among ``names``, or holds a level that ``names`` does not
-            have.
+            have, or text in place of numbers.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from ppgp import data
+        >>> frame = pd.DataFrame({"colour": ["red", "blue"], "mass": [1.5, 2.0]})
+        >>> data.inputs_of(frame, ("mass", "colour=blue", "colour=red"))
+        tensor([[1.5000, 0.0000, 1.0000],
+                [2.0000, 1.0000, 0.0000]], dtype=torch.float64)
+        >>> data.inputs_of(frame, ("mass", "colour"), codes={"colour": ("blue", "red")})
+        tensor([[1.5000, 1.0000],
+                [2.0000, 0.0000]], dtype=torch.float64)
     """
     columns: list[Tensor] = []
     levels: dict[str, set[str]] = {}

@@ -24,7 +24,7 @@ def check_inputs(
     dtype: torch.dtype | None = None,
     missing: bool = False,
 ) -> Tensor:
-    """Return X as a finite [n, d] tensor.
+    """Return X as a finite [n, d] tensor, in its own units.
 
     Args:
         X: An array, a tensor, a frame or a list.
@@ -35,6 +35,16 @@ def check_inputs(
     Raises:
         DataError: If X is not two-dimensional, has no columns, or is not finite; the message names
             the shape, or the rows and columns.
+
+    Examples:
+        >>> from ppgp import data, errors
+        >>> data.check_inputs([[1, 2], [3, 4]]).shape
+        torch.Size([2, 2])
+        >>> try:
+        ...     data.check_inputs([[1.0, 2.0], [3.0, float("nan")]], ("age", "dose"))
+        ... except errors.DataError as error:
+        ...     print(error)
+        expected finite numbers in X, got NaN or infinity in row 1, column dose: ...
     """
     X = as_tensor(X, "X", dtype)
     if X.ndim != 2:
@@ -83,12 +93,18 @@ def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:
     """Return known standard deviations as a tensor [n].
 
     Args:
-        noise_sd: One number for all rows, or one per row.
+        noise_sd: One number for all rows, or one per row [n], in the units of y.
         n: The number of rows.
         like: A tensor whose dtype and device the result has.
 
     Raises:
         DataError: If they are not finite, negative, or neither one nor n.
+
+    Examples:
+        >>> import torch
+        >>> from ppgp import data
+        >>> data.check_noise(0.5, 3, like=torch.zeros(3))
+        tensor([0.5000, 0.5000, 0.5000])
     """
     sd = cast(as_tensor(noise_sd, "noise_sd"), like, "noise_sd")
     if sd.ndim == 2 and sd.shape[1] == 1:

@@ -61,7 +61,7 @@ def in_order(
     others: Iterable[str] = (),
     levels: Levels = MappingProxyType({}),
 ) -> Any:
-    """Return new rows with their columns in the order of ``names``.
+    """Return new rows [m, d] with their columns in the order of ``names``, in their own units.
 
     The columns of a frame and of a Dataset are found by name; an array is returned as it is.
     Without names, a frame whose columns are numbered 0 .. d - 1 is read in that order.
@@ -76,7 +76,21 @@ def in_order(
 
     Raises:
         UnknownName: If a column is missing.
-        DataError: If a column is not among ``names``, ``target`` and ``others``.
+        DataError: If a column is not among ``names``, ``target`` and ``others``, or a name occurs
+            twice.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from ppgp import data, errors
+        >>> rows = pd.DataFrame({"dose": [3.0], "age": [40.0], "response": [0.1]})
+        >>> data.in_order(rows, ("age", "dose"), target="response")
+        tensor([[40.,  3.]], dtype=torch.float64)
+        >>> try:
+        ...     data.in_order(rows, ("age", "doses"), target="response")
+        ... except errors.UnknownName as error:
+        ...     print(error)
+        expected the columns age, doses of the training rows, got no column doses among columns
+        dose, age, response: rename 'dose', or add 'doses'
     """
     if isinstance(X, Dataset):
         own = X.feature_names

@@ -23,7 +23,8 @@ class Outputs:
 
     Args:
         X: [n, d], the inputs, as in ``Dataset``.
-        Y: [n, q], the targets: an array, a tensor, a frame or a list of rows.
+        Y: [n, q], the targets, each in its own units: an array, a tensor, a frame or a list of
+            rows.
         target_names: The names of the q columns of Y; None: those of a frame, or "y0", "y1", ..
         **columns: Further arguments of ``Dataset``, which all outputs share, such as
             ``feature_names``.
@@ -34,6 +35,17 @@ class Outputs:
     Raises:
         DataError: If Y has not one row for each row of X, names are repeated or missing, or X or a
             column of Y is what a Dataset refuses.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from ppgp import data
+        >>> metals = pd.DataFrame({"lead": [1.0, 3.0, 2.0], "zinc": [10.0, 30.0, 25.0]})
+        >>> outputs = data.Outputs([[0.0], [1.0], [2.0]], metals)
+        >>> outputs
+        <Outputs n=3 d=1 targets=lead, zinc>
+        >>> outputs.rows([0, 2]).Y
+        tensor([[ 1., 10.],
+                [ 2., 25.]], dtype=torch.float64)
     """
 
     datasets: tuple[Dataset, ...]

@@ -53,14 +53,32 @@ class Scaler:
     """Standardisation of columns and of the target, and its inverse.
 
     It maps x to (x - x_mean) / x_sd per column, and y to (y - y_mean) / y_sd. All coordinates of a
-    Dataset have the same ``x_sd``.
+    Dataset have the same ``x_sd``. Hastie, Tibshirani & Friedman (2009), section 3.4.1, on why
+    inputs are standardised. ``Scaler.of(data)`` makes it, with squared deviations divided by n.
 
     Attributes:
         is_identity: Whether it stands for data that were left as they are.
-        x_mean: [d], the means of the columns.
-        x_sd: [d], their standard deviations.
-        y_mean: [], the mean of the target.
-        y_sd: [], its standard deviation.
+        x_mean: [d], the means of the columns, each in the units of its column.
+        x_sd: [d], their standard deviations, in the same units.
+        y_mean: [], the mean of the target, in the units of y.
+        y_sd: [], its standard deviation, in the units of y.
+
+    Raises:
+        DataError: By ``inputs`` and the call, if X has another number of columns than the training
+            rows, or rows too far from them.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import data
+        >>> table = ppgp.Dataset([[1.0], [3.0]], [10.0, 14.0])
+        >>> scaler = data.Scaler.of(table)
+        >>> scaler.x_mean, scaler.y_sd
+        (tensor([2.], dtype=torch.float64), tensor(2., dtype=torch.float64))
+        >>> scaler(table).X
+        tensor([[-1.],
+                [ 1.]], dtype=torch.float64)
+        >>> scaler.targets_back(scaler.targets(table.y))
+        tensor([10., 14.], dtype=torch.float64)
     """
 
     x_mean: Tensor

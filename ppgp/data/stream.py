@@ -13,6 +13,7 @@ import torch
 
 from ..errors import DataError, SettingError, counted, listed
 from ..numerics.team import ALONE, Team
+from ..numerics.whole_numbers import check_whole_number
 from .columns import refuse_twice
 from .dataset import Dataset
 from .input_checks import check_columns
@@ -45,7 +46,8 @@ class Stream:
     While a row group is read, the compressed bytes of its columns are in memory.
 
     ``ppgp.stream`` makes it, and ``fit`` takes it in place of a Dataset for methods that read
-    mini-batches, and for linear models.
+    mini-batches, and for linear models. Inputs [n, d] and targets [n] are in the units of the
+    files. Moments of chunks are joined as in Chan, Golub & LeVeque (1983).
 
     Attributes:
         n: The number of rows.
@@ -61,6 +63,23 @@ class Stream:
             are then those of the rows of all, and so is ``sample``, which every rank calls; what
             else is read are this rank's rows.
         rows_of_ranks: The number of rows of each process of the team.
+
+    Raises:
+        DataError: While rows are read, if a value is missing or not finite; the message names
+            column, file, row group and row.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import ppgp
+        >>> frame = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "y": [0.5, 1.0, 1.5, 2.0]})
+        >>> frame.to_parquet("rows.parquet", row_group_size=2)
+        >>> rows = ppgp.stream("rows.parquet", "y")
+        >>> rows
+        <Stream n=4 d=1 target=y (2 row groups)>
+        >>> rows.shard(0, 2)
+        <Stream n=2 d=1 target=y (1 row group)>
+        >>> [(len(table), table.y.tolist()) for table in rows.chunks(3)]
+        [(3, [0.5, 1.0, 1.5]), (1, [2.0])]
     """
 
     feature_names: tuple[str, ...]
@@ -235,7 +254,15 @@ class Stream:
         """Yield all rows in the order of the files, as tables of ``rows`` rows.
 
         The last table has the rows that are left.
+
+        Args:
+            rows: The rows of each table.
+
+        Raises:
+            SettingError: If it is not a whole number above 0.
+            DataError: If a value is missing or not finite.
         """
+        check_whole_number("rows", rows, 1, "for example 10_000")
         parts = self.reader.read(self.pieces)
         for held in regrouped(parts, rows, lambda columns: len(columns[0]), columns_at):
             yield self._table(held)
@@ -249,8 +276,13 @@ class Stream:
         Args:
             rows: How many; all, if there are fewer.
             seed: The seed of the choice.
+
+        Raises:
+            SettingError: If ``rows`` is not a whole number above 0.
+            DataError: If a value is missing or not finite.
         """
         generator = np.random.default_rng(seed)
+        check_whole_number("rows", rows, 1, f"the default is {SAMPLE:,}")
         own = min(-(-rows * self.n // self.total), self.n)
         chosen = np.sort(generator.choice(self.n, own, replace=False, shuffle=False))
         held: list[list[np.ndarray]] = []

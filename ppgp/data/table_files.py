@@ -35,9 +35,9 @@ def is_table(path: Path, sep: str | None = None) -> bool:
 
 
 def read_frame(path: str | Path, sep: str | None = None) -> Any:
-    """Return a pandas DataFrame from a .csv, .tsv, .parquet or .xlsx file.
+    """Return a pandas DataFrame [n, d] from a .csv, .tsv, .parquet or .xlsx file.
 
-    Of an .xlsx file, the first sheet is read.
+    Of an .xlsx file, the first sheet is read. Text in .csv is that of RFC 4180 (2005).
 
     Args:
         path: The file; "-" for text from the standard input.
@@ -47,6 +47,16 @@ def read_frame(path: str | Path, sep: str | None = None) -> Any:
         SettingError: If ``sep`` is not one character, or the file is not text.
         DataError: If there is no such file, it cannot be read or has no rows, a row has another
             number of fields than the header, or a name occurs twice.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from ppgp import data
+        >>> wells = pd.DataFrame({"depth": [10, 20], "zinc": [1.5, 2.5]})
+        >>> wells.to_csv("wells.txt", sep=";", index=False)
+        >>> data.read_frame("wells.txt", sep=";")
+           depth  zinc
+        0     10   1.5
+        1     20   2.5
     """
     path = Path(path)
     _check_separator(path, sep)

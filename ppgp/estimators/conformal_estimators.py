@@ -38,8 +38,8 @@ def _has_probabilities(self: Any) -> bool:
 class ConformalRegressor(RegressorMixin, ConformalEstimator):
     """Intervals with a coverage guarantee around any regressor.
 
-    The estimator is cloned and fitted inside, to rows that do not calibrate. A
-    ``sklearn.frozen.FrozenEstimator`` is not fitted, and all rows calibrate it.
+    Intervals are in the units of y. The estimator is cloned and fitted inside, to rows that do not
+    calibrate. A ``sklearn.frozen.FrozenEstimator`` is not fitted, and all rows calibrate it.
 
     Args:
         estimator: A regressor of scikit-learn's interface. For conformalised quantile regression a
@@ -66,8 +66,27 @@ class ConformalRegressor(RegressorMixin, ConformalEstimator):
         score_: The conformal score.
         calibrator_: The Calibrator, of "split" alone.
 
+    Raises:
+        UnknownName: By ``fit``, if there is no such method or score.
+        SettingError: By ``fit``, if the level or the folds cannot be used.
+        DataError: By ``fit``, if there are too few rows.
+        NotApplicable: By ``fit``, if the score needs more than the estimator predicts, or the
+            estimator is no regressor, or a class or a name.
+
     Examples:
-        ``ConformalRegressor(HistGradientBoostingRegressor()).fit(X, y).predict_interval(new)``
+        >>> import numpy as np
+        >>> from sklearn.linear_model import LinearRegression
+        >>> from ppgp.estimators import ConformalRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(size=(200, 1))
+        >>> y = 3 * X[:, 0] + rng.uniform(-1, 1, size=200)
+        >>> model = ConformalRegressor(LinearRegression(), level=0.8).fit(X, y)
+        >>> region = model.predict_interval([[0.5]])
+        >>> print(region.guarantee)
+        marginal coverage >= 0.8 (exchangeable rows)
+        >>> lower, upper = region
+        >>> bool(abs(upper - lower - 1.6) < 0.3)  # 80 % of a uniform distribution of width 2
+        True
     """
 
     default = Absolute()
@@ -97,7 +116,8 @@ class ConformalRegressor(RegressorMixin, ConformalEstimator):
                 and coverage is that of a row of a new group.
 
         Raises:
-            SettingError: If the method, the score, the level or the folds cannot be used.
+            UnknownName: If there is no such method or score.
+            SettingError: If the level or the folds cannot be used.
             DataError: If there are too few rows.
             NotApplicable: If the score needs more than the estimator predicts, or the estimator is
                 no regressor, or a class or a name.
@@ -153,6 +173,26 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         classes_: The K labels of y, sorted.
         score_: The conformal score.
         calibrator_: The Calibrator, of "split" alone.
+
+    Levels are probabilities. The sets of m new rows are a mask [m, K].
+
+    Raises:
+        UnknownName: By ``fit``, if there is no such method or score.
+        SettingError: By ``fit``, if the level or the folds cannot be used.
+        DataError: By ``fit``, if there are too few rows.
+        NotApplicable: By ``fit``, if the estimator has no probabilities, or is a class or a name.
+
+    Examples:
+        >>> import numpy as np
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from ppgp.estimators import ConformalClassifier
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(200, 1))
+        >>> y = np.where(X[:, 0] + rng.normal(size=200) > 0, "high", "low")
+        >>> model = ConformalClassifier(LogisticRegression(), level=0.9).fit(X, y)
+        >>> region = model.predict_set([[-4.0], [0.0], [4.0]])
+        >>> [model.classes_[mask].tolist() for mask in region.labels.numpy()]
+        [['low'], ['high', 'low'], ['high']]
     """
 
     default = LAC()
@@ -178,7 +218,8 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
             **params: Metadata, as of ``ConformalRegressor.fit``.
 
         Raises:
-            SettingError: If the method, the score, the level or the folds cannot be used.
+            UnknownName: If there is no such method or score.
+            SettingError: If the level or the folds cannot be used.
             DataError: If there are too few rows.
             NotApplicable: If the estimator has no probabilities, or is a class or a name.
         """

@@ -28,7 +28,8 @@ __all__ = ["ProbabilisticClassifier"]
 class ProbabilisticClassifier(ClassifierMixin, ProbabilisticEstimator):
     """Classification with probabilities averaged over the posterior.
 
-    NaN is a missing value where the model takes it, and is refused elsewhere.
+    It has the interface of scikit-learn (Buitinck et al. 2013) for X [n, d] and labels y [n]. NaN
+    is a missing value where the model takes it, and is refused elsewhere.
 
     Args:
         model: "logistic", "softmax", "ordinal" for ordered labels, "ngboost-classifier", another
@@ -52,6 +53,30 @@ class ProbabilisticClassifier(ClassifierMixin, ProbabilisticEstimator):
         is_categorical_: A mask [d] of the columns of categories.
         levels_: ``{name: levels}`` of the columns that were text or categories.
         classes_: The K labels of y, sorted; ordered categories of pandas in their own order.
+
+    Raises:
+        UnknownName: By ``fit``, if there is no such model, method, likelihood or score.
+        SettingError: By ``fit``, if the level is not in (0, 1).
+        NotApplicable: By ``fit``, if the model does not take the likelihood or the method, or the
+            score is not one of classes.
+        DataError: By ``fit``, if the model is not one of classes.
+        ValueError: By ``fit``, if y has one class, or too many for the model, and by scikit-learn's
+            checks of X and y.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ppgp.estimators import ProbabilisticClassifier
+        >>> X = np.arange(10.0)[:, None]
+        >>> y = np.repeat(["calm", "storm"], 5)
+        >>> model = ProbabilisticClassifier(how="map").fit(X, y)
+        >>> model.predict([[0.0], [9.0]])
+        array(['calm', 'storm'], dtype='<U5')
+        >>> p = model.predict_proba([[0.0], [4.5], [9.0]])
+        >>> p.shape, p[1].round(2)
+        ((3, 2), array([0.5, 0.5]))
+        >>> region = model.predict_set([[0.0], [4.5], [9.0]], level=0.8)
+        >>> region.labels.sum(1).tolist()  # how many labels are in each set
+        [1, 2, 1]
     """
 
     usual = "laplace"

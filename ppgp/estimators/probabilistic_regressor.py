@@ -39,7 +39,9 @@ POSITIVE_OR_COUNTS = (
 class ProbabilisticRegressor(RegressorMixin, ProbabilisticEstimator):
     """Regression with a predictive distribution.
 
-    NaN is a missing value where the model takes it, as "ngboost" does, and is refused elsewhere.
+    It has the interface of scikit-learn (Buitinck et al. 2013) for X [n, d] and y [n]. Predictions
+    are in the units of y. NaN is a missing value where the model takes it, as "ngboost" does, and
+    is refused elsewhere.
 
     Args:
         model: "gp", "linear", "ngboost", "deep-ensemble", another name that ``ppgp list`` prints,
@@ -71,6 +73,32 @@ class ProbabilisticRegressor(RegressorMixin, ProbabilisticEstimator):
         calibrator_: The Calibrator, None without ``conformal``.
         is_categorical_: A mask [d] of the columns of categories.
         levels_: ``{name: levels}`` of the columns that were text or categories.
+
+    Raises:
+        UnknownName: By ``fit``, if there is no such model, method, likelihood or score.
+        SettingError: By ``fit``, if the level is not in (0, 1), or y does not suit the model.
+        NotApplicable: By ``fit``, if the model does not take the likelihood or the method, or an
+            argument is no record.
+        DataError: By ``fit``, if the columns of categories hold other numbers than codes, or there
+            are too few rows to calibrate.
+        ValueError: By scikit-learn's checks of X and y.
+
+    Examples:
+        >>> import numpy as np
+        >>> from sklearn.model_selection import cross_val_score
+        >>> from ppgp.estimators import ProbabilisticRegressor
+        >>> X = np.linspace(0, 4, 30)[:, None]
+        >>> y = 2 * X[:, 0] + 0.1 * np.cos(40 * X[:, 0])
+        >>> model = ProbabilisticRegressor("linear", "exact").fit(X, y)
+        >>> mean, sd = model.predict([[10.0]], return_std=True)
+        >>> bool(abs(mean[0] - 20) < 0.5), bool(0.05 < sd[0] < 0.3)
+        (True, True)
+        >>> lower, upper = model.predict_interval([[10.0]], level=0.99)
+        >>> bool(lower < 20 < upper)
+        True
+        >>> scores = cross_val_score(model, X, y, cv=3)
+        >>> scores.shape, bool(scores.min() > 0.9)
+        ((3,), True)
     """
 
     def __init__(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import SettingError
 from ..numerics.libraries import settings_unchanged
+from ..numerics.whole_numbers import check_whole_number
 from .estimator_inputs import validated
 
 with settings_unchanged():
@@ -14,6 +16,8 @@ with settings_unchanged():
     from sklearn.utils.validation import check_is_fitted
 
 __all__ = ["RBFFeatures"]
+
+NUMBERS = (int, float, np.integer, np.floating)
 
 
 class RBFFeatures(TransformerMixin, BaseEstimator):
@@ -29,15 +33,38 @@ class RBFFeatures(TransformerMixin, BaseEstimator):
         seed: Seed of k-means.
 
     Attributes:
-        centres_: The centres [k, d].
+        centres_: The centres [k, d], in the units of X.
         lengthscale_: The lengthscale l.
+
+    Raises:
+        SettingError: By ``fit``, if the number of centres is not a whole number above 0, or the
+            lengthscale is not a finite number above 0.
+
+    Examples:
+        With one centre, at 1, and lengthscale 1, the feature at 0 is exp(-1/2) = 0.607.
+
+        >>> import numpy as np
+        >>> from ppgp.estimators import RBFFeatures
+        >>> features = RBFFeatures(centres=1, lengthscale=1.0).fit([[0.0], [1.0], [2.0]])
+        >>> features.transform([[0.0], [1.0]]).round(3)
+        array([[0.607],
+               [1.   ]])
     """
 
     def __init__(self, centres: Any = 10, lengthscale: Any = None, seed: Any = 0) -> None:
         self.centres, self.lengthscale, self.seed = centres, lengthscale, seed
 
     def fit(self, X: Any, y: Any = None) -> RBFFeatures:
-        """Place the centres by k-means of X [n, d]; y is ignored."""
+        """Place the centres by k-means of X [n, d]; y is ignored.
+
+        Raises:
+            SettingError: If an option is outside its range.
+        """
+        check_whole_number("centres", self.centres, 1, "for example 10")
+        length = self.lengthscale
+        if length is not None and not (isinstance(length, NUMBERS) and 0 < length < np.inf):
+            do = "pass a length in the units of X, or None to choose it"
+            raise SettingError("a lengthscale above 0", repr(length)[:60], do)
         X = validated(self, X, dtype=np.float64)
         k = min(int(self.centres), len(np.unique(X, axis=0)))
         self.centres_ = KMeans(k, n_init="auto", random_state=self.seed).fit(X).cluster_centers_

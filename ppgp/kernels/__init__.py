@@ -2,7 +2,8 @@
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .anisotropy import Anisotropy
-from .base import Kernel, Product, Sum, Unscaled
+from .around import Unscaled
+from .base import Kernel, Product, Sum
 from .constant import Constant
 from .coregionalisation import Coregionalisation
 from .cosine import Cosine

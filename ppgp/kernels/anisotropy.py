@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..priors import Param, PriorLike, Site, Uniform, in_units_of_data, rescaled, site, value_of
-from .base import Around, Kernel, Theta, proportioned
+from .around import Around, proportioned
+from .base import Kernel, Theta
 from .hyperparameters import mapped
 from .units import Factor, Units
 
@@ -19,21 +20,30 @@ from .units import Factor, Units
 class Anisotropy(Around):
     """The kernel with its full range along ``angle``, and ``ratio`` times that range across it.
 
-    The first column of X points east, the second north; further columns are left as they are.
-    Angle and ratio follow the conventions of GSLIB and gstat. (PyKrige turns counter-clockwise, and
-    its scaling is 1 / ratio.) If the angle, the ratio or the range is a number, the angle is that
-    in the data; otherwise it is that in the columns as the model sees them. Deutsch & Journel
-    (1998), section II.3.
+    The first column of X [n, d] points east, the second north; further columns are left as they
+    are. Angle and ratio follow the conventions of GSLIB and gstat. (PyKrige turns
+    counter-clockwise, and its scaling is 1 / ratio.) If the angle, the ratio or the range is a
+    number, the angle is that in the data; otherwise it is that in the columns as the model sees
+    them. Deutsch & Journel (1998), section II.3.
 
     Args:
         kernel: An isotropic kernel.
         angle: Direction of the longest range in degrees clockwise from north, from 0 to 180; a
             prior or a number.
-        ratio: The shortest range over the longest, at most 1; a prior or a number.
+        ratio: The shortest range over the longest, at most 1, without a unit; a prior or a number.
 
     Raises:
-        SettingError: If a fixed angle is not in [0, 180] or a fixed ratio not in (0, 1]; on use,
-            if X has one column.
+        SettingError: If ``kernel`` is no kernel, a fixed angle is not in [0, 180] or a fixed ratio
+            not in (0, 1]; on use, if X has one column.
+
+    Examples:
+        A range of 1 from west to east, and of 0.5 from south to north:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> kernel = kernels.Anisotropy(kernels.RBF(1.0, 1.0), angle=90.0, ratio=0.5)
+        >>> kernel({}, torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))[0]
+        tensor([1.0000, 0.6065, 0.1353])
     """
 
     kernel: Kernel

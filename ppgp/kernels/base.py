@@ -9,9 +9,8 @@ Names: ``+`` and ``*`` flatten their operands and number them (``0.lengthscale``
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from operator import add, mul
 from typing import ClassVar
@@ -23,10 +22,10 @@ from torch import Tensor
 from ..errors import NotApplicable, SettingError, an, own_class
 from ..numerics.memory import SMALL, must_fit
 from ..overrides import computed
-from ..priors import Param, Site, plain, prefixed, rescaled, tensor_of, under
+from ..priors import Param, Site, plain, prefixed, rescaled, under
 from ..priors.units import power
 from .fourier_features import Draw, Path, fourier
-from .hyperparameters import NO_UNIT, Hyperparameters, is_number, mapped, replaced, unit_carrier
+from .hyperparameters import NO_UNIT, Hyperparameters, is_number, replaced, unit_carrier
 from .state_space import Markov, StateSpace, lacking, multiplied, require, summed
 from .units import Factor, Units
 
@@ -36,6 +35,11 @@ Theta = Mapping[str, Tensor]
 class Kernel(Hyperparameters):
     """A covariance function. A new one defines ``hyper``, ``gram`` and ``variances``.
 
+    ``kernel(theta, X1, X2)`` is the covariance [*batch, n1, n2] of rows X1 [n1, d] and X2 [n2, d],
+    in the unit of y^2, where theta holds ``{name: [*batch]}`` of the hyperparameters that no number
+    fixes. X2 = None means the rows X1 themselves. ``kernel.diag(theta, X)`` is the diagonal alone.
+    Kernels are added by ``+`` and multiplied by ``*``. Rasmussen & Williams (2006), section 4.1.
+
     ``gram(h, X1, X2)`` is the covariance and ``variances(h, X)`` its diagonal, where ``h[name]``
     is [*batch, 1, 1] for ``gram`` and [*batch, 1] for ``variances``; X2 is None if both sides are
     the same rows.
@@ -44,11 +48,49 @@ class Kernel(Hyperparameters):
         rescales: Whether X enters only through X / lengthscale, as ARD requires.
         about_origin: Whether the kernel depends on where X = 0 is; a stationary one does not.
         multiple: (kernel, number) -> the product; ``wrappers`` sets it.
+        proportioned: (kernel, units) -> the kernel on columns in the proportions of the data;
+            ``around`` sets it.
+
+    Raises:
+        UnknownArgument: If an argument of a kernel has another name.
+        SettingError: If a hyperparameter is neither a prior nor a finite number, or is negative; on
+            use, if theta lacks one, or the kernel does not take this number of columns.
+        NotEnoughMemory: On use, if the matrix does not fit into memory.
+
+    Examples:
+        Covariances under two draws of the lengthscale, at once:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> X = torch.tensor([[1.0], [2.0], [4.0]])
+        >>> theta = {"lengthscale": torch.tensor([1.0, 2.0])}
+        >>> kernels.RBF(variance=3.0)(theta, X).shape
+        torch.Size([2, 3, 3])
+
+        Brownian motion, whose covariance is the smaller of two times, as a kernel of your own:
+
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Brownian(kernels.Kernel):
+        ...     variance: float = 1.0
+        ...     hyper = ("variance",)
+        ...
+        ...     def gram(self, h, X1, X2):
+        ...         other = X1 if X2 is None else X2
+        ...         return h["variance"] * torch.minimum(X1, other.mT)
+        ...
+        ...     def variances(self, h, X):
+        ...         return h["variance"] * X[..., 0]
+        >>> Brownian(2.0)({}, X)
+        tensor([[2., 2., 2.],
+                [2., 4., 4.],
+                [2., 4., 8.]])
     """
 
     rescales: ClassVar[bool] = False
     about_origin: ClassVar[bool] = True
     multiple: ClassVar[Callable[..., Kernel]]
+    proportioned: ClassVar[Callable[..., Kernel]]
     __array_ufunc__ = None  # an array of NumPy times a kernel asks the kernel, not its own entries
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
@@ -82,7 +124,7 @@ class Kernel(Hyperparameters):
             if after is not before:
                 changed[name] = after
         kernel = replaced(self, **changed) if changed else self
-        return proportioned(kernel, units) if measured else kernel
+        return self.proportioned(kernel, units) if measured else kernel
 
     def spectrum(self, h: Theta, d: int, draw: Draw) -> Tensor:
         """Draw frequencies [samples, L, d] from the spectral density at h; raise if unknown."""
@@ -167,7 +209,7 @@ def check_kernel(value: object) -> Kernel:
         return value
     got, do = repr(value), "for a number write Constant(1.0)"
     if isinstance(value, type):
-        do = f"call it: {value.__name__}()"
+        got, do = f"the class {value.__name__}", f"call it: {value.__name__}()"
     elif type(value) is int and value == 0:  # where ``sum`` starts
         do = "write k1 + k2 or Sum((k1, k2)) in place of sum(...), or Constant(1.0) for a number"
     elif isinstance(value, str):
@@ -186,8 +228,14 @@ class _Combination(Kernel, Markov):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        given: object = self.children
+        children = tuple(given) if isinstance(given, Iterable) else ()
+        if not children:
+            name = type(self).__name__
+            do = f"write {name}((k1, k2)) for two kernels k1 and k2"
+            raise SettingError(f"a tuple of kernels in {name}", repr(given), do)
         flat: list[Kernel] = []
-        for child in self.children:
+        for child in children:
             check_kernel(child)
             if isinstance(child, _Combination) and type(child) is type(self):
                 flat.extend(child.children)
@@ -248,7 +296,30 @@ class _Combination(Kernel, Markov):
 
 @dataclass(frozen=True)
 class Sum(_Combination):
-    """k1 + k2 + ...: the kernel of a sum of independent functions."""
+    """k1 + k2 + ...: the kernel of a sum of independent functions.
+
+    The covariances [n1, n2] are added. A sum in a sum is flattened. The hyperparameters of the
+    terms are numbered, as in ``0.lengthscale``; each term is in the unit of y^2. Rasmussen &
+    Williams (2006), section 4.2.4.
+
+    Args:
+        children: The kernels; ``k1 + k2`` is ``Sum((k1, k2))``.
+
+    Raises:
+        SettingError: If there is no kernel, or one of them is not a kernel.
+
+    Examples:
+        A smooth function plus a straight line:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> list((kernels.RBF() + kernels.Linear()).sites(d=1))
+        ['0.variance', '0.lengthscale', '1.variance']
+        >>> kernel = kernels.RBF(1.0, 1.0) + kernels.Linear(1.0)
+        >>> kernel({}, torch.tensor([[1.0], [2.0]]))
+        tensor([[2.0000, 2.6065],
+                [2.6065, 5.0000]])
+    """
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         return reduce(add, [child(part, X1, X2) for child, part in self.parts(theta)])
@@ -273,9 +344,29 @@ class Sum(_Combination):
 class Product(_Combination):
     """k1 * k2 * ...: the product of covariances.
 
-    Their variances are identified only as a product: fix all but one. One variance carries the
-    unit y^2 and the others have no unit of y: it is the first that has a prior, or the first of
-    all if none has.
+    The covariances [n1, n2] are multiplied entry by entry. Their variances are identified only as a
+    product: fix all but one. One variance carries the unit y^2 and the others have no unit of y: it
+    is the first that has a prior, or the first of all if none has. A product in a product is
+    flattened, and the hyperparameters of the factors are numbered, as in ``0.lengthscale``.
+    Rasmussen & Williams (2006), section 4.2.4.
+
+    Args:
+        children: The kernels; ``k1 * k2`` is ``Product((k1, k2))``.
+
+    Raises:
+        SettingError: If there is no kernel, or one of them is not a kernel.
+
+    Examples:
+        A wave of period 1 whose shape changes over a time of 2: rows that are one period apart
+        differ as much as the first factor says.
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> slow, wave = kernels.RBF(1.0, lengthscale=2.0), kernels.Periodic(1.0, 1.0, period=1.0)
+        >>> (slow * wave)({}, torch.tensor([[0.0], [0.5], [1.0]]))[0]
+        tensor([1.0000, 0.1312, 0.8825])
+        >>> list((kernels.RBF(1.0) * kernels.Periodic()).sites(d=1))
+        ['0.variance', '0.lengthscale', '1.variance', '1.lengthscale', '1.period']
     """
 
     def units_of_children(self, units: Units) -> list[Units]:
@@ -305,96 +396,3 @@ class Product(_Combination):
         whole = [child.diag(part, X) for child, part in self.parts(theta)]
         shared = [v if e is None else v - e for v, e in zip(whole, own, strict=True)]
         return reduce(mul, whole) - reduce(mul, shared)
-
-
-class Around(Kernel):
-    """The common part of the kernels that wrap one other kernel."""
-
-    kernel: Kernel
-
-    def lacks_state_space(self) -> NotApplicable | None:
-        """Return the error of the kernel inside; see ``state_space.Markov``."""
-        return lacking(self.kernel)
-
-    @property
-    def terms(self) -> int:
-        return self.kernel.terms
-
-    def _about_origin(self) -> bool:
-        return self.kernel.about_origin
-
-    about_origin = computed(_about_origin)
-
-    def measured(self) -> bool:
-        return self.kernel.measured()
-
-    def uncertain_level(self) -> bool:
-        return self.kernel.uncertain_level()
-
-    def in_units(self, units: Units) -> Kernel:
-        return replaced(self, kernel=self.kernel.in_units(units))
-
-    def factors(self, units: Units) -> dict[str, Factor]:
-        return self.kernel.factors(units)
-
-
-@dataclass(frozen=True)
-class Unscaled(Around, Markov):
-    """kernel(X * factor + shift): standardised columns, back in the proportions of the data.
-
-    ``fit`` puts it around a kernel with a length, period or angle in the units of the data. Factor
-    and shift are one number each, or one per column.
-    """
-
-    kernel: Kernel
-    factor: Factor = 1.0
-    shift: Factor = 0.0
-
-    def _widths(self) -> tuple[int, float]:
-        sizes = [len(v) for v in (self.factor, self.shift) if isinstance(v, tuple)]
-        return (sizes[0], sizes[0]) if sizes else (1, math.inf)
-
-    widths = computed(_widths)
-
-    def rescaled(self, X: Tensor) -> Tensor:
-        """Return X as the kernel inside sees it."""
-        self.check_columns(X.shape[-1])
-        return X * tensor_of(self.factor, X) + tensor_of(self.shift, X)
-
-    def sites(self, d: int) -> dict[str, Site | Param]:
-        self.check_columns(d)
-        return self.kernel.sites(d)
-
-    def factors(self, units: Units) -> dict[str, Factor]:
-        return self.kernel.factors(units.divided(self.factor))
-
-    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        return self.kernel(theta, self.rescaled(X1), mapped(self.rescaled, X2))
-
-    def diag(self, theta: Theta, X: Tensor) -> Tensor:
-        return self.kernel.diag(theta, self.rescaled(X))
-
-    def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
-        return self.kernel.nugget(theta, self.rescaled(X))
-
-    def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
-        return self.kernel.check_fit(theta, self.rescaled(X))
-
-    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
-        inner = self.kernel.path(theta, d, replace(draw, like=self.rescaled(draw.like)))
-        return lambda X: inner(self.rescaled(X))
-
-    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
-        factor, shift = (v[0] if isinstance(v, tuple) else v for v in (self.factor, self.shift))
-        return require(self.kernel).state_space(theta, like).of_moved_times(factor, shift)
-
-
-def proportioned(kernel: Kernel, units: Units) -> Kernel:
-    """Return the kernel on columns in the proportions of the data, in units of ``units.middle``."""
-    factor: Factor = 1.0
-    if not units.isotropic:
-        factor = tuple(s / units.middle for s in units.x_sd)
-    shift: Factor = 0.0
-    if kernel.about_origin and any(units.x_mean):
-        shift = tuple(m / units.middle for m in units.x_mean)
-    return kernel if (factor, shift) == (1.0, 0.0) else Unscaled(kernel, factor, shift)

@@ -18,10 +18,27 @@ from .state_space import Markov, StateSpace, stacked
 class Constant(Kernel, Markov):
     """The same variance for all rows: f(x) = c with c ~ N(0, variance).
 
+    All rows of X [n, d] share the level c, and their covariance is a matrix of equal numbers.
     Rasmussen & Williams (2006), section 4.2.
 
     Args:
-        variance: Prior of the variance, or a number that fixes it.
+        variance: Prior of the variance, or a number that fixes it, in the unit of y^2.
+
+    Raises:
+        SettingError: If a hyperparameter is neither a prior nor a finite number, or is negative;
+            in a fit, if it is fixed to 0.
+
+    Examples:
+        Alone it shrinks the mean of y to 0: here from 2 to 6 / (3 + 1), as the variances of the
+        level and of the noise are equal.
+
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models
+        >>> model = models.GP(kernels.Constant(1.0), noise=1.0, mean=0.0)
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [1.0, 2.0, 3.0])
+        >>> fit = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> round(float(fit.predict([[9.0]]).mean), 4)
+        1.5
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

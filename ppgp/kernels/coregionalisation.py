@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..errors import DataError, SettingError
 from ..priors import LogNormal, Normal, Param, Prior, PriorLike, Site, rescaled, site, value_of
-from .base import Kernel, Theta, Unscaled
+from .around import Unscaled
+from .base import Kernel, Theta
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped
 from .units import Factor, Units, power
@@ -20,6 +21,8 @@ ROUNDING = 1e-4  # by which a code may differ from a whole number, after it was 
 @dataclass(frozen=True)
 class Coregionalisation(Kernel):
     """B[i, j] for rows of outputs i and j, where B = W W' + diag(variance) and X holds codes.
+
+    The one column of X [n, 1] holds the codes of the outputs: 0, 1, .., outputs - 1.
 
     Times a kernel of the other columns it is the intrinsic model of coregionalisation: with
     ``Subspace(Matern(variance=1.0), [0]) * Subspace(Coregionalisation(2), [1])`` the outputs of one
@@ -32,13 +35,26 @@ class Coregionalisation(Kernel):
     Args:
         outputs: The number of outputs.
         rank: The number of columns of W; 0: independent outputs.
-        weight: Prior of W [outputs, rank], or a number that fixes all of it.
+        weight: Prior of W [outputs, rank], or a number that fixes all of it, in the unit of y.
         variance: Prior of the variance [outputs] that an output shares with no other, or a number
-            for all outputs, or a tuple of one each.
+            for all outputs, or a tuple of one each, in the unit of y^2.
 
     Raises:
-        SettingError: If ``outputs`` is not a positive whole number, or ``rank`` not a whole number.
+        SettingError: If ``outputs`` is not a positive whole number, or ``rank`` not a whole number
+            of at least 0; if a hyperparameter is neither a prior nor finite numbers, or a variance
+            is negative; on use, if X has several columns.
         DataError: On use, if a code is not among 0, 1, .., outputs - 1.
+
+    Examples:
+        Two outputs with the correlation 1 / 1.5, of which the first is measured twice:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> kernel = kernels.Coregionalisation(outputs=2, rank=1, weight=1.0, variance=0.5)
+        >>> kernel({}, torch.tensor([[0.0], [1.0], [0.0]]))
+        tensor([[1.5000, 1.0000, 1.5000],
+                [1.0000, 1.5000, 1.0000],
+                [1.5000, 1.0000, 1.5000]])
     """
 
     outputs: int = 2

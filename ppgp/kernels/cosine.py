@@ -19,15 +19,28 @@ from .state_space import Markov, StateSpace, stacked
 class Cosine(Kernel, Markov):
     """variance * cos(2 pi (x - x') / period): a wave of one period, of random size and phase.
 
-    It is a covariance for one column only: a function of the distance alone that is periodic is
-    not positive definite in the plane. The product of a Matern kernel and this one is a
-    quasi-periodic kernel, whose waves change slowly. For one column among many use ``Subspace``.
+    It is a covariance for one column only, X [n, 1]: a function of the distance alone that is
+    periodic is not positive definite in the plane. The product of a Matern kernel and this one is
+    a quasi-periodic kernel, whose waves change slowly. For one column among many use ``Subspace``.
 
     Rasmussen & Williams (2006), section 4.2.1; Solin & Sarkka (2014), equation 29.
 
     Args:
-        variance: Prior of the variance, or a number that fixes it.
-        period: Prior of the period, or a number that fixes it.
+        variance: Prior of the variance, or a number that fixes it, in the unit of y^2.
+        period: Prior of the period, or a number that fixes it, in the unit of X.
+
+    Raises:
+        SettingError: If a hyperparameter is neither a prior nor a finite number, or is negative;
+            on use, if X has several columns; in a fit, if it is fixed to 0.
+
+    Examples:
+        Half a period later the wave is upside down:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> X = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+        >>> kernels.Cosine(variance=1.0, period=6.0)({}, X)[0]
+        tensor([ 1.0000,  0.5000, -0.5000, -1.0000])
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

@@ -25,11 +25,11 @@ COLLAPSED = 1e-6  # relative spread of the features below which all rows count a
 class Deep(Kernel):
     """kernel(g(x), g(x')), where g is a network.
 
-    Wilson, Hu, Salakhutdinov & Xing (2016), equation 5. The weights are params named
-    ``network.<param>``, which MAP and SVI optimise; with a ``prior`` they are sites, which are
-    inferred like the others. The network runs on copies of them, so that the recipe is never
-    trained. It reads X as the model sees it, standardised inside ``fit``; lengthscales of the inner
-    kernel refer to features, and have no unit.
+    The network maps rows X [n, d] to features [n, q]. Wilson, Hu, Salakhutdinov & Xing (2016),
+    equation 5. The weights are params named ``network.<param>``, which MAP and SVI optimise; with a
+    ``prior`` they are sites, which are inferred like the others. The network runs on copies of
+    them, so that the recipe is never trained. It reads X as the model sees it, standardised inside
+    ``fit``; lengthscales of the inner kernel refer to features, and have no unit.
 
     The marginal likelihood does not protect thousands of weights from overfitting: L-BFGS drives
     the noise towards 0; Adam with dropout does not. See Ober, Rasmussen & van der Wilk (2021), and
@@ -43,8 +43,34 @@ class Deep(Kernel):
         frozen: Whether the weights stay as they are, for a network that was trained before.
 
     Raises:
-        SettingError: If the network is not a network, lies inside another, or is frozen and has a
-            prior; on use, if it does not fit the columns of X.
+        SettingError: If the network is not a network, the kernel not a kernel or the prior not a
+            prior, or if the weights are frozen and have a prior; in a fit, if the network lies
+            inside another or does not fit the columns of X.
+
+    Examples:
+        The weights of a network of three columns have names beside the hyperparameters:
+
+        >>> import torch
+        >>> from ppgp import kernels, networks
+        >>> kernel = kernels.Deep(networks.MLP(hidden=(8,), out=2), kernels.RBF(1.0))
+        >>> for name, site in kernel.sites(d=3).items():
+        ...     print(name, list(site.shape))
+        network.0.weight [8, 3]
+        network.0.bias [8]
+        network.3.weight [2, 8]
+        network.3.bias [2]
+        variance []
+        lengthscale []
+
+        A module of your own can take the place of the network. This one sees |x| alone, and the
+        kernel does not tell x from -x:
+
+        >>> class Absolute(torch.nn.Module):
+        ...     def forward(self, X):
+        ...         return X.abs()
+        >>> kernel = kernels.Deep(Absolute(), kernels.RBF(1.0, 1.0))
+        >>> kernel({}, torch.tensor([[1.0], [-1.0], [2.0]]))[0]
+        tensor([1.0000, 1.0000, 0.6065])
     """
 
     network: Any
@@ -59,6 +85,10 @@ class Deep(Kernel):
             got = f"Deep({type(self.network).__name__}, {type(self.kernel).__name__})"
             do = "for example Deep(MLP(), RBF())"
             raise SettingError("a network and a kernel in Deep", got, do)
+        given: object = self.prior
+        if given is not None and not isinstance(given, Prior):
+            do = "for example priors.Normal(0.0, 1.0)"
+            raise SettingError("a prior, or None, as prior of Deep", repr(given), do)
         if self.frozen and self.prior is not None:
             raise SettingError("weights with a prior, or frozen", "both", "leave one out")
         if isinstance(self.network, nn.Module):

@@ -20,6 +20,8 @@ from .state_space import Markov, StateSpace
 class Exponential(Radial, Markov):
     """variance * exp(-|x - x'| / lengthscale): rough paths, and the default of geostatistics.
 
+    Here x and x' are rows of X [n, d].
+
     Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
     ``Dataset(coordinates=)`` names by one common factor. A fixed lengthscale is in the units of the
     data, and is the same in every direction of the data.
@@ -27,8 +29,23 @@ class Exponential(Radial, Markov):
     Rasmussen & Williams (2006), equation 4.18 with gamma = 1.
 
     Args:
-        variance: Prior of the variance, or a number that fixes it.
-        lengthscale: Prior of the lengthscale, or a number that fixes it.
+        variance: Prior of the variance, or a number that fixes it, in the unit of y^2.
+        lengthscale: Prior of the lengthscale, or a number that fixes it, in the unit of X.
+
+    Raises:
+        SettingError: If a hyperparameter is neither a prior nor a finite number, or is negative;
+            in a fit, if it is fixed to 0.
+
+    Examples:
+        On a line the process is Markov: correlations of neighbours multiply.
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> K = kernels.Exponential(1.0, 1.0)({}, torch.tensor([[0.0], [1.0], [2.0]]))
+        >>> K[0]
+        tensor([1.0000, 0.3679, 0.1353])
+        >>> torch.allclose(K[0, 2], K[0, 1] * K[1, 2])
+        True
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from ..priors import Param, value_of
-from .base import Kernel, Product, Sum, Theta, Unscaled
+from .around import Unscaled
+from .base import Kernel, Product, Sum, Theta
 from .constant import Constant
 from .radial import Radial
 from .row_distances import RowDistances

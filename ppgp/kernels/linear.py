@@ -18,14 +18,31 @@ from .state_space import Markov, StateSpace, stacked
 class Linear(Kernel, Markov):
     """variance * x'x: f(x) = w'x with w ~ N(0, variance I).
 
-    Rasmussen & Williams (2006), section 2.1.
+    Here x is a row of X [n, d]. Rasmussen & Williams (2006), section 2.1.
 
     Add ``Constant`` for an intercept. If ``fit`` standardises X, a prior refers to the kernel of x
     minus the mean of the training rows, and so do its draws in the units of the data; a number
     refers to the kernel of x itself.
 
     Args:
-        variance: Prior of the variance of the weights, or a number that fixes it.
+        variance: Prior of the variance of the weights, or a number that fixes it, in the unit of
+            y^2 / X^2.
+
+    Raises:
+        SettingError: If a hyperparameter is neither a prior nor a finite number, or is negative;
+            in a fit, if it is fixed to 0.
+
+    Examples:
+        A GP with this kernel is Bayesian linear regression: the weight is the sum of x y over the
+        sum of x^2 plus noise / variance, here 28 / 15.
+
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models
+        >>> model = models.GP(kernels.Linear(1.0), noise=1.0, mean=0.0)
+        >>> data = ppgp.Dataset([[1.0], [2.0], [3.0]], [2.0, 4.0, 6.0])
+        >>> fit = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> round(float(fit.predict([[1.0]]).mean), 4)
+        1.8667
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

@@ -23,19 +23,36 @@ from .state_space import Markov, StateSpace
 class Matern(Radial, Markov):
     """variance * (polynomial in s) * exp(-s), where s = sqrt(2 nu) |x - x'| / lengthscale.
 
+    Here x and x' are rows of X [n, d]. Functions are continuous for nu = 0.5, have one derivative
+    for 1.5 and two for 2.5.
+
     Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
     ``Dataset(coordinates=)`` names by one common factor. A fixed lengthscale is in the units of the
     data, and is the same in every direction of the data.
 
-    Rasmussen & Williams (2006), equation 4.17.
+    Rasmussen & Williams (2006), equation 4.17, and equation 4.18 with gamma = 1 for nu = 0.5.
 
     Args:
         nu: Smoothness, one of 0.5, 1.5 and 2.5.
-        variance: Prior of the variance, or a number that fixes it.
-        lengthscale: Prior of the lengthscale, or a number that fixes it.
+        variance: Prior of the variance, or a number that fixes it, in the unit of y^2.
+        lengthscale: Prior of the lengthscale, or a number that fixes it, in the unit of X.
 
     Raises:
-        SettingError: If nu is not 0.5, 1.5 or 2.5.
+        SettingError: If nu is not 0.5, 1.5 or 2.5; if a hyperparameter is neither a prior nor a
+            finite number, or is negative; in a fit, if it is fixed to 0.
+
+    Examples:
+        Correlations of rows that are one lengthscale apart, from rough to smooth functions:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> X = torch.tensor([[0.0], [1.0]])
+        >>> for nu in (0.5, 1.5, 2.5):
+        ...     K = kernels.Matern(nu, variance=1.0, lengthscale=1.0)({}, X)
+        ...     print(nu, round(float(K[0, 1]), 4))
+        0.5 0.3679
+        1.5 0.4834
+        2.5 0.524
     """
 
     nu: float = 2.5

@@ -3,13 +3,6 @@
 A network is a record that builds a torch module for inputs of d columns, the same one every time.
 It prints, compares and is stored as plain data. Any ``nn.Module`` from rows [n, d] to features
 [n, q] can take its place.
-
-Features of a deep kernel are bounded: each lies within 2 / sqrt(out) of 0, so that two rows are at
-most 4 apart, whatever the number of features. A network of free scale could undo any lengthscale by
-growing its weights. Within a ball of radius 2, a lengthscale of 1, the centre of the default prior,
-lies between "all rows are alike" and "no two rows are alike". Standardising the features over the
-current rows would make the covariance of two rows depend on the other rows, and the kernel would
-no longer be a function of two points.
 """
 
 from __future__ import annotations
@@ -17,11 +10,12 @@ from __future__ import annotations
 import copy
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
+from numbers import Integral
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -33,6 +27,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from ..errors import SettingError, UnknownName, counted
 from ..numerics.row_blocks import Rows, evaluated, rows_at_once
 from ..numerics.seeding import stream
+from ..priors import finite_numbers
+from .network_layers import InBlocks, bounds, initialised
 
 __all__ = ["CNN", "MLP", "Network", "training"]
 
@@ -42,7 +38,6 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "gelu": nn.GELU,
     "silu": nn.SiLU,
 }
-RADIUS = 2.0
 T = TypeVar("T")
 AT_ONCE = 2**22  # the most numbers between two layers of convolution
 _TRAINING: ContextVar[bool] = ContextVar("training", default=False)
@@ -61,10 +56,33 @@ _OWN = _Own()
 class Network:
     """The interface of networks: ``build(d)`` returns a new module from [n, d] to [n, q].
 
-    A subclass defines ``layers``. Modules are in float64.
+    A subclass defines ``layers``. Modules are in float64. ``build`` draws the weights from a normal
+    distribution with the variance of He et al. (2015), section 2.2. In a kernel the rows are on the
+    scale of the model, and features have no unit.
 
     Attributes:
         seed: The seed of the initial weights.
+
+    Raises:
+        SettingError: In a fit, if the module does not take rows of d columns, or does not return
+            one row of features for each.
+
+    Examples:
+        A network of your own, which builds the same module every time:
+
+        >>> from dataclasses import dataclass
+        >>> import torch
+        >>> from ppgp import networks
+        >>> @dataclass(frozen=True)
+        ... class Projection(networks.Network):
+        ...     out: int = 2
+        ...     seed: int = 0
+        ...
+        ...     def layers(self, d):
+        ...         return torch.nn.Linear(d, self.out, dtype=torch.float64)
+        >>> first, second = Projection().build(d=5), Projection().build(d=5)
+        >>> first.weight.shape, torch.equal(first.weight, second.weight)
+        (torch.Size([2, 5]), True)
     """
 
     seed: int
@@ -76,42 +94,15 @@ class Network:
     def build(self, d: int) -> nn.Module:
         """Return a module with the same weights every time; no other random numbers are used."""
         with stream(self.seed):
-            return _initialised(self.layers(d))
-
-
-class Bounded(nn.Module):
-    """x [n, q] -> RADIUS / sqrt(q) tanh(x), within a ball; this module's docstring says why."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return RADIUS / math.sqrt(x.shape[-1]) * torch.tanh(x)
-
-
-class InBlocks(nn.Sequential):
-    """Layers that are applied to blocks of rows, except in training.
-
-    The values between two layers of convolution do not fit into the cache for all rows at once,
-    which is several times slower.
-
-    Args:
-        *layers: The layers in order.
-        rows: Rows per block; None for all.
-    """
-
-    def __init__(self, *layers: Any, rows: int | None = None) -> None:
-        super().__init__(*layers)
-        self.rows = rows
-
-    def forward(self, input: Tensor) -> Tensor:
-        if self.training or self.rows is None or len(input) <= self.rows:
-            return super().forward(input)
-        return torch.cat([super(InBlocks, self).forward(block) for block in input.split(self.rows)])
+            return initialised(self.layers(d))
 
 
 @dataclass(frozen=True)
 class MLP(Network):
     """A multilayer perceptron, [n, d] -> [n, out].
 
-    For deep kernels see Wilson, Hu, Salakhutdinov & Xing (2016).
+    It reads rows on the scale of the model, and its features have no unit. For deep kernels see
+    Wilson, Hu, Salakhutdinov & Xing (2016).
 
     Args:
         hidden: The number of units of each hidden layer.
@@ -124,8 +115,22 @@ class MLP(Network):
             leaves the bound out.
 
     Raises:
-        SettingError: If a size is not a positive whole number, or the dropout not in [0, 1).
+        SettingError: If a size is not a positive whole number, the dropout not in [0, 1) or the
+            seed not a whole number.
         UnknownName: If the activation is not known.
+
+    Examples:
+        With five columns and three features there are 6 * 64 + 65 * 64 + 65 * 3 weights. The
+        features lie in a ball of radius 2:
+
+        >>> import torch
+        >>> from ppgp import networks
+        >>> module = networks.MLP(hidden=(64, 64), out=3).build(d=5)
+        >>> sum(weights.numel() for weights in module.parameters())
+        4739
+        >>> features = module(100 * torch.eye(5, dtype=torch.float64))
+        >>> features.shape, bool((features.norm(dim=1) < 2.001).all())
+        (torch.Size([5, 3]), True)
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -136,7 +141,7 @@ class MLP(Network):
     bounded: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", tuple(self.hidden))
+        object.__setattr__(self, "hidden", _sizes(self, "hidden", self.hidden))
         _check(self, self.activation, self.dropout, (*self.hidden, self.out))
 
     def layers(self, d: int) -> nn.Module:
@@ -147,15 +152,15 @@ class MLP(Network):
             layers += [linear, ACTIVATIONS[self.activation](), nn.Dropout(self.dropout)]
             width = units
         layers.append(nn.Linear(width, self.out, dtype=torch.float64))
-        return nn.Sequential(*layers, *_bounds(self.bounded))
+        return nn.Sequential(*layers, *bounds(self.bounded))
 
 
 @dataclass(frozen=True)
 class CNN(Network):
     """Blocks of convolution, activation and pooling, then a linear layer.
 
-    It maps flattened square images [n, side^2] to features [n, out]. LeCun, Bottou, Bengio &
-    Haffner (1998).
+    It maps flattened square images [n, side^2] to features [n, out], which have no unit. LeCun,
+    Bottou, Bengio & Haffner (1998).
 
     Args:
         channels: The channels of each block; a block halves the sides of the image.
@@ -169,9 +174,19 @@ class CNN(Network):
         bounded: Whether the features are bounded, as in MLP.
 
     Raises:
-        SettingError: If a size is not a positive whole number, or the dropout not in [0, 1); on
-            use, if a row is not a square image with sides of at least 2^blocks pixels.
+        SettingError: If a size is not a positive whole number, the dropout not in [0, 1) or the
+            seed not a whole number, or if there are no channels; on use, if a row is not a square
+            image with sides of at least 2^blocks pixels.
         UnknownName: If the activation is not known.
+
+    Examples:
+        Three images of 8 by 8 pixels, in rows of 64 columns:
+
+        >>> import torch
+        >>> from ppgp import networks
+        >>> module = networks.CNN(channels=(4, 8), out=5).build(d=64)
+        >>> module(torch.zeros(3, 64, dtype=torch.float64)).shape
+        torch.Size([3, 5])
     """
 
     channels: tuple[int, ...] = (8, 16, 16)
@@ -183,7 +198,7 @@ class CNN(Network):
     bounded: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "channels", tuple(self.channels))
+        object.__setattr__(self, "channels", _sizes(self, "channels", self.channels))
         _check(self, self.activation, self.dropout, (*self.channels, self.out))
         if not self.channels:
             do = "for example channels=(8, 16, 16)"
@@ -205,38 +220,31 @@ class CNN(Network):
             before, side = channels, side // 2
         head = nn.Linear(before * side * side, self.out, dtype=torch.float64)
         rows = max(1, AT_ONCE // (self.channels[0] * d))
-        layers += [nn.Flatten(), nn.Dropout(self.dropout), head, *_bounds(self.bounded)]
+        layers += [nn.Flatten(), nn.Dropout(self.dropout), head, *bounds(self.bounded)]
         # torch's annotations lack ``memory_format``, with which it is a third faster on a CPU
         network: Any = InBlocks(*layers, rows=rows)
         return network.to(memory_format=torch.channels_last)
 
 
+def _sizes(network: Network, name: str, given: object) -> tuple[int, ...]:
+    """Return the sizes of several layers as a tuple."""
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        return tuple(given)
+    wanted = f"a tuple of sizes as {name} of {type(network).__name__}"
+    raise SettingError(wanted, repr(given), f"for example {name}=(64, 64)")
+
+
 def _check(network: Network, activation: str, dropout: float, sizes: tuple[int, ...]) -> None:
     name = type(network).__name__
     if activation not in ACTIVATIONS:
-        raise UnknownName("activation", activation, ACTIVATIONS)
-    if not 0 <= dropout < 1:
+        raise UnknownName("activation", str(activation), ACTIVATIONS)
+    if not finite_numbers((dropout,)) or not 0 <= dropout < 1:
         raise SettingError(f"a dropout in [0, 1) in {name}", repr(dropout), "for example 0.1")
     if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
         raise SettingError(f"positive whole numbers as sizes of {name}", repr(sizes), "change them")
-
-
-def _bounds(bounded: bool) -> list[nn.Module]:
-    return [Bounded()] if bounded else []
-
-
-def _initialised(module: nn.Module) -> nn.Module:
-    """Initialise weights by N(0, gain / fan in) and biases by 0.
-
-    The gain of the last layer is 1, so that few features start where tanh is flat.
-    """
-    layers = [m for m in module.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
-    for layer in layers:
-        nonlinearity = "linear" if layer is layers[-1] else "relu"
-        nn.init.kaiming_normal_(layer.weight, nonlinearity=nonlinearity)
-        if layer.bias is not None:
-            nn.init.zeros_(layer.bias)
-    return module
+    seed: object = network.seed
+    if not isinstance(seed, Integral) or isinstance(seed, bool):
+        raise SettingError(f"a whole number as seed of {name}", repr(seed), "for example 0")
 
 
 # -- modules in kernels ------------------------------------------------------------------------
@@ -244,7 +252,22 @@ def _initialised(module: nn.Module) -> nn.Module:
 
 @contextmanager
 def training() -> Iterator[None]:
-    """A context in which networks apply dropout, in this thread only."""
+    """A context in which networks leave out hidden units (dropout), in this thread only.
+
+    Methods of inference enter it in the steps of a search: Srivastava et al. (2014). Elsewhere the
+    features [n, q] of a deep kernel are a function of X alone.
+
+    Examples:
+        >>> import torch
+        >>> from ppgp import kernels, networks
+        >>> kernel = kernels.Deep(networks.MLP((64,), 2, dropout=0.5), kernels.RBF(1.0, 1.0))
+        >>> X = torch.linspace(0, 1, 5)[:, None]
+        >>> torch.equal(kernel({}, X), kernel({}, X))
+        True
+        >>> with networks.training():
+        ...     torch.equal(kernel({}, X), kernel({}, X))
+        False
+    """
     token = _TRAINING.set(True)
     try:
         yield
@@ -355,7 +378,7 @@ def fresh(network: Network | nn.Module, d: int, seed: int) -> dict[str, Tensor]:
     if isinstance(network, Network):
         return dict(replace(cast(Any, network), seed=seed).build(d).named_parameters())
     with stream(seed):
-        return dict(_initialised(copy.deepcopy(network)).named_parameters())
+        return dict(initialised(copy.deepcopy(network)).named_parameters())
 
 
 def instances_in(record: Any, kind: type[T]) -> Iterator[T]:

@@ -17,14 +17,29 @@ from .hyperparameters import constant_variance, other_rows
 class Periodic(Kernel):
     """variance * exp(-2 sum_k sin^2(pi (x_k - x'_k) / period) / lengthscale^2).
 
-    MacKay (1998), equation 47. The lengthscale is relative to the sine and has no unit. With
-    several columns it is the product of the kernels of the columns, which have the same period.
-    For one column among many use ``Subspace``.
+    Here x and x' are rows of X [n, d]. The lengthscale is relative to the sine and has no unit.
+    With several columns it is the product of the kernels of the columns, which have the same
+    period. For one column among many use ``Subspace``.
+
+    MacKay (1998), equation 47.
 
     Args:
-        variance: Prior of the variance, or a number that fixes it.
-        lengthscale: Prior of the lengthscale, or a number that fixes it.
-        period: Prior of the period, or a number that fixes it.
+        variance: Prior of the variance, or a number that fixes it, in the unit of y^2.
+        lengthscale: Prior of the lengthscale, or a number that fixes it, without a unit.
+        period: Prior of the period, or a number that fixes it, in the unit of X.
+
+    Raises:
+        SettingError: If a hyperparameter is neither a prior nor a finite number, or is negative;
+            in a fit, if it is fixed to 0.
+
+    Examples:
+        Rows that are one period apart have the same value, those half a period apart differ most:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> X = torch.tensor([[0.0], [6.0], [12.0]])
+        >>> kernels.Periodic(variance=1.0, lengthscale=1.0, period=12.0)({}, X)[0]
+        tensor([1.0000, 0.1353, 1.0000])
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

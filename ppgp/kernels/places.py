@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from .base import Around, Product, Sum, Unscaled
+from .around import Around, Unscaled
+from .base import Product, Sum
 from .wrappers import Subspace
 
 __all__ = ["check_places"]

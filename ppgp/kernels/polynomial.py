@@ -18,18 +18,30 @@ from .units import Factor, Units
 
 @dataclass(frozen=True)
 class Polynomial(Kernel):
-    """variance * (x'x + offset)^degree. Rasmussen & Williams (2006), section 4.2.2.
+    """variance * (x'x + offset)^degree.
+
+    Here x is a row of X [n, d]. Rasmussen & Williams (2006), section 4.2.2.
 
     If ``fit`` standardises X, priors refer to the kernel of x minus the mean of the training rows,
     and so do their draws in the units of the data; numbers refer to the kernel of x itself.
 
     Args:
         degree: A positive whole number.
-        variance: Prior of the variance, or a number that fixes it.
-        offset: Prior of the offset, or a number that fixes it.
+        variance: Prior of the variance, or a number that fixes it, in the unit of
+            y^2 / X^(2 degree).
+        offset: Prior of the offset, or a number that fixes it, in the unit of X^2.
 
     Raises:
-        SettingError: If degree is not a positive whole number.
+        SettingError: If degree is not a positive whole number; if a hyperparameter is neither a
+            prior nor a finite number, or is negative; in a fit, if it is fixed to 0.
+
+    Examples:
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> X = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+        >>> kernels.Polynomial(degree=2, variance=1.0, offset=1.0)({}, X)
+        tensor([[4., 4.],
+                [4., 9.]])
     """
 
     degree: int = 2

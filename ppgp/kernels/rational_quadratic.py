@@ -19,7 +19,8 @@ from .radial import Profile, Radial
 class RationalQuadratic(Radial):
     """variance * (1 + |x - x'|^2 / (2 alpha lengthscale^2))^-alpha.
 
-    It is a mixture of RBF kernels with different lengthscales.
+    Here x and x' are rows of X [n, d]. It is a mixture of RBF kernels with different lengthscales,
+    and tends to RBF as alpha grows.
 
     Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
     ``Dataset(coordinates=)`` names by one common factor. A fixed lengthscale is in the units of the
@@ -28,9 +29,24 @@ class RationalQuadratic(Radial):
     Rasmussen & Williams (2006), equation 4.19.
 
     Args:
-        variance: Prior of the variance, or a number that fixes it.
-        lengthscale: Prior of the lengthscale, or a number that fixes it.
-        alpha: Prior of the shape of the mixture, or a number that fixes it.
+        variance: Prior of the variance, or a number that fixes it, in the unit of y^2.
+        lengthscale: Prior of the lengthscale, or a number that fixes it, in the unit of X.
+        alpha: Prior of the shape of the mixture, or a number that fixes it, without a unit.
+
+    Raises:
+        SettingError: If a hyperparameter is neither a prior nor a finite number, or is negative;
+            in a fit, if it is fixed to 0.
+
+    Examples:
+        The covariance falls off more slowly than that of RBF, and approaches it for a large alpha:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> X = torch.tensor([[0.0], [1.0], [2.0]])
+        >>> kernels.RationalQuadratic(1.0, 1.0, alpha=1.0)({}, X)[0]
+        tensor([1.0000, 0.6667, 0.3333])
+        >>> kernels.RationalQuadratic(1.0, 1.0, alpha=1e4)({}, X)[0]
+        tensor([1.0000, 0.6065, 0.1354])
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

@@ -17,15 +17,35 @@ from .radial import Profile, Radial
 
 @dataclass(frozen=True)
 class RBF(Radial):
-    """variance * exp(-|x - x'|^2 / (2 lengthscale^2)). Rasmussen & Williams (2006), equation 4.9.
+    """variance * exp(-|x - x'|^2 / (2 lengthscale^2)).
+
+    Here x and x' are rows of X [n, d].
 
     Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
     ``Dataset(coordinates=)`` names by one common factor. A fixed lengthscale is in the units of the
     data, and is the same in every direction of the data.
 
+    Rasmussen & Williams (2006), equation 4.9.
+
     Args:
-        variance: Prior of the variance, or a number that fixes it.
-        lengthscale: Prior of the lengthscale, or a number that fixes it.
+        variance: Prior of the variance, or a number that fixes it, in the unit of y^2.
+        lengthscale: Prior of the lengthscale, or a number that fixes it, in the unit of X.
+
+    Raises:
+        SettingError: If a hyperparameter is neither a prior nor a finite number, or is negative;
+            in a fit, if it is fixed to 0.
+
+    Examples:
+        Rows that are one and two lengthscales apart:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> X = torch.tensor([[0.0], [1.0], [2.0]])
+        >>> kernel = kernels.RBF(variance=1.0, lengthscale=1.0)
+        >>> kernel({}, X)
+        tensor([[1.0000, 0.6065, 0.1353],
+                [0.6065, 1.0000, 0.6065],
+                [0.1353, 0.6065, 1.0000]])
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

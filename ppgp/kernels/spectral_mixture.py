@@ -20,19 +20,36 @@ from .units import Units, power
 class SpectralMixture(Kernel):
     """sum_q weight_q prod_k exp(-2 pi^2 r_k^2 bandwidth_qk^2) cos(2 pi r_k frequency_qk).
 
-    Here r is x - x'; Wilson & Adams (2013), equation 12, where bandwidth is the root of their v.
-    With enough components it approximates any stationary kernel, periodic ones included, and can
-    extrapolate a pattern; the posterior has many modes. Searches start with frequencies spread over
-    (0, 1) cycles per unit, because equal components would stay equal.
+    Here r is x - x', for rows x and x' of X [n, d]; Wilson & Adams (2013), equation 12, where
+    bandwidth is the root of their v. With enough components it approximates any stationary kernel,
+    periodic ones included, and can extrapolate a pattern; the posterior has many modes. Searches
+    start with frequencies spread over (0, 1) cycles per unit, because equal components would stay
+    equal.
 
     Args:
         components: The number of components.
-        weight: Prior of the weights [components], or a number that fixes all of them.
-        frequency: Prior of the frequencies [components, d], or a number that fixes all of them.
-        bandwidth: Prior of the bandwidths [components, d], or a number that fixes all of them.
+        weight: Prior of the weights [components], or a number that fixes all of them, in the unit
+            of y^2.
+        frequency: Prior of the frequencies [components, d], or a number that fixes all of them, in
+            the unit of 1 / X.
+        bandwidth: Prior of the bandwidths [components, d], or a number that fixes all of them, in
+            the unit of 1 / X.
 
     Raises:
-        SettingError: If components is not a positive whole number.
+        SettingError: If components is not a positive whole number; if a hyperparameter is neither a
+            prior nor a finite number, or is negative; in a fit, if it is fixed to 0.
+
+    Examples:
+        One component of 0.5 cycles per unit: a wave of period 2, which is forgotten after a while.
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> X = torch.tensor([[0.0], [1.0], [2.0]])
+        >>> kernel = kernels.SpectralMixture(1, weight=1.0, frequency=0.5, bandwidth=0.1)
+        >>> kernel({}, X)[0]
+        tensor([ 1.0000, -0.8209,  0.4540])
+        >>> {name: site.shape for name, site in kernels.SpectralMixture(3).sites(d=2).items()}
+        {'weight': (3,), 'frequency': (3, 2), 'bandwidth': (3, 2)}
     """
 
     components: int = 3

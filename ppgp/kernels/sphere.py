@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError
-from ..priors import Param, Site
-from .base import Around, Kernel, Theta, Unscaled, check_kernel
+from ..priors import Param, Site, finite_numbers
+from .around import Around, Unscaled
+from .base import Kernel, Theta
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped
 from .units import Factor, Units
@@ -23,11 +24,11 @@ ROUNDING = 1e-4  # degrees by which a latitude may exceed 90, after a column was
 class Sphere(Around):
     """The kernel at points of a sphere: X holds latitude and longitude in degrees, in this order.
 
-    It is kernel(p, p') with p = radius (cos lat cos lon, cos lat sin lon, sin lat), so that
-    distances are chords, straight through the sphere. Any kernel of three dimensions is therefore a
-    covariance on the sphere, and there is no seam at the date line or at a pole. The kernels
-    ``RBF`` and ``Matern`` (past nu = 1/2) of great-circle distances are no covariances. Gneiting
-    (2013), theorem 1; Guinness & Fuentes (2016).
+    For X [n, 2] it is kernel(p, p') with p = radius (cos lat cos lon, cos lat sin lon, sin lat), so
+    that distances are chords, straight through the sphere. Any kernel of three dimensions is
+    therefore a covariance on the sphere, and there is no seam at the date line or at a pole. The
+    kernels ``RBF`` and ``Matern`` (past nu = 1/2) of great-circle distances are no covariances.
+    Gneiting (2013), theorem 1; Guinness & Fuentes (2016).
 
     A chord is shorter than the great circle: by 0.1 % at 1,000 km on Earth, by 4 % at 6,371 km.
     Numbers, priors inside ``InUnitsOfData`` and ``summary(units="data")`` give lengths in the units
@@ -42,9 +43,19 @@ class Sphere(Around):
         degrees: Set by ``fit``: the degrees in one unit of standardised X. None: X is in degrees.
 
     Raises:
-        SettingError: If the radius is not positive; on use, if X has not two columns.
+        SettingError: If ``kernel`` is no kernel of three columns, or the radius not a positive
+            number; on use, if X has not two columns.
         DataError: On use, if a latitude of the data is not from -90 to 90. A search may pass a
             pole, behind which the places of the opposite meridian follow.
+
+    Examples:
+        On the equator, two degrees are 222 km, across the date line as elsewhere:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> kernel = kernels.Sphere(kernels.Exponential(1.0, lengthscale=1000.0), radius=6371.0)
+        >>> kernel({}, torch.tensor([[0.0, 179.0], [0.0, -179.0], [0.0, 177.0]]))[0]
+        tensor([1.0000, 0.8006, 0.8006])
     """
 
     kernel: Kernel
@@ -55,8 +66,7 @@ class Sphere(Around):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_kernel(self.kernel)
-        if isinstance(self.radius, bool) or not 0 < self.radius < math.inf:
+        if not finite_numbers((self.radius,)) or self.radius <= 0:
             raise SettingError("a positive radius", repr(self.radius), "use 6371.0 for km on Earth")
         self.kernel.check_columns(3)
 

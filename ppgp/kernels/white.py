@@ -16,11 +16,30 @@ from .hyperparameters import constant_variance
 class White(Kernel):
     """variance where both arguments are the same row, else 0: a nugget that belongs to f.
 
-    Two rows are the same if X2 is None and their index is the same: two measurements at one place
-    are two rows. Noise of the observation y belongs to the likelihood instead.
+    Two rows of X [n, d] are the same if X2 is None and their index is the same: two measurements at
+    one place are two rows. Noise of the observation y belongs to the likelihood instead. Rasmussen
+    & Williams (2006), the last term of equation 2.20.
 
     Args:
-        variance: Prior of the variance, or a number that fixes it.
+        variance: Prior of the variance, or a number that fixes it, in the unit of y^2.
+
+    Raises:
+        SettingError: If a hyperparameter is neither a prior nor a finite number, or is negative;
+            in a fit, if it is fixed to 0.
+
+    Examples:
+        It has no covariance with other rows, not even at the same place:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> X = torch.tensor([[0.0], [0.0]])
+        >>> kernel = kernels.White(0.5)
+        >>> kernel({}, X)
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]])
+        >>> kernel({}, X, X.clone())
+        tensor([[0., 0.],
+                [0., 0.]])
     """
 
     variance: PriorLike = LogNormal(-2.0, 1.0)

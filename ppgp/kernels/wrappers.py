@@ -28,7 +28,8 @@ from ..priors import (
     site,
     value_of,
 )
-from .base import Around, Kernel, Theta, check_kernel, proportioned
+from .around import Around, proportioned
+from .base import Kernel, Theta
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped, replaced, unit_carrier
 from .state_space import Markov, StateSpace, require
@@ -41,14 +42,25 @@ class Multiple(Around, Markov):
 
     The variance of the function is ``factor`` times as large, in the data's units and on the
     standardised scale alike. ``Scale(kernel, 2.0)`` is another kernel: its number is a variance, in
-    the unit y^2.
+    the unit y^2. Rasmussen & Williams (2006), section 4.2.4.
 
     Args:
-        kernel: The kernel to multiply.
+        kernel: The kernel to multiply, of X [n, d].
         factor: A finite number above 0.
 
     Raises:
-        SettingError: If the factor is anything else.
+        SettingError: If the factor is anything else, or ``kernel`` is no kernel.
+
+    Examples:
+        Half of the variance of a sum goes to each term:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> X = torch.tensor([[0.0], [1.0]])
+        >>> kernel = 0.5 * kernels.RBF(1.0, 1.0) + 0.5 * kernels.Constant(1.0)
+        >>> kernel({}, X)
+        tensor([[1.0000, 0.8033],
+                [0.8033, 1.0000]])
     """
 
     kernel: Kernel
@@ -56,7 +68,6 @@ class Multiple(Around, Markov):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_kernel(self.kernel)
         numbers = finite_numbers(self.factor)
         if len(numbers) != 1 or not numbers[0] > 0:
             wanted = "a positive number as factor of a kernel"
@@ -97,11 +108,28 @@ class Scale(Around, Markov):
     """outputscale * kernel: one variance for a whole sum or product (a single kernel has its own).
 
     As in a product, one variance carries the unit y^2: the first that has a prior, or the
-    outputscale if none has.
+    outputscale if none has. Rasmussen & Williams (2006), section 4.2.4.
 
     Args:
-        kernel: The kernel to scale.
+        kernel: The kernel to scale, of X [n, d].
         outputscale: Prior of the factor, or a number that fixes it.
+
+    Raises:
+        SettingError: If ``kernel`` is no kernel, or the outputscale a negative number; in a fit, if
+            the outputscale is 0 or neither a prior nor a number, or a Scale lies inside another.
+
+    Examples:
+        A sum with fixed proportions and one variance, the only free hyperparameter:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> terms = kernels.RBF(0.7, lengthscale=1.0) + kernels.Constant(0.3)
+        >>> kernel = kernels.Scale(terms)
+        >>> [name for name, site in kernel.sites(d=1).items() if not site.fixed]
+        ['outputscale']
+        >>> kernel({"outputscale": torch.tensor(4.0)}, torch.tensor([[0.0], [1.0]]))
+        tensor([[4.0000, 2.8983],
+                [2.8983, 4.0000]])
     """
 
     kernel: Kernel
@@ -110,7 +138,6 @@ class Scale(Around, Markov):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_negative("outputscale", self.outputscale)
-        check_kernel(self.kernel)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         inner = self.kernel.sites(d)
@@ -170,22 +197,34 @@ class ARD(Around, Markov):
     """One lengthscale per column: the site ``lengthscale`` is [d] instead of a scalar.
 
     "Automatic relevance determination", MacKay (1994) and Neal (1996). As the lengthscale of the
-    kernel, a number fixes all entries, a tuple of numbers each of them. The default prior has a
-    median of sqrt(d), see ``priors.Lengthscale``. In sums and products it goes around each term:
-    ``ARD(RBF()) + ARD(Matern())``.
+    kernel, a number fixes all entries, a tuple of numbers each of them, in the units of the
+    columns. The default prior has a median of sqrt(d), see ``priors.Lengthscale``. In sums and
+    products it goes around each term: ``ARD(RBF()) + ARD(Matern())``.
 
     Args:
         kernel: A kernel of |x - x'| / lengthscale, or a Scale around one.
 
     Raises:
+        SettingError: If ``kernel`` is no kernel; on use, if there is not one lengthscale for each
+            column of X.
         NotApplicable: If the kernel has no lengthscale that merely rescales the inputs.
+
+    Examples:
+        A step of 1 in the second column matters less, as its lengthscale is longer:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> kernel = kernels.ARD(kernels.RBF(1.0, lengthscale=(1.0, 2.0)))
+        >>> kernel({}, torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))[0]
+        tensor([1.0000, 0.6065, 0.8825])
+        >>> kernels.ARD(kernels.RBF()).sites(d=5)["lengthscale"].shape
+        (5,)
     """
 
     kernel: Kernel
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_kernel(self.kernel)
         if not self._leaf().rescales:
             wanted = "a kernel of |x - x'| / lengthscale inside ARD"
             do = "put ARD around RBF, Matern, ... itself"
@@ -259,13 +298,26 @@ def _with_one_length(kernel: Kernel) -> Kernel:
 class Subspace(Around, Markov):
     """The kernel on some columns alone: ``Subspace(Periodic(), columns=[3])``.
 
+    The kernel inside sees the columns of X [n, d] that are named, in this order, and its numbers
+    are in the units of these columns. A sum or a product of such kernels is a direct sum or a
+    tensor product, Rasmussen & Williams (2006), section 4.2.4.
+
     Args:
         kernel: The kernel on these columns.
         columns: Column numbers, counted from 0.
 
     Raises:
-        SettingError: If there are no columns, or they are repeated or not whole numbers; on use,
-            if X lacks one of them.
+        SettingError: If ``kernel`` is no kernel; if there are no columns, or they are repeated or
+            not whole numbers; on use, if X lacks one of them.
+
+    Examples:
+        A step in the first column changes nothing:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> kernel = kernels.Subspace(kernels.RBF(1.0, 1.0), columns=[1])
+        >>> kernel({}, torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))[0]
+        tensor([1.0000, 1.0000, 0.6065])
     """
 
     kernel: Kernel

@@ -70,14 +70,36 @@ class Growing(ABC):
 
 
 class Learner(NamedArguments, ABC):
-    """A regression of K outputs on X.
+    """A regression of K outputs [K, n] on X [n, d]: the base learner of boosting.
 
-    A new one defines the methods below, or inherits ``Stagewise``: one function fits a stage, and
-    one evaluates it.
+    Friedman (2001), algorithm 1. Outputs are in the units of the targets that it is given. A new
+    one defines the methods below, or inherits ``Stagewise`` of ``ppgp.learners.stagewise``: one
+    function fits a stage, and one evaluates it.
 
     Attributes:
         takes_missing: Whether X may hold NaN, which stands for a missing value.
         takes_categories: Whether columns of X may hold codes of categories.
+
+    Raises:
+        TypeError: If a subclass does not define the methods.
+
+    Examples:
+        A learner that fits a constant:
+
+        >>> import torch
+        >>> from ppgp import learners
+        >>> from ppgp.learners.stagewise import Stagewise
+        >>> class Mean(Stagewise):
+        ...     def fit_stage(self, X, g, weights, generator):
+        ...         return {"mean": g.mean(1)}
+        ...     def evaluate(self, stage, X):
+        ...         return stage["mean"][:, None].expand(-1, len(X))
+        >>> issubclass(Mean, learners.Learner)
+        True
+        >>> growing = Mean().begin(torch.zeros(2, 1), outputs=1)
+        >>> at_rows, _ = growing.add(torch.tensor([[1.0, 3.0]]))
+        >>> at_rows
+        tensor([[2., 2.]])
     """
 
     takes_missing: ClassVar[bool] = False

@@ -32,17 +32,31 @@ from .tree_tensors import gains, partial_sums, tree_sum
 class Estimator(Learner):
     """A scikit-learn regressor, cloned for every output and stage.
 
-    Its ``random_state`` is set for each clone. Its targets are divided by a power of two near their
-    largest magnitude, so that its absolute tolerances do not depend on the units of y. A
-    ``DecisionTreeRegressor`` or ``ExtraTreeRegressor`` becomes tensors, so that a posterior can be
-    saved. Other fitted regressors are kept in this object for as long as it lives: their
-    posteriors predict in the process of the fit, and neither they nor checkpoints can be saved.
+    Friedman (2001), algorithm 1, with any base learner for rows X [n, d]. Its ``random_state`` is
+    set for each clone. Its targets are divided by a power of two near their largest magnitude, so
+    that its absolute tolerances do not depend on the units of y. A ``DecisionTreeRegressor`` or
+    ``ExtraTreeRegressor`` becomes tensors, so that a posterior can be saved. Other fitted
+    regressors are kept in this object for as long as it lives: their posteriors predict in the
+    process of the fit, and neither they nor checkpoints can be saved.
 
     Args:
         estimator: A regressor with ``fit`` and ``predict``, which is not fitted itself.
 
     Raises:
         SettingError: If the estimator is no scikit-learn regressor.
+
+    Examples:
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> import ppgp
+        >>> from ppgp import inference, learners, models
+        >>> stump = learners.Estimator(DecisionTreeRegressor(max_depth=1))
+        >>> x = [[v] for v in range(8)]
+        >>> data = ppgp.Dataset(x, [0.1, -0.1, 0.0, 0.1, 5.0, 5.1, 4.9, 5.0])
+        >>> how = inference.NaturalGradientBoosting(steps=100, rows=1.0, folds=None)
+        >>> posterior = ppgp.fit(models.Boosted(learner=stump), data, how, progress=False)
+        >>> low, high = posterior.predict([[1], [6]]).mean.tolist()
+        >>> abs(low) < 1 and abs(high - 5) < 1
+        True
     """
 
     estimator: Any

@@ -28,15 +28,27 @@ class Linear(Learner):
     """Ridge regression of each output on all columns, by its closed form.
 
     A stage minimises sum_i w_i (g_i - b - c' s_i)^2 + penalty |c|^2, where s_i is row i with the
-    columns standardised on the rows of the fit. Hoerl & Kennard (1970). Columns of codes of
-    categories are refused.
+    columns standardised on the rows X [n, d] of the fit. Hoerl & Kennard (1970). Columns of codes
+    of categories are refused.
 
     Args:
-        penalty: Penalty on the coefficients of the standardised columns, in rows. 0 is least
-            squares, of smallest norm where columns are collinear.
+        penalty: Penalty on the coefficients of the standardised columns, in rows (the units of n).
+            0 is least squares, of smallest norm where columns are collinear.
 
     Raises:
         SettingError: If the penalty is negative or infinite.
+
+    Examples:
+        Without a penalty, one stage fits the line 1 + 2 x.
+
+        >>> import torch
+        >>> from ppgp import learners
+        >>> line = learners.Linear(penalty=0.0)
+        >>> growing = line.begin(torch.tensor([[0.0], [1.0], [2.0]]), outputs=1)
+        >>> at_rows, _ = growing.add(torch.tensor([[1.0, 3.0, 5.0]]))
+        >>> stages = growing.tensors(torch.ones(1))
+        >>> line.predict(stages, torch.tensor([[10.0]])).round(decimals=4)
+        tensor([[21.]])
     """
 
     penalty: float = 1.0
@@ -122,18 +134,19 @@ class _GrowingLines(Growing):
 
     def add(self, g: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         check_targets(g, weights)
+        targets = g.double()
         with at_most(1):  # the order of the sums, and so their last digits, depends on the threads
             if self.plain and weights is None:
-                intercept = g.mean(1)
-                c = (g - intercept[:, None]) @ self.S @ self.inverse
+                intercept = targets.mean(1)
+                c = (targets - intercept[:, None]) @ self.S @ self.inverse
             else:
-                c, intercept = self._weighted(g, weights)
+                c, intercept = self._weighted(targets, weights)
             self.coefficients.append(c / self.spread)
             self.intercepts.append(intercept)
             held_out = None
             if self.held_out is not None:
-                held_out = c @ self.held_out.mT + intercept[:, None]
-            return c @ self.S.mT + intercept[:, None], held_out
+                held_out = (c @ self.held_out.mT + intercept[:, None]).to(g)
+            return (c @ self.S.mT + intercept[:, None]).to(g), held_out
 
     def tensors(self, steps: Tensor) -> dict[str, Tensor]:
         number = first_stages(steps, self.stages)
@@ -161,7 +174,7 @@ class _GrowingLines(Growing):
 
     def _weighted(self, g: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return coefficients [K, d] and intercepts [K] of weighted rows."""
-        w = torch.ones_like(g) if weights is None else weights
+        w = torch.ones_like(g) if weights is None else weights.to(g)
         if self.rows < 1:
             w = w * drawn_rows(g.shape[1], self.rows, self.seed, self.stages).to(w)
         total = w.sum(1).clamp_min(torch.finfo(w.dtype).tiny)

@@ -34,13 +34,14 @@ LINEAR_BYTES = 12  # and per column of a linear leaf
 class Trees(Learner):
     """Regression trees, one per output and stage, grown leaf by leaf by LightGBM.
 
-    Ke et al. (2017), "LightGBM: a highly efficient gradient boosting decision tree". The columns
-    are binned once. Fitting needs the extra ``ppgp[boost]``; predicting does not. A missing value
-    goes to the side of each split that fits it better if the column had missing values in the fit;
-    otherwise it is read as 0. A column of codes of categories is split into two sets of codes; a
-    missing code, and one that no row of the fit has, goes right. Sets follow noise more closely
-    than thresholds do; a larger ``min_rows`` mends that. A tree that no split improves is a
-    constant, the mean of its targets.
+    They split the columns of X [n, d], whose units do not matter to them. Ke et al. (2017),
+    "LightGBM: a highly efficient gradient boosting decision tree". The columns are binned once.
+    Fitting needs the extra ``ppgp[boost]``; predicting does not. A missing value goes to the side
+    of each split that fits it better if the column had missing values in the fit; otherwise it is
+    read as 0. A column of codes of categories is split into two sets of codes; a missing code, and
+    one that no row of the fit has, goes right. Sets follow noise more closely than thresholds do; a
+    larger ``min_rows`` mends that. A tree that no split improves is a constant, the mean of its
+    targets.
 
     Args:
         leaves: The largest number of leaves of a tree.
@@ -53,6 +54,18 @@ class Trees(Learner):
 
     Raises:
         SettingError: If an option is outside its range.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, learners, models
+        >>> x = [[v] for v in range(8)]
+        >>> data = ppgp.Dataset(x, [0.1, -0.1, 0.0, 0.1, 5.0, 5.1, 4.9, 5.0])
+        >>> model = models.Boosted(learner=learners.Trees(leaves=2, min_rows=2))
+        >>> how = inference.NaturalGradientBoosting(steps=100, rows=1.0, folds=None)
+        >>> posterior = ppgp.fit(model, data, how, progress=False)
+        >>> low, high = posterior.predict([[1], [6]]).mean.tolist()
+        >>> abs(low) < 1 and abs(high - 5) < 1
+        True
     """
 
     leaves: int = 32

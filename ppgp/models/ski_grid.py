@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..errors import NotApplicable, SettingError, counted
 from ..kernels import Deep, Kernel
-from ..kernels.networks import RADIUS, width
+from ..kernels.network_layers import RADIUS
+from ..kernels.networks import width
 from ..numerics.cubic_interpolation import Axis, cubic_weights
 from .advice import instead_of
 from .product_kernels import is_product

@@ -24,11 +24,11 @@ def components(
 
     The means of the terms add up to the mean of the latent function minus the mean of the model.
     The intervals do not add up. Duvenaud (2014), section 2.4.5. Other columns are held at their
-    training mean.
+    training mean. All curves are in the units of y.
 
     Args:
         posterior: A fit of a sum of terms, such as ``GP(RBF() + Periodic())``.
-        column: The column of X on the horizontal axis, by number or by name.
+        column: The column of X [n, d] on the horizontal axis, by number or by name.
         level: The probability of the intervals.
         points: The number of points of the grid.
 
@@ -36,6 +36,18 @@ def components(
         NotApplicable: If the model is not a sum of terms.
         UnknownName: If there is no such column.
         SettingError: If the level is not in (0, 1), or there are fewer than two points.
+
+    Examples:
+        >>> import numpy as np
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models, plots
+        >>> x = np.arange(24) / 6
+        >>> data = ppgp.Dataset(x[:, None], x + np.sin(2 * np.pi * x))
+        >>> model = models.GP(kernels.RBF() + kernels.Periodic(period=1.0))
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> figure = plots.components(posterior)
+        >>> [axis.get_title() for axis in figure.axes[1:]]
+        ['term 0 RBF', 'term 1 Periodic']
     """
     require(posterior.model, Components)
     exact_level(level)

@@ -30,15 +30,30 @@ from .shown_scalars import chosen, scale_in_words
 def trace(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     """Plot the draws of each chain in order, and their density.
 
-    Traces of a converged sampler look like noise around one level, and the densities agree.
+    Traces of a converged sampler look like noise around one level, and the densities agree. Gelman
+    et al. (2013), section 11.4. Scalars are on the scale of the model: standardised, or in the
+    units of the data if the fit did not standardise them.
 
     Args:
-        posterior: A posterior from Markov chains.
+        posterior: A posterior from Markov chains, with draws [chain, draw] of each scalar.
         sites: Names of scalars, or the number of scalars to show.
 
     Raises:
         NotApplicable: If the draws are independent.
         UnknownName: If a scalar does not exist.
+        SettingError: If no scalars are asked for.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.2, 2.8])
+        >>> model = models.LinearRegression(noise=0.3)
+        >>> posterior = ppgp.fit(model, data, inference.NUTS(chains=2), progress=False)
+        >>> figure = plots.trace(posterior)
+        >>> [axis.get_ylabel() for axis in figure.axes[::2]]
+        ['weight[0]', 'bias']
+        >>> [len(line.get_ydata()) for line in figure.axes[0].lines[:2]]  # one line per chain
+        [1000, 1000]
     """
     _check_chains(posterior, "traces")
     scalars, every = chosen(posterior, sites)
@@ -103,15 +118,26 @@ def _check_chains(posterior: Posterior, what: str) -> None:
 def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     """Plot, chain by chain, a histogram of the ranks among all draws.
 
-    The histograms are flat if the chains agree. Vehtari et al. (2021).
+    The histograms are flat if the chains agree. Vehtari et al. (2021). Ranks have no unit.
 
     Args:
-        posterior: A posterior from Markov chains.
+        posterior: A posterior from Markov chains, with draws [chain, draw] of each scalar.
         sites: Names of scalars, or the number of scalars to show.
 
     Raises:
-        NotApplicable: If there are not two chains to compare.
+        NotApplicable: If there are not two chains to compare, or ArviZ is not of version 0.
         UnknownName: If a scalar does not exist.
+        SettingError: If no scalars are asked for.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.2, 2.8])
+        >>> model = models.LinearRegression(noise=0.3)
+        >>> posterior = ppgp.fit(model, data, inference.NUTS(chains=2), progress=False)
+        >>> figure = plots.rank(posterior)
+        >>> [axis.get_title() for axis in figure.axes]
+        ['weight[0]', 'bias']
     """
     _check_chains(posterior, "ranks")
     if posterior.chains < 2:
@@ -145,13 +171,32 @@ def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
 def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
     """Plot the draws of scalars against each other, with divergent transitions marked.
 
+    Divergences that gather in one region show where chains cannot go. Gabry et al. (2019), section
+    4. Scalars are on the scale of the model: standardised, or in the units of the data if the fit
+    did not standardise them.
+
     Args:
-        posterior: The posterior.
+        posterior: The posterior, with draws [chain, draw] of each scalar.
         sites: Names of scalars, or the number of scalars to show.
 
     Raises:
         SettingError: If there are fewer than two scalars.
         UnknownName: If a scalar does not exist.
+
+    Examples:
+        The slope and the intercept are correlated where x is not centred.
+
+        >>> import numpy as np
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> data = ppgp.Dataset([[1.0], [2.0], [3.0]], [0.9, 2.1, 3.0])
+        >>> model = models.LinearRegression(noise=0.3)
+        >>> options = {"standardise": False, "progress": False}
+        >>> posterior = ppgp.fit(model, data, inference.Exact(), **options)
+        >>> figure = plots.pair(posterior)
+        >>> slope, intercept = figure.axes[2].lines[0].get_data()
+        >>> len(slope), bool(np.corrcoef(slope, intercept)[0, 1] < -0.5)
+        (1000, True)
     """
     scalars, every = chosen(posterior, sites, varying=True)
     if len(scalars) < 2:

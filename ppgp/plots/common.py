@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..errors import NotApplicable, SettingError
+from ..errors import NotApplicable, SettingError, an
 from ..numerics.process_locks import silenced
 from ..posterior.arviz import arviz
 from ..posterior.posterior import Posterior
@@ -73,6 +73,18 @@ def panel(ax: Any, width: float, height: float) -> tuple[Figure, Axes]:
         do = "pass one, for example ax=figure.subplots()"
         raise SettingError("one Axes of matplotlib as ax", type(ax).__name__, do)
     return ax.figure.figure, ax  # the figure of a subfigure is the whole one
+
+
+def check_named(values: Any, what: str) -> None:
+    """Raise SettingError unless values are given by name.
+
+    Args:
+        values: What the user gave.
+        what: What one of them is called.
+    """
+    do = f"pass {{name: {what}}}"
+    if not isinstance(values, Mapping):
+        raise SettingError(f"{what}s by name", an(type(values).__name__), do)
 
 
 def colour_of(k: int) -> str:

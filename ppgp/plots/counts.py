@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..errors import NotApplicable
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.fitted import evaluated_at
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
@@ -23,16 +24,29 @@ def rootogram(posterior: Posterior, bars: int = MOST_BARS, ax: Axes | None = Non
     The line is the root of the expected frequency of each count in the training rows, averaged over
     the draws. Bars of the root of the observed frequency hang from it: one that ends above 0 is a
     count that occurs less often than expected, one that ends below 0 one that occurs more often.
-    Many counts are drawn together. Tukey (1977); Kleiber & Zeileis (2016).
+    Many counts are drawn together. Both axes have no unit but that of counts. Tukey (1977); Kleiber
+    & Zeileis (2016).
 
     Args:
-        posterior: A fit of counts to a table.
+        posterior: A fit of counts y [n] to a table.
         bars: The largest number of bars.
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
         NotApplicable: If y is no count.
+        SettingError: If there is not at least one bar, or ``ax`` is not one Axes.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, plots
+        >>> data = ppgp.Dataset([[v] for v in range(8)], [0, 0, 0, 1, 1, 2, 1, 4])
+        >>> model = models.GLM(likelihoods.Poisson())
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> axis = plots.rootogram(posterior).axes[0]
+        >>> [round(bar.get_height() ** 2) for bar in axis.patches]  # rows with y = 0, 1, 2, 3, 4
+        [3, 3, 1, 0, 1]
     """
+    check_whole_number("bars", bars, 1, f"the default is {MOST_BARS}")
     data = posterior.data
     if not data.is_table:
         raise NotApplicable("a model of counts on a table", "a program", "plot its replicates")

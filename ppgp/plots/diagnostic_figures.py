@@ -14,12 +14,13 @@ from matplotlib.figure import Figure
 
 from ..diagnostics import diagnosis
 from ..diagnostics.simulation_based_calibration import SBC
-from ..errors import NotApplicable, SettingError
+from ..errors import NotApplicable, SettingError, UnknownName
 from ..posterior import convergence
 from ..posterior.posterior import Posterior
 from .common import (
     COLOURS,
     MOST_SITES,
+    check_named,
     classic,
     described,
     legend,
@@ -36,12 +37,27 @@ SMOOTHING = 20  # windows of the moving mean of the ELBO that lie side by side
 def sbc(result: SBC, title: str = "", ax: Axes | None = None) -> Figure:
     """Plot the ECDF of the ranks minus that of uniform ranks, with a simultaneous band.
 
-    There is one line per scalar. A calibrated inference stays inside the band.
+    There is one line per scalar. A calibrated inference stays inside the band. Talts et al. (2018);
+    Sailynoja, Buerkner & Vehtari (2022). Both axes are probabilities.
 
     Args:
-        result: The result of ``ppgp.sbc``.
+        result: The result of ``ppgp.sbc``, with the ranks [simulations] of each scalar.
         title: The title; by default the summary of the result.
         ax: The axes to draw in; None: those of a new figure.
+
+    Raises:
+        SettingError: If ``ax`` is not one Axes.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> model = models.LinearRegression(noise=1.0)
+        >>> result = ppgp.sbc(model, inference.Exact(), 20, n=5, d=1, progress=False)
+        >>> axis = plots.sbc(result, title="Exact").axes[0]
+        >>> axis.get_title()
+        'Exact'
+        >>> axis.get_legend_handles_labels()[1][1:]
+        ['weight[0]', 'bias']
     """
     points, each, lower, upper = result.differences()
     figure, axis = panel(ax, 6.5, 3.4)
@@ -83,12 +99,30 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
     on the dotted line. Yao, Vehtari, Simpson & Gelman (2018).
 
     Args:
-        posteriors: ``{name: posterior}``.
+        posteriors: ``{name: posterior}``, whose draws [1, draw] have weights. k-hat and the shares
+            have no unit.
 
     Raises:
-        SettingError: If there are no posteriors.
+        SettingError: If there are no posteriors, or they are not given by name.
         NotApplicable: If the density of some draws under their method is not known.
+
+    Examples:
+        The posterior of a linear regression with known noise is normal, so that the Laplace
+        approximation is exact and all weights are equal.
+
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.2, 2.8])
+        >>> model = models.LinearRegression(noise=0.3)
+        >>> posterior = ppgp.fit(model, data, inference.Laplace(draws=1000), progress=False)
+        >>> figure = plots.k_hat({"Laplace": posterior})
+        >>> figure.axes[0].get_title()
+        'Not reliable to the right of the dashed limit'
+        >>> share_of_draws, share_of_weight = figure.axes[1].lines[0].get_data()
+        >>> round(float(share_of_weight[499]), 3)
+        0.5
     """
+    check_named(posteriors, "posterior")
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
     figure, axes = panels(9, max(2.8, 0.4 * len(posteriors) + 1.6), 1, 2)
@@ -123,22 +157,41 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
 def loo(posterior: Posterior, site: str | None = None, ax: Axes | None = None) -> Figure:
     """Plot, row by row, the Pareto shape of the weights of leave-one-out, with its limit.
 
-    Rows above the limit have a strong influence on the posterior.
+    Rows above the limit have a strong influence on the posterior. Vehtari, Gelman & Gabry (2017).
+    The shape has no unit.
 
     Args:
-        posterior: A posterior from Markov chains, or an exact one.
+        posterior: A posterior from Markov chains, or an exact one, of rows X [n, d].
         site: The observed site, if there are several.
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
-        NotApplicable: If the posterior is an approximation.
+        NotApplicable: If the posterior is an approximation, or ArviZ is not of version 0.
+        UnknownName: If there is no such observed site.
+        SettingError: If ``ax`` is not one Axes.
+
+    Examples:
+        The last row alone determines the slope.
+
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> x = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 50.0]
+        >>> data = ppgp.Dataset([[v] for v in x], [0.1, -0.2, 0.0, 0.3, -0.1, 0.2, 0.0, 5.0])
+        >>> model = models.LinearRegression(noise=0.1)
+        >>> posterior = ppgp.fit(model, data, inference.Exact(), progress=False)
+        >>> plots.loo(posterior).axes[0].get_title()
+        'PSIS leave-one-out: 1 of 8 rows above the limit'
     """
     how = type(posterior.how).__name__
     if not (posterior.mcmc or how == "Exact"):
         do = "fit by NUTS, or use k_hat"
         raise NotApplicable("draws of the posterior for leave-one-out", how, do)
     reff = None if posterior.mcmc else 1.0  # independent draws have no autocorrelation
-    result = classic("loo", posterior.to_arviz(), pointwise=True, var_name=site, reff=reff)
+    groups = posterior.to_arviz()
+    known = list(groups["log_likelihood"].data_vars)
+    if site is not None and site not in known:
+        raise UnknownName("observed site", site, known)
+    result = classic("loo", groups, pointwise=True, var_name=site, reff=reff)
     figure, axis = panel(ax, 6.5, 3.2)
     classic("plot_khat", result, color=COLOURS[0], ax=axis, textsize=9, show=False)
     limit = result.good_k
@@ -155,13 +208,25 @@ def elbo(posterior: Posterior, ax: Axes | None = None) -> Figure:
     """Plot the evidence lower bound per step; the first tenth does not affect the axis limits.
 
     For a model that has a bound of its own (SVGP) it is the objective of SVI, log p(theta) + ELBO.
+    It is in nats, on the scale of the model. Blei, Kucukelbir & McAuliffe (2017), equation 13.
 
     Args:
-        posterior: A posterior from SVI.
+        posterior: A posterior from SVI, which keeps its objective [step].
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
         NotApplicable: If the posterior was not made by SVI.
+        SettingError: If ``ax`` is not one Axes.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.2, 2.8])
+        >>> how = inference.SVI(steps=100)
+        >>> posterior = ppgp.fit(models.LinearRegression(), data, how, progress=False)
+        >>> axis = plots.elbo(posterior).axes[0]
+        >>> axis.get_ylabel(), len(axis.lines[0].get_ydata())
+        ('ELBO (nats)', 100)
     """
     name, label = "objective_history", "log p(theta) + ELBO (nats)"
     if "elbo_history" in posterior.stats:

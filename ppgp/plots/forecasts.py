@@ -28,20 +28,39 @@ def forecast(
 ) -> Figure:
     """Plot a prediction over time: its median, and central intervals of several levels as a fan.
 
+    Britton, Fisher & Whitley (1998). The vertical axis is in the units of y.
+
     Args:
         prediction: The prediction of n rows.
         times: Their times [n]: numbers, or dates of NumPy, pandas or Python; a Series gives the
             axis its name.
-        history: (times, y) of earlier rows, shown as a line with dots; a Series y gives the axis
-            its name.
+        history: (times [m], y [m]) of earlier rows, shown as a line with dots; a Series y gives the
+            axis its name.
         observed: y of the predicted rows [n], if it is known by now.
         levels: The probabilities of the intervals.
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
         DataError: If there is not one time, or one observed y, per row.
-        SettingError: If a level is not in (0, 1).
+        SettingError: If a level is not in (0, 1), or ``ax`` is not one Axes.
         NotApplicable: If y is a class.
+
+    Examples:
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> t = np.arange(10.0)
+        >>> y = pd.Series(2.0 * t + np.tile([0.1, -0.1], 5), name="demand")
+        >>> data = ppgp.Dataset(t[:8, None], y[:8])
+        >>> posterior = ppgp.fit(models.LinearRegression(), data, inference.Exact(), progress=False)
+        >>> prediction = posterior.predict(t[8:, None])
+        >>> days = np.datetime64("2024-05-01") + np.arange(10)
+        >>> axis = plots.forecast(prediction, days[8:], (days[:8], y[:8]), observed=y[8:]).axes[0]
+        >>> axis.get_title().split("; ")[1]
+        'the 95% interval covers 100% of 2 observed values'
+        >>> axis.get_ylabel()
+        'demand'
     """
     at = _times(times, len(prediction), "one time per row")
     order = np.argsort(at, kind="stable")

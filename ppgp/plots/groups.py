@@ -6,6 +6,7 @@ import torch
 from matplotlib.figure import Figure
 
 from ..errors import UnknownName
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.group_effects import drawn_effects
 from ..posterior.posterior import Posterior
 from ..target.capabilities import GroupEffects, require
@@ -22,9 +23,10 @@ def shrinkage(
 
     Dots are posterior means and bars 90 % intervals. Squares are what the rows of each group alone
     suggest (no pooling), and the line at 0 is complete pooling. Gelman & Hill (2007), section 12.2.
+    Coefficients are in the units of the linear predictor, which are those of y without a link.
 
     Args:
-        posterior: A fit of a model with coefficients that vary between groups.
+        posterior: A fit of a model with coefficients that vary between groups of the rows X [n, d].
         grouping: Its name; None: the first.
         levels: The number of levels to show, those with the largest groups.
         seed: The seed of ``Posterior.effects``.
@@ -32,7 +34,26 @@ def shrinkage(
     Raises:
         NotApplicable: If no coefficients of the model vary between groups.
         UnknownName: If there is no such grouping.
+        SettingError: If there is not at least one level to show.
+
+    Examples:
+        Partial pooling moves the coefficients of the two clinics towards 0.
+
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> clinic = ["a", "a", "a", "b", "b", "b"]
+        >>> y = [1.2, 0.9, 1.1, -0.8, -1.0, -1.1]
+        >>> data = ppgp.Dataset([[v] for v in range(6)], y, groups={"clinic": clinic})
+        >>> model = models.GLM(groups={"clinic": models.Varying()})
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> axis = plots.shrinkage(posterior).axes[0]
+        >>> [label.get_text() for label in axis.get_yticklabels()]
+        ['b', 'a']
+        >>> pooled, alone = (line.get_xdata() for line in axis.lines[1:])
+        >>> bool((abs(pooled) < abs(alone)).all())
+        True
     """
+    check_whole_number("levels", levels, 1, f"the default is {MOST_LEVELS}")
     model = require(posterior.model, GroupEffects)
     names = model.effect_names()
     name = next(iter(names)) if grouping is None else grouping

@@ -21,17 +21,33 @@ def inducing(
     """Plot the inducing inputs of a sparse Gaussian process among the training rows.
 
     With one column they are ticks below y against x. With two they are crosses in the plane.
-    Inducing inputs that were inferred are those of the first draw.
+    Inducing inputs that were inferred are those of the first draw. The axes are in the units of the
+    columns and of y. Titsias (2009); Hensman, Fusi & Lawrence (2013).
 
     Args:
-        posterior: A fit of ``SGPR`` or ``SVGP``.
-        columns: The column or the two columns of X to show, by number or by name; None: the first
-            two, or the only one.
+        posterior: A fit of ``SGPR`` or ``SVGP``, with m inducing inputs [m, d].
+        columns: The column or the two columns of X [n, d] to show, by number or by name; None: the
+            first two, or the only one.
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
         NotApplicable: If the model has no inducing inputs, or more than two columns are asked for.
         UnknownName: If there is no such column.
+        SettingError: If ``ax`` is not one Axes.
+
+    Examples:
+        >>> import numpy as np
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models, plots
+        >>> x = np.linspace(0, 6, 30)
+        >>> data = ppgp.Dataset(x[:, None], np.sin(x))
+        >>> model = models.SGPR(kernels.RBF(), inducing=5)
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> axis = plots.inducing(posterior).axes[0]
+        >>> axis.get_legend_handles_labels()[1]
+        ['30 training rows', '5 inducing inputs']
+        >>> len(axis.lines[1].get_xdata())
+        5
     """
     data = table_of(posterior)
     Z = inducing_inputs(posterior)

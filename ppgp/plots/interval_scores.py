@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 
 from ..data.arrays import as_tensor
 from ..data.columns import name_of
-from ..errors import SettingError
+from ..errors import DataError, SettingError
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .common import colour_of, legend, line_of, marker_of, panel, set_title
+from .common import check_named, colour_of, legend, line_of, marker_of, panel, set_title
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
@@ -29,7 +29,7 @@ def interval_score(
 
     The score is the width of the interval plus a penalty of 2 / alpha times the distance of y from
     an interval that misses it, where alpha is 1 - level. Gneiting & Raftery (2007), equation 43.
-    Thin dotted lines are the mean widths alone.
+    Thin dotted lines are the mean widths alone. Scores and widths are in the units of y.
 
     Args:
         predictions: ``{name: prediction}`` of the same n rows.
@@ -38,16 +38,36 @@ def interval_score(
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
-        SettingError: If there are no predictions or no levels, or a level is not in (0, 1).
+        SettingError: If there are no predictions or no levels, predictions are not given by name,
+            a level is not in (0, 1), or ``ax`` is not one Axes.
         NotApplicable: If y is a class.
         DataError: If there is not one y per row.
+
+    Examples:
+        Where every interval covers its y, the score is the width.
+
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.2, 2.8])
+        >>> posterior = ppgp.fit(models.LinearRegression(), data, inference.Exact(), progress=False)
+        >>> prediction = posterior.predict([[0.5], [1.5], [2.5]])
+        >>> y = prediction.quantile(0.5)
+        >>> axis = plots.interval_score({"linear": prediction}, y, levels=(0.5, 0.9)).axes[0]
+        >>> score, width = (line.get_ydata() for line in axis.lines[:2])
+        >>> [round(float(ratio), 6) for ratio in score / width]
+        [1.0, 1.0]
     """
+    check_named(predictions, "prediction")
     if not predictions:
         raise SettingError("at least one prediction", "none", "pass {name: prediction}")
     if not len(levels):
         raise SettingError("at least one level", "none", "for example levels=(0.5, 0.9)")
     name = name_of(y) or "y"
     truth = as_tensor(y, "y").double().cpu().numpy()
+    for prediction in predictions.values():
+        if truth.shape != (len(prediction),):
+            got = f"shape {list(truth.shape)}"
+            raise DataError(f"one y per row ({len(prediction)})", got, "pass y with shape [n]")
     figure, axis = panel(ax, 7.5, 3.8)
     for k, (label, prediction) in enumerate(predictions.items()):
         regions = [prediction.interval(level) for level in levels]

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import NotApplicable
 from ..kernels import Deep, Kernel, Product, Sum
 from ..kernels.wrappers import Multiple, Scale
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 from ..priors import under
 from .common import colour_of, described, legend_below, marker_of, panel, set_title
@@ -33,21 +34,39 @@ def kernel_matrix(
     """Plot the prior covariance of f between the training rows, sorted by one column.
 
     It is the mean over at most 20 draws of the hyperparameters from the posterior. Blocks and
-    stripes show which rows inform each other.
+    stripes show which rows inform each other. Rasmussen & Williams (2006), section 4.1.
 
     Args:
-        posterior: A fit of a model with a kernel.
-        sort_by: The column of X that orders the rows, by number or by name.
-        correlation: Whether to divide by the standard deviations.
+        posterior: A fit of a model with a kernel to n rows, whose matrix is [n, n].
+        sort_by: The column of X [n, d] that orders the rows, by number or by name.
+        correlation: Whether to divide by the standard deviations. Covariances are in squared units
+            of y, and correlations have no unit.
         rows: The largest number of rows; of more rows, so many at equal steps of the order.
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
         NotApplicable: If the model has no kernel.
         UnknownName: If there is no such column.
+        SettingError: If there is not at least one row, or ``ax`` is not one Axes.
+
+    Examples:
+        With lengthscale 1, the correlation at distance 1 is exp(-1/2) = 0.607.
+
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.1, 0.9, 0.4])
+        >>> model = models.GP(kernels.RBF(lengthscale=1.0))
+        >>> options = {"standardise": False, "progress": False}
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), **options)
+        >>> axis = plots.kernel_matrix(posterior, correlation=True).axes[0]
+        >>> print(axis.images[0].get_array().round(3))
+        [[1.    0.607 0.135]
+         [0.607 1.    0.607]
+         [0.135 0.607 1.   ]]
     """
     data = table_of(posterior)
     kernel = _kernel_of(posterior)
+    check_whole_number("rows", rows, 1, f"the default is {MOST_ROWS}")
     (j,) = column_numbers(data, [sort_by])
     order = data.X[:, j].argsort(stable=True)
     steps = torch.linspace(0, data.n - 1, min(rows, data.n)).round().long()
@@ -84,14 +103,30 @@ def features(posterior: Posterior, ax: Axes | None = None) -> Figure:
 
     One feature is shown against y, two in their plane, and of more the first two principal
     components. Rows are coloured by y. Weights with a prior are those of the first draw. Wilson,
-    Hu, Salakhutdinov & Xing (2016).
+    Hu, Salakhutdinov & Xing (2016). Features have no unit, and y has its own units.
 
     Args:
-        posterior: A fit of a model with a kernel ``Deep``.
+        posterior: A fit of a model with a kernel ``Deep`` to rows X [n, d].
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
         NotApplicable: If the kernel has no network, or several.
+        SettingError: If ``ax`` is not one Axes.
+
+    Examples:
+        >>> import numpy as np
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models, networks, plots
+        >>> x = np.linspace(-1, 1, 12)
+        >>> network = networks.MLP(hidden=(4,), out=2, activation="tanh")
+        >>> model = models.GP(kernels.Deep(network, kernels.RBF()))
+        >>> data = ppgp.Dataset(x[:, None], abs(x))
+        >>> posterior = ppgp.fit(model, data, inference.MAP("adam", steps=20), progress=False)
+        >>> axis = plots.features(posterior).axes[0]
+        >>> axis.get_xlabel(), axis.get_ylabel()
+        ('feature 0', 'feature 1')
+        >>> axis.collections[0].get_offsets().shape
+        (12, 2)
     """
     data = table_of(posterior)
     kernel = _kernel_of(posterior)

@@ -10,11 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 
+from ..conformal.calibration_checks import check_codes, refuse_names
 from ..data.arrays import as_tensor
+from ..errors import DataError
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from .common import COLOURS, described, legend, legend_below, marker_of, panel, set_title
-from .table_columns import column_names, column_numbers, inputs_and_targets, target_name
+from .table_columns import column_names, columns_of_plane, inputs_and_targets, target_name
 
 CONTOURS = (0.1, 0.5, 0.9)  # probabilities of the second of two classes
 
@@ -22,15 +25,43 @@ CONTOURS = (0.1, 0.5, 0.9)  # probabilities of the second of two classes
 def reliability(prediction: Prediction, y: Any, bins: int = 10, ax: Axes | None = None) -> Figure:
     """Plot how often the most probable label is correct against its predicted probability.
 
+    The points of a calibrated prediction lie near the diagonal. Bars are one standard error. Guo et
+    al. (2017), section 2, with bins of equally many rows.
+
     Args:
         prediction: A prediction of classes for n rows.
-        y: The labels [n].
+        y: The codes 0 .. K - 1 of the labels [n].
         bins: The number of bins, which hold equally many rows.
         ax: The axes to draw in; None: those of a new figure.
+
+    Raises:
+        NotApplicable: If y is no class.
+        DataError: If there is not one code per row.
+        SettingError: If there is not at least one bin, or ``ax`` is not one Axes.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> y = [0, 0, 1, 0, 1, 1]
+        >>> data = ppgp.Dataset([[v] for v in range(6)], y)
+        >>> posterior = ppgp.fit(models.LogisticRegression(), data, inference.MAP(), progress=False)
+        >>> prediction = posterior.predict([[v] for v in range(6)])
+        >>> axis = plots.reliability(prediction, y, bins=2).axes[0]
+        >>> print(axis.get_title())
+        Reliability, 6 rows in 2 bins
+        >>> [round(float(share), 2) for share in axis.lines[1].get_ydata()]
+        [0.33, 1.0]
     """
+    check_whole_number("bins", bins, 1, "for example 10")
     p = prediction.probabilities.cpu()
     confidence, label = (t.numpy() for t in p.max(-1))
-    correct = label == as_tensor(y, "y").cpu().numpy()
+    refuse_names(y)
+    truth = as_tensor(y, "y").cpu()
+    if truth.shape != (len(prediction),):
+        got = f"shape {list(truth.shape)}"
+        raise DataError(f"one label per row ({len(prediction)})", got, "pass y with shape [n]")
+    check_codes(truth, p.shape[-1])
+    correct = label == truth.numpy()
     groups = np.array_split(np.argsort(confidence), min(bins, len(confidence)))
     predicted = [confidence[g].mean() for g in groups]
     observed = [correct[g].mean() for g in groups]
@@ -66,21 +97,38 @@ def decision(
 
     With two classes it is p(second class), with contours at .1, .5 and .9. With more classes it is
     the largest probability, in one colour per class. Inputs that are not shown are held at their
-    training mean.
+    training mean. The axes are in the units of the columns. Bishop (2006), section 1.5.
 
     Args:
         posterior: The posterior of a classifier.
-        features: The columns of X that span the plane, by number or by name.
+        features: The columns of X [n, d] that span the plane, by number or by name.
         title: The title; by default the model and the method.
         points: The number of grid points per side.
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
+        NotApplicable: If X has one column, or y is no class.
         UnknownName: If there is no such column.
+        SettingError: If there are not two columns, or fewer than two grid points, or ``ax`` is not
+            one Axes.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> X = pd.DataFrame({"length": [1.0, 2.0, 3.0, 4.0], "width": [2.0, 1.0, 2.0, 1.0]})
+        >>> data = ppgp.Dataset(X, pd.Series(["small", "small", "large", "large"], name="kind"))
+        >>> posterior = ppgp.fit(models.LogisticRegression(), data, inference.MAP(), progress=False)
+        >>> figure = plots.decision(posterior, ("length", "width"), points=20)
+        >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
+        ('length', 'width')
+        >>> figure.axes[1].get_ylabel()  # of the bar of colours
+        'p(kind = small), with the lines of the map'
     """
+    do = "use posterior.predict(X).probabilities"
+    i, j = columns_of_plane(posterior, features, points, "a decision boundary", do)
     X, _ = inputs_and_targets(posterior)
     data = posterior.data
-    i, j = column_numbers(data, features)
     low, high = X.min(0), X.max(0)
     margin = 0.08 * (high - low)
     xs, ys = (np.linspace(low[k] - margin[k], high[k] + margin[k], points) for k in (i, j))

@@ -9,13 +9,12 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.axes3d import Axes3D
 
-from ..errors import NotApplicable, SettingError
 from ..models import Kriging
 from ..posterior.posterior import Posterior
 from ..target.capabilities import LatentFunction, supports
 from .common import described, legend_below, panels
 from .notebook_figure import NotebookFigure
-from .table_columns import column_names, column_numbers, inputs_and_targets, table_of, target_name
+from .table_columns import column_names, columns_of_plane, inputs_and_targets, target_name
 
 Columns = tuple[int | str, int | str]
 
@@ -25,10 +24,10 @@ def map_of(posterior: Posterior, columns: Columns = (0, 1), points: int = 60) ->
 
     They are those of the latent function (without noise) if the model has one, else of y. The rows
     are coloured by y on the scale of the mean. Inputs that are not shown are held at their training
-    mean.
+    mean. Mean and standard deviation are in the units of y. Cressie (1993), section 3.2.
 
     Args:
-        posterior: A fit of a regression to a table with at least two columns.
+        posterior: A fit of a regression to a table X [n, d] with at least two columns.
         columns: The columns of X that span the map, by number or by name.
         points: The number of grid points per side.
 
@@ -36,6 +35,21 @@ def map_of(posterior: Posterior, columns: Columns = (0, 1), points: int = 60) ->
         NotApplicable: If X has one column, or y is a class.
         UnknownName: If there is no such column.
         SettingError: If there are not two columns, or fewer than two grid points.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> X = pd.DataFrame({"east": [0.0, 1.0, 0.0, 1.0], "north": [0.0, 0.0, 1.0, 1.0]})
+        >>> data = ppgp.Dataset(X, pd.Series([0.0, 1.0, 2.0, 3.5], name="zinc"))
+        >>> model = models.LinearRegression(noise=0.1)
+        >>> posterior = ppgp.fit(model, data, inference.Exact(), progress=False)
+        >>> figure = plots.map_of(posterior, points=10)
+        >>> [axis.get_title() for axis in figure.axes[:2]]
+        ['mean, and zinc of the training rows (circles)',
+         'standard deviation, and the training rows (dots)']
+        >>> [bar.get_ylabel() for bar in figure.axes[2:]]
+        ['mean of zinc', 'sd of zinc']
     """
     at = _on_grid(posterior, columns, points)
     i, j, X, y, mean = at.i, at.j, at.X, at.y, at.mean
@@ -65,8 +79,11 @@ def map_of(posterior: Posterior, columns: Columns = (0, 1), points: int = 60) ->
 def surface(posterior: Posterior, columns: Columns = (0, 1), points: int = 40) -> Figure:
     """Plot the mean over two coordinates as a surface, coloured by its sd, with the training rows.
 
+    Mean and standard deviation are those of ``map_of``, in the units of y. Cressie (1993), section
+    3.2.
+
     Args:
-        posterior: A fit of a regression to a table with at least two columns.
+        posterior: A fit of a regression to a table X [n, d] with at least two columns.
         columns: The columns of X that span the plane, by number or by name.
         points: The number of grid points per side.
 
@@ -74,6 +91,18 @@ def surface(posterior: Posterior, columns: Columns = (0, 1), points: int = 40) -
         NotApplicable: If X has one column, or y is a class.
         UnknownName: If there is no such column.
         SettingError: If there are not two columns, or fewer than two grid points.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models, plots
+        >>> X = pd.DataFrame({"east": [0.0, 1.0, 0.0, 1.0], "north": [0.0, 0.0, 1.0, 1.0]})
+        >>> data = ppgp.Dataset(X, pd.Series([0.0, 1.0, 2.0, 3.5], name="zinc"))
+        >>> model = models.GP(kernels.RBF(1.0, 1.0), noise=0.01)
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> axis = plots.surface(posterior, points=10).axes[0]
+        >>> axis.get_xlabel(), axis.get_ylabel(), axis.get_zlabel()
+        ('east', 'north', 'zinc')
     """
     at = _on_grid(posterior, columns, points)
     i, j = at.i, at.j
@@ -112,20 +141,6 @@ def _colours(share: Any) -> np.ndarray:
     return colormaps["magma"](share)
 
 
-def _two_columns(posterior: Posterior, columns: Columns, points: int) -> tuple[int, int]:
-    """Return the numbers of the two columns, which must differ."""
-    data = table_of(posterior)
-    if data.d < 2:
-        do = "use plots.function or plots.forecast"
-        raise NotApplicable("at least two columns of X for a map", "one", do)
-    numbers = column_numbers(data, columns)
-    if len(numbers) != 2 or numbers[0] == numbers[1]:
-        raise SettingError("two different columns of X", repr(columns), "for example (0, 1)")
-    if points < 2:
-        raise SettingError("at least two grid points per side", repr(points), "for example 60")
-    return numbers[0], numbers[1]
-
-
 class _Grid(NamedTuple):
     """The predictions on a grid over two columns, and the training rows.
 
@@ -150,7 +165,8 @@ class _Grid(NamedTuple):
 
 def _on_grid(posterior: Posterior, columns: Columns, points: int) -> _Grid:
     """Return the predictions on a grid over two columns."""
-    i, j = _two_columns(posterior, columns, points)
+    do = "use plots.function or plots.forecast"
+    i, j = columns_of_plane(posterior, columns, points, "a map", do)
     X, y = inputs_and_targets(posterior)
     low, high = X.min(0), X.max(0)
     margin = 0.05 * (high - low)

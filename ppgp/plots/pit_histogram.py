@@ -31,7 +31,8 @@ def pit(
 
     Under the true predictive distribution of independent rows it is flat: all bins lie within the
     band together with probability ``level``. A hump means intervals that are too wide, a valley
-    ones that are too narrow, a slope a bias. Gneiting, Balabdaoui & Raftery (2007).
+    ones that are too narrow, a slope a bias. Gneiting, Balabdaoui & Raftery (2007). The horizontal
+    axis is a probability.
 
     Args:
         prediction: The prediction of n rows that the fit has not seen.
@@ -42,9 +43,28 @@ def pit(
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
-        SettingError: If there are fewer than two bins, or the level is not in (0, 1).
+        SettingError: If there are fewer than two bins, the level is not in (0, 1), or ``ax`` is not
+            one Axes.
         NotApplicable: If y is a class.
         DataError: If there is not one y per row.
+
+    Examples:
+        The noise of this model is ten times too large: every y lies in the middle.
+
+        >>> import numpy as np
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> x = np.arange(40.0)
+        >>> y = x + 0.1 * np.tile([-1.0, 1.0], 20)
+        >>> data = ppgp.Dataset(x[:20, None], y[:20])
+        >>> options = {"standardise": False, "progress": False}
+        >>> model = models.LinearRegression(noise=1.0)
+        >>> posterior = ppgp.fit(model, data, inference.Exact(), **options)
+        >>> axis = plots.pit(posterior.predict(x[20:, None]), y[20:], bins=3).axes[0]
+        >>> print(axis.get_title())
+        PIT of 20 rows: 3 of 3 bins outside the band
+        >>> [float(bar.get_height()) for bar in axis.containers[0]]
+        [0.0, 3.0, 0.0]
     """
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 2:
         raise SettingError("at least two bins", repr(bins), "for example 10")

@@ -11,6 +11,7 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from torch import Tensor
 
 from ..errors import NotApplicable, UnknownName
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.arviz_table_axes import table_axes
 from ..posterior.posterior import Posterior
 from ..posterior.region import exact_level
@@ -38,8 +39,9 @@ def relevance(
     effect of the same size; see Piironen & Vehtari (2016), section 2.
 
     Args:
-        posterior: A fit with a kernel under ``ARD``.
-        quantity: "relevance" or "lengthscale".
+        posterior: A fit with a kernel under ``ARD``, whose lengthscales are [d].
+        quantity: "relevance" or "lengthscale". Both have no unit if the fit standardised the
+            columns; else the lengthscale is in the units of the column.
         level: The probability of the intervals.
         columns: The largest number of columns to show.
         ax: The axes to draw in; None: those of a new figure.
@@ -47,10 +49,26 @@ def relevance(
     Raises:
         UnknownName: If there is no such quantity.
         NotApplicable: If no kernel has one lengthscale per column.
-        SettingError: If the level is not in (0, 1).
+        SettingError: If the level is not in (0, 1), there is not at least one column to show, or
+            ``ax`` is not one Axes.
+
+    Examples:
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models, plots
+        >>> rng = np.random.default_rng(0)
+        >>> X = pd.DataFrame(rng.normal(size=(30, 2)), columns=["idle", "dose"])
+        >>> model = models.GP(kernels.ARD(kernels.RBF()), noise=0.1)
+        >>> data = ppgp.Dataset(X, np.sin(2 * X["dose"]))
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> axis = plots.relevance(posterior).axes[0]
+        >>> [label.get_text() for label in axis.get_yticklabels()]
+        ['dose', 'idle']
     """
     if quantity not in QUANTITIES:
         raise UnknownName("quantity", str(quantity), QUANTITIES)
+    check_whole_number("columns", columns, 1, f"the default is {MOST_COLUMNS}")
     tail = float(1 - exact_level(level)) / 2
     found = _lengthscales(posterior)
     largest: dict[str, float] = {}

@@ -32,10 +32,10 @@ def predictive_check(
 ) -> Figure:
     """Plot data drawn again from the posterior at the training rows, over the data themselves.
 
-    Gelman et al. (2013), chapter 6.
+    Gelman et al. (2013), chapter 6. The horizontal axis is in the units of y.
 
     Args:
-        posterior: The posterior.
+        posterior: The posterior, for n rows of y [n].
         site: The observed site.
         replicates: The number of replicates to show.
         seed: The seed of the replicates.
@@ -43,7 +43,18 @@ def predictive_check(
 
     Raises:
         UnknownName: If no observed site has that name.
-        SettingError: If there is not at least one replicate.
+        SettingError: If there is not at least one replicate, or ``ax`` is not one Axes.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.2, 2.8])
+        >>> posterior = ppgp.fit(models.LinearRegression(), data, inference.Exact(), progress=False)
+        >>> axis = plots.predictive_check(posterior, replicates=20).axes[0]
+        >>> len(axis.lines)  # one per replicate, and the data
+        21
+        >>> axis.get_legend_handles_labels()[1]
+        ['20 replicated data sets', 'observed']
     """
     _check_number(replicates)
     groups = posterior.to_arviz(predictive=True, log_likelihood=False, seed=seed)
@@ -71,10 +82,10 @@ def prior_predictive(
 
     A prior that suits the problem gives data of the magnitude that was possible before any were
     seen; the observed data should not be surprising. Gabry et al. (2019), section 3. The horizontal
-    axis shows the central 95 % of all replicates, and the data.
+    axis shows the central 95 % of all replicates, and the data, in the units of y.
 
     Args:
-        posterior: The posterior, for its model and its rows.
+        posterior: The posterior, for its model and its rows X [n, d].
         site: The observed site.
         replicates: The number of data sets to draw.
         seed: The seed of the draws.
@@ -83,7 +94,22 @@ def prior_predictive(
     Raises:
         NotApplicable: If a prior is flat.
         UnknownName: If no observed site has that name.
-        SettingError: If there is not at least one replicate.
+        SettingError: If there is not at least one replicate, or ``ax`` is not one Axes.
+
+    Examples:
+        The prior of the weight has a standard deviation of 100, which the data do not need.
+
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots, priors
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.2, 2.8])
+        >>> model = models.LinearRegression(weight=priors.Normal(0.0, 100.0))
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> axis = plots.prior_predictive(posterior, replicates=30).axes[0]
+        >>> axis.get_legend_handles_labels()[1]
+        ['30 data sets of the prior', 'observed']
+        >>> low, high = axis.get_xlim()
+        >>> bool(high - low > 50)
+        True
     """
     _check_number(replicates)
     groups = posterior.to_arviz(prior=replicates, log_likelihood=False, seed=seed)

@@ -35,7 +35,7 @@ def residuals(
     - "quantile": the standard normal quantile of P(Y <= y), for counts drawn between P(Y < y) and
       P(Y <= y). Under the true distribution they are standard normal, whatever the family. Dunn &
       Smyth (1996).
-    - "response": y minus the predictive mean, in the unit of y. Each row has its own interval.
+    - "response": y minus the predictive mean, in the units of y. Each row has its own interval.
 
     Args:
         prediction: The prediction of n rows that the fit has not seen.
@@ -48,8 +48,24 @@ def residuals(
     Raises:
         UnknownName: If there is no such kind.
         NotApplicable: If y is a class.
-        SettingError: If a level is not in (0, 1).
+        SettingError: If a level is not in (0, 1), or ``ax`` is not one Axes.
         DataError: If there is not one y per row.
+
+    Examples:
+        A quantile residual says how many standard deviations y lies from a normal prediction.
+
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.2, 2.8])
+        >>> model = models.LinearRegression(noise=0.3)
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> prediction = posterior.predict([[0.5], [1.5]])
+        >>> y = prediction.mean + 3 * prediction.std
+        >>> axis = plots.residuals(prediction, y).axes[0]
+        >>> [round(float(r), 3) for r in axis.lines[1].get_ydata()]
+        [3.0, 3.0]
+        >>> axis.lines[1].get_label()
+        'outside 90%: 100%'
     """
     if kind not in KINDS:
         raise UnknownName("kind of residuals", str(kind), KINDS)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from ..errors import UnknownName
+from ..errors import SettingError, UnknownName
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 from ..posterior.scalar_names import scalars
 from ..posterior.units_of_draws import draws_in, quantities, scale_of
@@ -43,7 +45,9 @@ def chosen(
 
     Raises:
         UnknownName: If a scalar does not exist.
+        SettingError: If none are asked for, or they are one text.
     """
+    check_sites(sites)
     every = scalars_of(posterior)
     if isinstance(sites, int):
         names = [name for name, x in every.items() if not varying or np.ptp(x) > 0]
@@ -52,6 +56,19 @@ def chosen(
         if name not in every:
             raise UnknownName("scalar", name, every)
     return {name: every[name] for name in sites}, list(sites)
+
+
+def check_sites(sites: Any) -> None:
+    """Raise SettingError unless sites are a list of names, or a number of at least one."""
+    if isinstance(sites, int):
+        check_whole_number("sites", sites, 1, "or pass a list of names")
+    elif isinstance(sites, str):
+        raise SettingError("a list of names of scalars", repr(sites), f"write [{sites!r}]")
+    elif not isinstance(sites, Iterable):
+        wanted = "names of scalars, or how many to show, as sites"
+        raise SettingError(wanted, repr(sites)[:60], "for example sites=3")
+    elif not len(list(sites)):
+        raise SettingError("at least one scalar to show", "none", "name one, or leave sites out")
 
 
 def scale_in_words(posterior: Posterior, units: str = "model") -> str:

@@ -12,7 +12,7 @@ from ..errors import SettingError, UnknownName
 from ..posterior.posterior import Posterior
 from ..posterior.region import exact_level
 from .common import colour_of, legend, marker_of, panel, percent, set_title
-from .shown_scalars import scalars_of, scale_in_words
+from .shown_scalars import check_sites, scalars_of, scale_in_words
 
 MOST_ROWS = 30
 
@@ -27,23 +27,39 @@ def forest(
     """Plot the intervals of scalars under several posteriors: a forest plot.
 
     The marker is the median, the thick line the central interval of 50 %, and the thin line that of
-    ``level``. A single draw (MAP) is a marker alone.
+    ``level``. A single draw (MAP) is a marker alone. Lewis & Clarke (2001).
 
     Args:
-        posteriors: ``{name: posterior}``, or one posterior.
+        posteriors: ``{name: posterior}``, or one posterior, with draws [chain, draw] of each
+            scalar.
         sites: Names of scalars, or the number of scalars to show.
         level: The probability of the thin lines.
         units: "model" or "data", the scale of the draws as in ``Posterior.draws_in``.
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
-        SettingError: If there are no posteriors, or the level is not in (0, 1).
+        SettingError: If there are no posteriors or no scalars, the level is not in (0, 1), or
+            ``ax`` is not one Axes.
         UnknownName: If a scalar does not exist, or there is no such system of units.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 2.1, 3.9, 6.1])
+        >>> model = models.LinearRegression()
+        >>> posterior = ppgp.fit(model, data, inference.Exact(), progress=False)
+        >>> axis = plots.forest(posterior, units="data").axes[0]
+        >>> [label.get_text() for label in axis.get_yticklabels()]
+        ['noise', 'weight[0]', 'bias']
+        >>> medians = axis.lines[0].get_xdata()
+        >>> bool(abs(medians[1] - 2) < 0.1)  # the slope
+        True
     """
     if isinstance(posteriors, Posterior):
         posteriors = {type(posteriors.how).__name__: posteriors}
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
+    check_sites(sites)
     tail = float(1 - exact_level(level)) / 2
     draws = {name: scalars_of(posterior, units) for name, posterior in posteriors.items()}
     every = list(dict.fromkeys(name for scalars in draws.values() for name in scalars))

@@ -12,8 +12,18 @@ from matplotlib.figure import Figure
 from ..diagnostics.comparison import Comparison
 from ..diagnostics.verdicts import REFERENCE
 from ..errors import SettingError
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
-from .common import MOST_SITES, colour_of, density_axes, line_of, marker_of, note_hidden, panels
+from .common import (
+    MOST_SITES,
+    check_named,
+    colour_of,
+    density_axes,
+    line_of,
+    marker_of,
+    note_hidden,
+    panels,
+)
 from .densities import REAL, bounds_of_sites, density
 from .shown_scalars import scalars_of, scale_in_words
 
@@ -27,18 +37,37 @@ def marginals(
     """Plot the marginal of each scalar under each posterior; a single draw is a vertical line.
 
     The density of a site with bounds, such as a positive one, is 0 outside them. The figure states
-    how many scalars it does not show.
+    how many scalars it does not show. Scalars are on the scale of the model: standardised, or in
+    the units of the data if the fit did not standardise them. Silverman (1986), section 2.10,
+    for densities within bounds.
 
     Args:
-        posteriors: ``{name: posterior}``, all of one model.
+        posteriors: ``{name: posterior}``, all of one model, with draws [chain, draw] of each
+            scalar.
         sites: The number of scalars to show.
         columns: The number of panels beside one another.
 
     Raises:
-        SettingError: If there are no posteriors, or no column of panels.
+        SettingError: If there are no posteriors, they are not given by name, or there is no scalar
+            or column of panels to show.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.2, 2.8])
+        >>> model = models.LinearRegression(noise=0.3)
+        >>> methods = {"exact": inference.Exact(), "mode": inference.MAP()}
+        >>> fits = {k: ppgp.fit(model, data, how, progress=False) for k, how in methods.items()}
+        >>> figure = plots.marginals(fits)
+        >>> [axis.get_title() for axis in figure.axes]
+        ['weight[0]', 'bias']
+        >>> [text.get_text() for text in figure.legends[0].get_texts()]
+        ['exact', 'mode']
     """
     if columns < 1:
         raise SettingError("at least one column of panels", str(columns), "write columns=2")
+    check_whole_number("sites", sites, 1, f"the default is {MOST_SITES}")
+    check_named(posteriors, "posterior")
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
     first = next(iter(posteriors.values()))
@@ -82,17 +111,32 @@ def _marginal(
 def differences(comparison: Comparison, sites: int = MOST_ROWS, columns: int = 2) -> Figure:
     """Plot the shift of the mean of every scalar and its ratio of sds, relative to a reference.
 
-    There is one row per scalar. Shifts are in sds of the reference. Bars are three Monte Carlo
-    standard errors. If there are more than ``sites`` scalars, those with the largest shifts are
-    shown, and the figure states how many are not.
+    There is one row per scalar. Shifts are in sds of the reference, and ratios have no unit. Bars
+    are three Monte Carlo standard errors; Vehtari et al. (2021). If there are more than ``sites``
+    scalars, those with the largest shifts are shown, and the figure states how many are not.
 
     Args:
-        comparison: The result of ``ppgp.compare``.
+        comparison: The result of ``ppgp.compare`` for posteriors with draws [chain, draw].
         sites: The largest number of scalars to show.
         columns: 2: the two panels stand side by side; 1: one below the other.
 
     Raises:
         SettingError: If the comparison has no reference, or there are other numbers of columns.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.2, 2.8])
+        >>> model = models.LinearRegression(noise=0.3)
+        >>> nuts, laplace = inference.NUTS(draws=500, chains=2), inference.Laplace(draws=500)
+        >>> methods = {"NUTS": nuts, "Laplace": laplace}
+        >>> fits = {k: ppgp.fit(model, data, how, progress=False) for k, how in methods.items()}
+        >>> figure = plots.differences(ppgp.compare(fits))
+        >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        ['weight[0]', 'bias']
+        >>> [axis.get_xlabel() for axis in figure.axes]
+        ['difference of the means, in sds of the reference',
+         'ratio of the sds, to that of the reference']
     """
     if columns not in (1, 2):
         raise SettingError("1 or 2 columns of panels", str(columns), "write columns=2")

@@ -16,11 +16,24 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
 
     For chains they are trace, rank and the pairs of the worst scalars; for chains and Exact also
     leave-one-out; for approximations k-hat, and the ELBO of SVI. All posteriors have replicates
-    against the data, and marginals; counts also a rootogram, and groups their shrinkage.
+    against the data, and marginals; counts also a rootogram, and groups their shrinkage. Gabry et
+    al. (2019) show how such figures are used. Each figure states its units.
 
     Args:
-        posterior: The posterior.
+        posterior: The posterior, with draws [chain, draw].
         reference: Another posterior of the same sites, whose marginals are shown too.
+
+    Raises:
+        NotApplicable: For chains, if ArviZ is not of version 0, as for ``rank`` and ``loo``.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, plots
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [1, 0, 2, 4])
+        >>> model = models.GLM(likelihoods.Poisson())
+        >>> posterior = ppgp.fit(model, data, inference.Laplace(), progress=False)
+        >>> list(plots.suited(posterior))
+        ['k_hat', 'marginals', 'predictive_check', 'rootogram']
     """
     how = type(posterior.how).__name__
     figures: dict[str, Figure] = {}

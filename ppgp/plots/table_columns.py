@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import NotApplicable, UnknownName
+from ..errors import NotApplicable, SettingError, UnknownName
+from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 
 
@@ -37,6 +38,33 @@ def column_numbers(data: Any, columns: Sequence[int | str]) -> list[int]:
         else:
             raise UnknownName("column of X", str(column), names)
     return numbers
+
+
+def columns_of_plane(
+    posterior: Posterior, columns: Sequence[int | str], points: int, what: str, do: str
+) -> tuple[int, int]:
+    """Return the numbers of the two different columns of X that span a plane.
+
+    Args:
+        posterior: The posterior of a model on a table.
+        columns: The columns, by number or by name.
+        points: The number of grid points per side.
+        what: What the figure is called, for the message.
+        do: What to do with one column of X.
+
+    Raises:
+        NotApplicable: If X has one column.
+        UnknownName: If there is no such column.
+        SettingError: If there are not two columns, or fewer than two grid points.
+    """
+    data = table_of(posterior)
+    if data.d < 2:
+        raise NotApplicable(f"at least two columns of X for {what}", "one", do)
+    numbers = column_numbers(data, columns)
+    if len(numbers) != 2 or numbers[0] == numbers[1]:
+        raise SettingError("two different columns of X", repr(columns), "for example (0, 1)")
+    check_whole_number("points", points, 2, "for example 60, the grid points per side")
+    return numbers[0], numbers[1]
 
 
 def table_of(posterior: Posterior) -> Any:

@@ -23,12 +23,32 @@ def variogram(
 ) -> Figure:
     """Plot the semivariance by distance, with the number of pairs of each lag and fitted models.
 
-    A curve begins at the nugget. Cressie (1993), section 2.6.
+    A curve begins at the nugget. Cressie (1993), section 2.6. Distances are in the units of the
+    coordinates, and semivariances in squared units of y.
 
     Args:
-        empirical: The result of ``geostatistics.empirical_variogram``.
-        fits: A result of ``geostatistics.fit_variogram``, or several, ``{name: fit}``.
+        empirical: The result of ``ppgp.empirical_variogram``, with k lags [k].
+        fits: A result of ``ppgp.fit_variogram``, or several, ``{name: fit}``.
         ax: The axes to draw in; None: those of a new figure.
+
+    Raises:
+        SettingError: If ``ax`` is not one Axes.
+
+    Examples:
+        Where y rises by 1 per unit of distance h, the semivariance is h^2 / 2.
+
+        >>> import numpy as np
+        >>> import ppgp
+        >>> from ppgp import plots
+        >>> x = np.arange(10.0)
+        >>> empirical = ppgp.empirical_variogram(ppgp.Dataset(x[:, None], x), lags=3, cutoff=3.0)
+        >>> axis = plots.variogram(empirical).axes[0]
+        >>> print(axis.lines[0].get_xydata())
+        [[1.  0.5]
+         [2.  2. ]
+         [3.  4.5]]
+        >>> [text.get_text() for text in axis.texts]  # the number of pairs
+        ['9', '8', '7']
     """
     figure, axis = panel(ax, 6.8, 3.8)
     distance, semivariance = (

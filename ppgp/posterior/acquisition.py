@@ -16,19 +16,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import DataError, NamedArguments, NotApplicable, SettingError, an, own_class
+from ..errors import DataError, NamedArguments, NotApplicable, SettingError, an
 from ..kernels.places import check_places
 from ..numerics.cholesky import cholesky
 from ..numerics.standard_normal import log_improvement
 from ..numerics.threads import PREDICTIONS_PAY_FROM, limited
+from ..priors import finite_numbers, with_plain_fields
 from ..target.capabilities import JointLatent, LatentFunction, require
 from .fitted import Fitted
 from .multi import MultiPosterior
 from .posterior import Posterior
 from .predicting import kept_by
-from .suggestion import best_places
 
-__all__ = ["EI", "UCB", "Acquisition", "LogEI", "qEI", "qUCB", "suggest"]
+__all__ = ["EI", "UCB", "Acquisition", "LogEI"]
 
 ROUNDING = 1e-10  # relative jitter of the covariance of a batch, whose rows may coincide
 ROUNDINGS = 100  # the least jitter, in roundings of the variance of y
@@ -38,13 +38,53 @@ ROUNDINGS = 100  # the least jitter, in roundings of the variance of y
 class Acquisition(NamedArguments):
     """A value of places at which y might be measured next.
 
+    ``acquisition(posterior, X)`` gives the values [m] of places X [m, d], and ``suggest`` finds the
+    places of the highest value. X is in the units of the data; the unit of the value is that of y,
+    apart from LogEI, which is the logarithm of such a number. The distribution of f is taken under
+    each draw of the hyperparameters, and the value is averaged over the draws (Snoek, Larochelle &
+    Adams 2012, section 3.2). Values are differentiable in X.
+
     Attributes:
         maximise: Whether f is to be maximised; False: minimised.
         batch: Whether it values several places together.
+
+    Raises:
+        SettingError: If maximise is not True or False.
+        UnknownArgument: If an argument of an acquisition function has another name.
+
+    Examples:
+        Values have a slope in X. To the left of the data the upper confidence bound falls towards
+        them, as f is better known there:
+
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import acquisition, inference, kernels, models
+        >>> model = models.GP(kernels.RBF(1.0, 1.0), noise=1e-6, mean=0.0)
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.5])
+        >>> fit = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> X = torch.tensor([[-3.0], [-2.5]], requires_grad=True)
+        >>> value = acquisition.UCB()(fit, X).sum()
+        >>> [slope] = torch.autograd.grad(value, X)
+        >>> slope.shape, bool((slope < 0).all())
+        (torch.Size([2, 1]), True)
+        >>> [a.batch for a in (acquisition.EI(), acquisition.qEI())]
+        [False, True]
     """
 
     maximise: bool = True
     batch = False
+
+    def __post_init__(self) -> None:
+        with_plain_fields(self)
+        given: object = self.maximise
+        if isinstance(given, bool):
+            return
+        do = "write maximise=True or maximise=False"
+        for name in ("beta", "best"):
+            if isinstance(given, int | float) and hasattr(self, name):
+                do = f"if it is {name}, write {type(self).__name__}({name}={given!r})"
+        wanted = f"True or False as maximise, the first argument of {type(self).__name__}"
+        raise SettingError(wanted, repr(given)[:60], do)
 
     def __call__(self, posterior: Any, X: Any) -> Tensor:
         """Return the value of each place, [m], or of each batch of places.
@@ -102,7 +142,7 @@ class Acquisition(NamedArguments):
 
 
 @dataclass(frozen=True)
-class _Improvement(Acquisition):
+class Improvement(Acquisition):
     """The gain over the best value so far.
 
     Args:
@@ -111,6 +151,12 @@ class _Improvement(Acquisition):
     """
 
     best: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.best is not None and len(finite_numbers((self.best,))) != 1:
+            do = "use the best y so far, or None"
+            raise SettingError("a finite number, or None, as best", repr(self.best)[:60], do)
 
     def prepared(self, posterior: Fitted) -> Acquisition:
         if self.best is not None:
@@ -125,10 +171,37 @@ class _Improvement(Acquisition):
 
 
 @dataclass(frozen=True)
-class LogEI(_Improvement):
+class LogEI(Improvement):
     """log E(f - best)+, whose gradient does not vanish where improvement is improbable.
 
     Ament et al. (2023), equation 9. Jones, Schonlau & Welch (1998), equation 15, for E(f - best)+.
+
+    Args:
+        maximise: Whether f is to be maximised; False: minimised.
+        best: The best value so far, in the units of y; None: the best posterior mean of f at the
+            training rows, which is the best target where there is no noise.
+
+    Returns:
+        The values [m] of places X [m, d]: logarithms of numbers in the units of y.
+
+    Raises:
+        SettingError: If maximise is not True or False, or best not a finite number or None.
+        NotApplicable: On use, if the model has no latent function.
+        DataError: On use, if X is not a table of finite numbers with the columns of the data.
+
+    Examples:
+        Far from the data f is N(0, 1). A best value of 40 is so improbable there that the expected
+        improvement underflows, and its logarithm does not:
+
+        >>> import ppgp
+        >>> from ppgp import acquisition, inference, kernels, models
+        >>> model = models.GP(kernels.RBF(1.0, 1.0), noise=1e-6, mean=0.0)
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.5])
+        >>> fit = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> acquisition.EI(best=40.0)(fit, [[50.0]]).tolist()
+        [0.0]
+        >>> [round(value, 1) for value in acquisition.LogEI(best=40.0)(fit, [[50.0]]).tolist()]
+        [-808.3]
     """
 
     def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
@@ -138,8 +211,36 @@ class LogEI(_Improvement):
 
 
 @dataclass(frozen=True)
-class EI(_Improvement):
-    """E(f - best)+, the expected improvement. Jones, Schonlau & Welch (1998), equation 15."""
+class EI(Improvement):
+    """E(f - best)+, the expected improvement. Jones, Schonlau & Welch (1998), equation 15.
+
+    Args:
+        maximise: Whether f is to be maximised; False: minimised.
+        best: The best value so far, in the units of y; None: the best posterior mean of f at the
+            training rows, which is the best target where there is no noise.
+
+    Returns:
+        The values [m] of places X [m, d], in the units of y.
+
+    Raises:
+        SettingError: If maximise is not True or False, or best not a finite number or None.
+        NotApplicable: On use, if the model has no latent function.
+        DataError: On use, if X is not a table of finite numbers with the columns of the data.
+
+    Examples:
+        Far from the data f is N(0, 1), whose positive part has the mean 1 / sqrt(2 pi). The best
+        place so far is worth nothing, and one beside it is worth more:
+
+        >>> import ppgp
+        >>> from ppgp import acquisition, inference, kernels, models
+        >>> model = models.GP(kernels.RBF(1.0, 1.0), noise=1e-6, mean=0.0)
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.5])
+        >>> fit = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> [round(value, 4) for value in acquisition.EI(best=0.0)(fit, [[50.0]]).tolist()]
+        [0.3989]
+        >>> [round(value, 2) for value in acquisition.EI()(fit, [[1.0], [1.3]]).tolist()]
+        [0.0, 0.05]
+    """
 
     def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
         return LogEI(self.maximise, self.best).value(posterior, rows).exp()
@@ -152,97 +253,65 @@ class UCB(Acquisition):
     To minimise f it is sqrt(beta) sd - mean.
 
     Args:
-        beta: The weight of the variance.
+        maximise: Whether f is to be maximised; False: minimised.
+        beta: The weight of the variance, without a unit; the default is two sds.
+
+    Returns:
+        The values [m] of places X [m, d], in the units of y.
 
     Raises:
-        SettingError: If beta is negative.
+        SettingError: If maximise is not True or False, or beta not a finite number of at least 0.
+        NotApplicable: On use, if the model has no latent function.
+        DataError: On use, if X is not a table of finite numbers with the columns of the data.
+
+    Examples:
+        At a measured place it is y, here 1 and 0.5, and far from the data 0 + 2 * 1:
+
+        >>> import ppgp
+        >>> from ppgp import acquisition, inference, kernels, models
+        >>> model = models.GP(kernels.RBF(1.0, 1.0), noise=1e-6, mean=0.0)
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.5])
+        >>> fit = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> places = [[1.0], [2.0], [50.0]]
+        >>> [round(value, 1) for value in acquisition.UCB(beta=4.0)(fit, places).tolist()]
+        [1.0, 0.5, 2.0]
     """
 
     beta: float = 4.0
 
     def __post_init__(self) -> None:
-        _check_beta(self.beta)
+        super().__post_init__()
+        check_beta(self.beta)
 
     def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
         mean, sd = self._marginal(posterior, rows)
         return (mean + math.sqrt(self.beta) * sd).mean(0)
 
 
-@dataclass(frozen=True)
-class _Batch(Acquisition):
-    """An average over samples of f at all places of a batch.
-
-    Args:
-        samples: The number of quasi-random samples under each draw of the hyperparameters.
-        seed: Their seed; the value is a smooth function of X, as they stay the same.
-    """
-
-    samples: int = 256
-    seed: int = 0
-    batch = True
-
-    def _normal(self, mean: Tensor) -> Tensor:
-        """Return quasi-random numbers of N(0, 1), [samples, q]. Owen (1998) for the scrambling."""
-        sobol = torch.quasirandom.SobolEngine(mean.shape[-1], scramble=True, seed=self.seed)
-        uniform = sobol.draw(self.samples, dtype=torch.float64).clamp(1e-12, 1 - 1e-12)
-        return (math.sqrt(2) * torch.erfinv(2 * uniform - 1)).to(mean)
-
-    def _deviations(self, mean: Tensor, root: Tensor) -> Tensor:
-        """Return samples of f - mean, [draw, samples, q]."""
-        return self._normal(mean) @ root.mT
+def check_beta(beta: float) -> None:
+    """Raise SettingError unless beta is a finite number of at least 0."""
+    if not finite_numbers((beta,)) or beta < 0:
+        raise SettingError("a finite beta of at least 0", repr(beta), "use 4.0")
 
 
-@dataclass(frozen=True)
-class qEI(_Batch, _Improvement):
-    """E(max_j f_j - best)+ of a batch of places. Ginsbourger, Le Riche & Carraro (2010), section 2.
-
-    Args:
-        best: See ``EI``.
-        samples: The number of quasi-random samples under each draw of the hyperparameters.
-        seed: Their seed.
-    """
-
-    def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
-        mean, root = self._joint(posterior, rows)
-        f = mean[:, None] + self._deviations(mean, root)
-        return (f.amax(-1) - self._level()).clamp_min(0.0).mean()
-
-
-@dataclass(frozen=True)
-class qUCB(_Batch):
-    """E max_j (mean_j + sqrt(beta pi / 2) |f_j - mean_j|) of a batch, which is UCB for one place.
-
-    Wilson, Moriconi, Hutter & Deisenroth (2017), table 1.
-
-    Args:
-        beta: The weight of the variance.
-        samples: The number of quasi-random samples under each draw of the hyperparameters.
-        seed: Their seed.
-
-    Raises:
-        SettingError: If beta is negative.
-    """
-
-    beta: float = 4.0
-
-    def __post_init__(self) -> None:
-        _check_beta(self.beta)
-
-    def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
-        mean, root = self._joint(posterior, rows)
-        width = math.sqrt(self.beta * math.pi / 2) * self._deviations(mean, root).abs()
-        return (mean[:, None] + width).amax(-1).mean()
-
-
-def _check_beta(beta: float) -> None:
-    if not beta >= 0:
-        raise SettingError("beta of at least 0", repr(beta), "use 4.0")
+def check_count(name: str, number: Any) -> None:
+    """Raise SettingError unless a number is a whole one of at least 1."""
+    whole = isinstance(number, Integral) and not isinstance(number, bool)
+    if whole and int(number) >= 1:
+        return
+    do = "use 1 or more"
+    if name == "q" and isinstance(number, str | Acquisition | type):
+        do = "write acquisition= before an acquisition function"
+    raise SettingError(f"a positive whole number as {name}", repr(number)[:60], do)
 
 
 def _places(posterior: Fitted, X: Any) -> Tensor:
     """Return places [.., d] on the scale of the model, with the gradient of X if it has one."""
-    _check_posterior(posterior)
-    rows = _numbers(X, posterior.data.X, "places [m, d]", "pass numbers, one row for each place")
+    check_posterior(posterior)
+    wanted = "places [m, d]"
+    rows = as_numbers(X, posterior.data.X, wanted, "pass numbers, one row for each place")
+    if rows.ndim == 0:
+        raise DataError(wanted, "one number", "pass [[number]] for one place of one column")
     if not bool(torch.isfinite(rows).all()):
         raise DataError("finite places", "NaN or infinity", "correct X")
     rows = posterior.scaler.inputs(rows)
@@ -250,7 +319,7 @@ def _places(posterior: Fitted, X: Any) -> Tensor:
     return rows
 
 
-def _numbers(values: Any, like: Tensor, wanted: str, do: str) -> Tensor:
+def as_numbers(values: Any, like: Tensor, wanted: str, do: str) -> Tensor:
     """Return an array or a list as a tensor like another, with its own gradient if it has one."""
     try:
         return torch.as_tensor(values, dtype=like.dtype, device=like.device)
@@ -259,7 +328,7 @@ def _numbers(values: Any, like: Tensor, wanted: str, do: str) -> Tensor:
         raise DataError(wanted, got, do) from None
 
 
-def _check_posterior(posterior: Any) -> None:
+def check_posterior(posterior: Any) -> None:
     """Raise NotApplicable for what is no Posterior, DataError for that of a program."""
     if not isinstance(posterior, Posterior):
         do = "pass what ppgp.fit returns"
@@ -277,103 +346,3 @@ def _work(posterior: Fitted, rows: Tensor) -> float:
     """Return the multiplications of a prediction."""
     data = posterior.data
     return posterior.model.work(data.n, data.d) * max(1.0, rows.shape[0] / data.n)
-
-
-def suggest(
-    posterior: Any,
-    bounds: Any,
-    q: int = 1,
-    acquisition: Acquisition | None = None,
-    *,
-    starts: int = 8,
-    candidates: int = 256,
-    seed: int = 0,
-) -> Tensor:
-    """Return the q places at which y is worth most to measure next, [q, d].
-
-    The best of random candidates are starting points of L-BFGS-B. Candidates are quasi-random
-    points within the bounds, and for a fourth of them points around the training row with the best
-    mean of f.
-
-    Args:
-        posterior: The posterior; a model with a latent function.
-        bounds: The lowest and the highest value of each column, [d, 2], in the units of the data.
-        q: The number of places.
-        acquisition: What is maximised; None: ``LogEI()``, or for q > 1 ``qEI()``.
-        starts: The number of searches.
-        candidates: The number of candidates.
-        seed: The seed of the candidates.
-
-    Raises:
-        DataError: If the bounds are not finite, increasing pairs, one for each column.
-        SettingError: If a number is not a whole one of 1 or more, or a function of one place is
-            asked for several.
-        NotApplicable: If the model has no latent function, or for a batch no joint one, or the
-            acquisition is no instance, or the posterior is none.
-    """
-    _check_posterior(posterior)
-    for name, number in (("q", q), ("starts", starts), ("candidates", candidates)):
-        _check_number(name, number)
-    if acquisition is None:
-        acquisition = LogEI() if q == 1 else qEI()
-    _check_acquisition(acquisition)
-    if q > 1 and not acquisition.batch:
-        got = f"{type(acquisition).__name__} for q={q}"
-        raise SettingError("an acquisition function of batches", got, "use qEI() or qUCB()")
-    low, high = _bounds(posterior, bounds)
-    ready = acquisition.prepared(posterior)
-
-    def value(X: Tensor) -> Tensor:
-        """Return the values of batches of places X [b, q, d]."""
-        return ready(posterior, X if ready.batch else X[:, 0])
-
-    with torch.no_grad():
-        rows = posterior.data.X
-        mean = acquisition._marginal(posterior, rows)[0].mean(0)
-        incumbent = posterior.scaler.inputs_back(rows[mean.argmax()])
-    return best_places(value, low, high, incumbent, q, starts, candidates, seed)
-
-
-def _check_number(name: str, number: Any) -> None:
-    """Raise SettingError unless a number is a whole one of at least 1."""
-    whole = isinstance(number, Integral) and not isinstance(number, bool)
-    if whole and int(number) >= 1:
-        return
-    do = "use 1 or more"
-    if isinstance(number, str | Acquisition | type):
-        do = "write acquisition= before an acquisition function"
-    raise SettingError(f"a positive whole number as {name}", repr(number)[:60], do)
-
-
-def _check_acquisition(acquisition: Any) -> None:
-    """Raise NotApplicable unless this is an instance of Acquisition."""
-    if isinstance(acquisition, Acquisition):
-        return
-    got, do = an(type(acquisition).__name__), "pass one of ppgp.acquisition"
-    if isinstance(acquisition, type):
-        got = f"the class {acquisition.__name__}"
-        if issubclass(acquisition, Acquisition):
-            do = f"call it: {acquisition.__name__}()"
-    elif isinstance(acquisition, str):
-        got = repr(acquisition)
-        name = own_class(Acquisition, acquisition)
-        if name:
-            do = f"write acquisition.{name}()"
-    wanted = "an instance of an acquisition function such as acquisition.LogEI()"
-    raise NotApplicable(wanted, got, do)
-
-
-def _bounds(posterior: Fitted, bounds: Any) -> tuple[Tensor, Tensor]:
-    """Return the lower and the upper bounds [d]."""
-    like = posterior.data.X
-    wanted = f"bounds of shape [{like.shape[1]}, 2], one pair for each column"
-    do = "pass [(low, high), ...]"
-    found = _numbers(bounds, like, wanted, do)
-    if found.shape != (like.shape[1], 2):
-        if found.shape == (2, like.shape[1]):
-            do += ", the transpose of [[low, ...], [high, ...]]"
-        raise DataError(wanted, f"shape {list(found.shape)}", do)
-    low, high = found.unbind(1)
-    if not bool((torch.isfinite(found).all(1) & (low < high)).all()):
-        raise DataError("finite bounds, the lower one first", f"{found.tolist()}", "correct them")
-    return low, high

@@ -161,6 +161,13 @@ def test_options_of_batches(path: Path, options: dict[str, Any]) -> None:
     refused(SettingError, f" as {name}", lambda: stream.batches(**{"batch_size": 2, **options}))
 
 
+def test_tables_without_rows(path: Path) -> None:
+    stream = ppgp.stream(path, "y", ["x"])
+    refused(SettingError, "at least 1 as rows, got 0", lambda: stream.sample(0))
+    refused(SettingError, "at least 1 as rows, got -1", lambda: stream.sample(-1))
+    refused(SettingError, "at least 1 as rows, got 0", lambda: list(stream.chunks(0)))
+
+
 def test_a_state_of_another_order(path: Path) -> None:
     stream = ppgp.stream(path, "y", ["x"])
     state = iter(stream.batches(2, seed=1)).state_dict()

@@ -235,3 +235,14 @@ def test_a_number_of_draws_is_whole(number: Any, monkeypatch: pytest.MonkeyPatch
     found = ProbabilisticRegressor("linear", "map").fit(X, X[:, 0])
     with pytest.raises(errors.SettingError, match=f"a whole number of draws, got {number!r}"):
         found.sample_y(X, number)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"centres": 0}, {"centres": 2.7}, {"centres": True}, {"lengthscale": 0.0}]
+    + [{"lengthscale": -1.0}, {"lengthscale": "a"}, {"lengthscale": np.inf}],
+)
+def test_radial_basis_functions_refuse_options_out_of_range(options: dict[str, Any]) -> None:
+    ((name, _),) = options.items()
+    with pytest.raises(errors.SettingError, match=name):
+        RBFFeatures(**options).fit(np.arange(6.0)[:, None])

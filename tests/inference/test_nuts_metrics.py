@@ -11,6 +11,7 @@ from torch import Tensor
 import ppgp
 from ppgp import diagnostics, inference
 from ppgp.errors import UnknownName
+from ppgp.inference.mcmc.nutpie_sampler import low_rank_mass_matrix
 
 MEAN = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
 ROOT = torch.tensor([[1.0, 0.0, 0.0], [0.99, 0.1, 0.0], [-5.0, 3.0, 20.0]], dtype=torch.float64)
@@ -83,3 +84,12 @@ def test_pyro_reports_divergences_of_any_number_of_draws(draws: int) -> None:
     diverging = posterior.stats["diverging"]
     assert diverging.shape == (1, draws)
     assert draws == 1 or bool(diverging.any())
+
+
+def test_a_mass_matrix_of_low_rank_is_asked_for_by_the_name_that_nutpie_has() -> None:
+    def older(*, low_rank_modified_mass_matrix: bool = False) -> None: ...
+
+    def newer(*, low_rank_modified_mass_matrix: bool = False, adaptation: str = "diag") -> None: ...
+
+    assert low_rank_mass_matrix(older) == {"low_rank_modified_mass_matrix": True}
+    assert low_rank_mass_matrix(newer) == {"adaptation": "low_rank"}

@@ -5,17 +5,14 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from browser import BROWSER, BROWSERS, chromium
 from small_reports import compared, fits, parts, written
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "headless_shell")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 WIDTHS = (1200, 800, 400)
 pytestmark = [
     pytest.mark.slow,
@@ -78,18 +75,6 @@ def framed(page: Path, folder: Path, width: int) -> Path:
     frame = folder / "frame.html"
     frame.write_text(FRAME.format(source=page.as_uri(), width=width))
     return frame
-
-
-def chromium(page: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Open a page in a browser without a window."""
-    assert BROWSER is not None
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    command += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr"]
-    command += ["--window-size=1200,3000", "--virtual-time-budget=10000"]
-    command += [*options, page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 def seen_at(page: Path, width: int, folder: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import site_pages
+from browser import BROWSER, BROWSERS, chromium
 
 import ppgp
 
@@ -74,6 +75,16 @@ def test_no_link_within_the_site_is_dead(site: Path) -> None:
 @pytest.mark.slow
 def test_a_page_requests_nothing_of_another_server(site: Path) -> None:
     assert not site_pages.requests_to_others(site, site_pages.read_pages(site))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(BROWSERS)} is installed")
+def test_the_search_works_from_the_disk(site: Path, tmp_path: Path) -> None:
+    """It finds the page of a model, and asks no server: none can be found here."""
+    offline = "--host-resolver-rules=MAP * ~NOTFOUND"
+    done = chromium(site / "search.html", tmp_path, "--dump-dom", offline, query="?q=kriging")
+    assert 'href="api/ppgp.models.Kriging.html' in done.stdout
+    assert not re.findall(r"CONSOLE.*(?:Uncaught|Failed|blocked|ERR_).*", done.stderr)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from torch import nn
 from ppgp import Dataset
 from ppgp.errors import SettingError, UnknownName
 from ppgp.kernels import networks
+from ppgp.kernels.network_layers import RADIUS
 from ppgp.kernels.networks import CNN, MLP, Network, module_of, training, width
 from ppgp.kernels.pretraining import pretrained, regressor
 
@@ -29,11 +30,11 @@ def test_features_lie_in_the_ball_of_radius_2(network: Network, d: int, q: int) 
     assert F.shape == (50, q)
     assert width(network, d) == q
     assert F.dtype == torch.float64
-    assert float(F.norm(dim=1).max()) <= networks.RADIUS * (1 + 1e-12)
+    assert float(F.norm(dim=1).max()) <= RADIUS * (1 + 1e-12)
     near = module(
         rows(50, d)
     )  # for inputs of unit scale, features are neither all alike nor all at the edge
-    assert 0.1 < float(torch.pdist(near).median()) < 2 * networks.RADIUS - 0.1
+    assert 0.1 < float(torch.pdist(near).median()) < 2 * RADIUS - 0.1
 
 
 def test_building_twice_gives_the_same_weights_and_uses_no_other_random_numbers() -> None:

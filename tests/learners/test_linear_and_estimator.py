@@ -150,3 +150,17 @@ def test_a_file_names_the_regressor_and_checks_its_options() -> None:
     other = {"DecisionTreeRegressor": DecisionTreeRegressor(max_depth=3)}
     with pytest.raises(StorageError, match="with the options in the file"):
         encoding.Source({}, classes, other).decode(tree)
+
+
+@pytest.mark.parametrize("learner", [Linear(), Estimator(DecisionTreeRegressor(max_depth=2))])
+def test_boosting_of_float32_is_near_that_of_float64(learner: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+    model = models.Boosted(learner=learner)
+    how = inference.NaturalGradientBoosting(steps=20, rows=1.0, folds=None)
+    means = []
+    for dtype in (np.float32, np.float64):
+        rows = X.astype(dtype)
+        posterior = fit(model, Dataset(rows, 2 * rows[:, 0]), how, progress=False)
+        means.append(posterior.predict(rows).mean)
+    assert means[0].dtype == torch.float32
+    torch.testing.assert_close(means[0].double(), means[1], rtol=1e-3, atol=1e-3)

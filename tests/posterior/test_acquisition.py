@@ -19,9 +19,9 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, acquisition, inference, kernels, models
+from ppgp.acquisition import EI, UCB, LogEI, qEI, qUCB, suggest
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.numerics.standard_normal import log_improvement
-from ppgp.posterior.acquisition import EI, UCB, LogEI, qEI, qUCB, suggest
 
 G = torch.Generator().manual_seed(0)
 X = torch.rand(9, 2, generator=G, dtype=torch.float64) * 4 - 2
@@ -277,6 +277,42 @@ def test_what_is_no_acquisition_or_number_is_refused(
     monkeypatch.setattr(config, "jaxtyping_disable", True)  # users have no such checks
     with pytest.raises((NotApplicable, SettingError), match=message):
         suggest(fitted(), BOUNDS, **given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        (UCB, (4.0,), r"maximise, the first argument of UCB, got 4\.0: .* write UCB\(beta=4\.0\)"),
+        (UCB, (0,), r"got 0: if it is beta, write UCB\(beta=0\)"),
+        (qUCB, (4.0,), r"write qUCB\(beta=4\.0\)"),
+        (EI, (25.0,), r"write EI\(best=25\.0\)"),
+        (LogEI, ("max",), "got 'max': write maximise=True or maximise=False"),
+        (acquisition.Acquisition, (1.0,), "write maximise=True or maximise=False"),
+        (EI, (True, math.nan), "a finite number, or None, as best, got nan"),
+        (EI, (True, (1.0, 2.0)), r"as best, got \(1\.0, 2\.0\)"),
+        (UCB, (True, "4"), "a finite beta of at least 0, got '4'"),
+        (UCB, (True, math.inf), "a finite beta of at least 0, got inf"),
+        (qEI, (True, None, 0), "a positive whole number as samples, got 0"),
+        (qUCB, (True, "a"), "as samples, got 'a': use 1 or more"),
+    ],
+)
+def test_arguments_of_another_meaning_are_refused(
+    kind: Any, given: tuple[Any, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # users have no such checks
+    with pytest.raises(SettingError, match=message):
+        kind(*given)
+
+
+def test_numbers_of_numpy_and_torch_are_those_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # users have no such checks
+    given: Any = (np.bool_(False), torch.tensor(2.0))
+    assert repr(EI(*given)) == repr(EI(False, 2.0))
+
+
+def test_one_number_is_no_table_of_places() -> None:
+    with pytest.raises(DataError, match=r"got one number: pass \[\[number\]\]"):
+        LogEI()(fitted(), 0.5)
 
 
 def test_what_is_no_posterior_or_no_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable
@@ -113,9 +114,20 @@ class NutpieSampler:
             blocking=False,
             target_accept=self.options.target_accept,
             maxdepth=self.options.max_depth,
-            low_rank_modified_mass_matrix=self.preconditioned,
+            **(low_rank_mass_matrix(nutpie.sample) if self.preconditioned else {}),
         )
         return sampler, chain
+
+
+def low_rank_mass_matrix(sample: Callable[..., Any]) -> dict[str, Any]:
+    """Return the argument that asks nutpie for a mass matrix of low rank.
+
+    Args:
+        sample: ``nutpie.sample``; from 0.16.9 it has ``adaptation=``, and warns of the older name.
+    """
+    if "adaptation" in inspect.signature(sample).parameters:
+        return {"adaptation": "low_rank"}
+    return {"low_rank_modified_mass_matrix": True}
 
 
 class Chain:
