@@ -1,105 +1,19 @@
-"""Errors and warnings of the library, and helpers that word their messages.
+"""Errors and warnings of the library.
 
 Every error message states what was expected, what was given, and what the user can do about it.
 """
 
 from __future__ import annotations
 
-import difflib
-import functools
-import inspect
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from .overrides import set_attributes
-
-C = TypeVar("C", bound=type)
-
-VOWELS = ("a", "e", "i", "o", "u")
-FEWEST_LETTERS = 3  # of a name that may be the beginning of another
-CONSONANT_SOUNDS = ("one", "uni", "use", "eu")  # begin with a vowel letter, not a vowel sound
-
-
-def an(words: str) -> str:
-    """Return the words with their indefinite article: "an option", "a unit"."""
-    start = words.lstrip("'\"").lower()
-    if start.startswith(VOWELS) and not start.startswith(CONSONANT_SOUNDS):
-        return f"an {words}"
-    return f"a {words}"
-
-
-def counted(n: int, noun: str) -> str:
-    """Return a number with its noun, in the plural where needed: "1 row", "2 rows"."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-def counted_are(n: int, noun: str) -> str:
-    """Return a number, its noun and the verb "to be": "1 row is", "2 rows are"."""
-    verb = "is" if n == 1 else "are"
-    return f"{counted(n, noun)} {verb}"
-
-
-def listed(items: Sequence[Any], noun: str, limit: int = 5) -> str:
-    """Return a noun with the first items: "row 3", "rows 1, 2, 3, 4, 5, ... (7 in all)".
-
-    Args:
-        items: The items to name.
-        noun: What one item is called, in the singular.
-        limit: The largest number of items to name.
-    """
-    shown = ", ".join(map(str, items[:limit]))
-    if len(items) > limit:
-        shown += f", ... ({len(items)} in all)"
-    if len(items) > 1:
-        noun += "s"
-    return f"{noun} {shown}"
-
-
-def nearest(name: str, known: Iterable[str], likeness: float = 0.4) -> str | None:
-    """Return the known name that is most similar to ``name``, ignoring case.
-
-    The shortest name that begins with ``name`` comes first: "abs" is "absolute" cut short.
-
-    Args:
-        name: The name to look for.
-        known: The names to compare it with.
-        likeness: The smallest similarity ratio of ``difflib`` that counts as a match, in [0, 1].
-
-    Returns:
-        The most similar name, or None if no name is similar enough.
-    """
-    by_folded_name: dict[str, str] = {}
-    for one in known:
-        by_folded_name.setdefault(one.casefold(), one)
-    folded = name.casefold()
-    longer = [one for one in by_folded_name if one.startswith(folded)]
-    if len(folded) >= FEWEST_LETTERS and longer:
-        return by_folded_name[min(longer, key=len)]
-    near = difflib.get_close_matches(folded, by_folded_name, n=1, cutoff=likeness)
-    if not near:
-        return None
-    return by_folded_name[near[0]]
-
-
-def own_class(family: type, name: str) -> str | None:
-    """Return the name of this library's subclass of ``family`` that matches ``name``.
-
-    Case is ignored, and subclasses are searched at every depth.
-
-    Returns:
-        The name of the class as it is spelled, or None if there is no such class.
-    """
-    subclasses = family.__subclasses__()
-    for kind in subclasses:
-        from_library = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
-        if from_library and kind.__name__.casefold() == name.casefold():
-            return kind.__name__
-    for kind in subclasses:
-        match = own_class(kind, name)
-        if match:
-            return match
-    return None
+from .wording import an as an
+from .wording import counted as counted
+from .wording import counted_are as counted_are
+from .wording import listed as listed
+from .wording import nearest as nearest
+from .wording import own_class as own_class
 
 
 class PpgpError(Exception):
@@ -111,6 +25,14 @@ class PpgpError(Exception):
         expected: What the library expected.
         got: What it was given.
         do: What the user can do about it.
+
+    Examples:
+        >>> import ppgp
+        >>> try:
+        ...     ppgp.priors.Normal(0.0, -1.0)
+        ... except ppgp.errors.PpgpError as error:
+        ...     print(error.expected, "/", error.got, "/", error.do)
+        a positive number as scale of Normal / -1.0 / change it
     """
 
     def __init__(self, expected: str, got: str, do: str) -> None:
@@ -131,13 +53,32 @@ def _unpickled(kind: type[PpgpError], expected: str, got: str, do: str) -> PpgpE
 
 
 class DataError(PpgpError, ValueError):
-    """The data cannot be used: they hold NaN or text, have a wrong shape, or have no rows."""
+    """The data cannot be used: they hold NaN or text, have a wrong shape, or have no rows.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [1.0, 2.5, 3.0])
+        >>> ppgp.fit(models.GLM(likelihoods.Poisson()), data, inference.MAP(), progress=False)
+        Traceback (most recent call last):
+            ...
+        ppgp.errors.DataError: expected counts 0, 1, 2, ... in y, got 2.5 in row 1: choose another
+        likelihood, or round y
+    """
 
 
 class SettingError(PpgpError, ValueError):
     """An option has a value outside its range.
 
     Examples are a level of 95, a negative scale, or a mini-batch larger than the data.
+
+    Examples:
+        >>> from ppgp import priors
+        >>> priors.Uniform(2.0, 1.0)
+        Traceback (most recent call last):
+            ...
+        ppgp.errors.SettingError: expected low < high in Uniform, got low=2.0, high=1.0: swap or
+        widen them
     """
 
 
@@ -145,11 +86,24 @@ class UnknownName(PpgpError, LookupError):
     """A name is not in the list of known names.
 
     The message shows the list and the most similar name in it.
+
+    Args:
+        kind: What the name is of, in the singular, such as "link".
+        name: The name that is unknown.
+        known: The known names.
+
+    Examples:
+        >>> from ppgp import likelihoods
+        >>> likelihoods.Bernoulli(link="problt")
+        Traceback (most recent call last):
+            ...
+        ppgp.errors.UnknownName: expected the name of a link, got 'problt': did you mean 'probit'?
+        known: logit, probit
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = list(known)
-        near = nearest(name, known)
+        near = nearest(str(name), known)  # a user may pass a number in place of a name
         hint = "known"
         if near is not None:
             hint = f"did you mean {near!r}? known"
@@ -159,17 +113,54 @@ class UnknownName(PpgpError, LookupError):
 
 
 class UnknownArgument(UnknownName, TypeError):
-    """A constructor has no argument of this name; the message offers the most similar one."""
+    """A constructor has no argument of this name; the message offers the most similar one.
+
+    Examples:
+        It is a TypeError too, as Python's own error of an unknown argument is:
+
+        >>> from ppgp import priors
+        >>> priors.Normal(scal=2.0)
+        Traceback (most recent call last):
+            ...
+        ppgp.errors.UnknownArgument: expected the name of an argument of Normal, got 'scal': did you
+        mean 'scale'? known: loc, scale
+    """
 
 
 class NotApplicable(PpgpError, TypeError):
-    """The operation is impossible for this model; the message names one that supports it."""
+    """The operation is impossible for this model; the message names one that supports it.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [1.0, 2.5, 3.0])
+        >>> ppgp.fit(models.GP(), data, inference.Exact(), progress=False)
+        Traceback (most recent call last):
+            ...
+        ppgp.errors.NotApplicable: expected a model with a closed-form posterior, got GP: use NUTS,
+        or Laplace for an approximation
+    """
 
 
 class NotKnown(NotApplicable, AttributeError):
     """The object does not have the requested quantity.
 
     It is an AttributeError too, so that ``hasattr`` returns False and ``getattr`` its default.
+
+    Examples:
+        Draws in closed form have no mode, at which the criterion is computed:
+
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [1.0, 2.5, 3.0])
+        >>> posterior = ppgp.fit(models.LinearRegression(), data, inference.Exact(), progress=False)
+        >>> hasattr(posterior, "bic"), hasattr(posterior, "log_evidence")
+        (False, True)
+        >>> posterior.bic
+        Traceback (most recent call last):
+            ...
+        ppgp.errors.NotKnown: expected a mode to compute the bic at, got Exact: fit by MAP or
+            Laplace
     """
 
 
@@ -178,21 +169,77 @@ class StorageError(PpgpError, ValueError):
 
     It was not written by this library, needs a class that the library may not load, or the
     operating system refuses to write it.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import ppgp
+        >>> Path("notes.txt").write_text("not a posterior")
+        15
+        >>> ppgp.load_posterior("notes.txt")
+        Traceback (most recent call last):
+            ...
+        ppgp.errors.StorageError: expected a saved posterior, got notes.txt, another kind of file:
+            ...
     """
 
 
 class NumericalError(PpgpError, ArithmeticError):
-    """A computation failed; the message names the rows or hyperparameters at fault."""
+    """A computation failed; the message names the rows or hyperparameters at fault.
+
+    Examples:
+        With the inverse link the mean is 1 / f, and a search cannot begin at f = -1:
+
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> likelihood = likelihoods.Gamma(shape=2.0, link="inverse")
+        >>> model = models.GLM(likelihood, weight=priors.Flat(), bias=priors.Flat())
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [1.0, 2.0, 3.0])
+        >>> how, weight_and_bias = inference.MAP("newton"), torch.tensor([0.0, -1.0])
+        >>> ppgp.fit(model, data, how, init=weight_and_bias, progress=False)
+        Traceback (most recent call last):
+            ...
+        ppgp.errors.NumericalError: expected a start where the density is finite, got one where it
+        is not, such as eta <= 0 with the inverse link: pass another init, or use another link
+    """
 
 
 class ImproperPosterior(NumericalError):
-    """The posterior density does not integrate to a finite number, so it cannot be sampled."""
+    """The posterior density does not integrate to a finite number, so it cannot be sampled.
+
+    Gelman et al. (2013), section 2.8.
+
+    Examples:
+        Counts that are all 0 do not bound the log of the rate from below, nor does a flat prior:
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> model = models.GLM(likelihoods.Poisson(), weight=0.0, bias=priors.Flat())
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0, 0, 0])
+        >>> ppgp.fit(model, data, inference.Laplace(), progress=False)
+        Traceback (most recent call last):
+            ...
+        ppgp.errors.ImproperPosterior: expected a proper posterior, got a density that does not fall
+        however far bias goes: ...
+    """
 
 
 class NotEnoughMemory(PpgpError, MemoryError):
     """The computation needs more memory than is available.
 
     The message gives both amounts and says what would fit.
+
+    Examples:
+        >>> import numpy as np
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> rows = np.arange(1_000_000.0)
+        >>> data = ppgp.Dataset(rows[:, None], rows)
+        >>> ppgp.fit(models.GP(), data, inference.MAP(), progress=False)
+        Traceback (most recent call last):
+            ...
+        ppgp.errors.NotEnoughMemory: expected at most ... for the covariance of 1,000,000 rows, the
+        memory that there is, got 72 TB: fit SKI(kernel), ...
     """
 
 
@@ -204,6 +251,16 @@ class LostRank(PpgpError, ConnectionError):
         size: The number of processes of the team.
         step: How many steps of the fit were complete; None if it is not known.
         checkpoint: The file from which the same call continues; None if there is none.
+
+    Examples:
+        >>> from ppgp.errors import LostRank
+        >>> error = LostRank([1], 2).at(step=100, checkpoint="fit.checkpoint")
+        >>> print(error)
+        expected an answer from all 2 ranks, got none from rank 1 after step 100: start all
+            processes
+        again: they continue from fit.checkpoint
+        >>> error.ranks, error.step
+        ([1], 100)
     """
 
     def __init__(
@@ -232,161 +289,103 @@ class LostRank(PpgpError, ConnectionError):
 
 
 class PpgpWarning(UserWarning):
-    """The base class of all warnings of this library."""
+    """The base class of all warnings of this library.
+
+    Examples:
+        A script stops at any of them if they are errors:
+
+        >>> import warnings
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [4.0]], [1.0, 2.5, 3.0, 3.5])
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", ppgp.errors.PpgpWarning)
+        ...     ppgp.fit(models.GP(), data, inference.MAP(steps=1), progress=False)
+        Traceback (most recent call last):
+            ...
+        ppgp.errors.ConvergenceWarning: the search ended after ...
+    """
 
 
 class DataWarning(PpgpWarning):
-    """The data can be used, but something in them should be checked."""
+    """The data can be used, but something in them should be checked.
+
+    Examples:
+        >>> import warnings
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> X = [[1.0, 7.0], [2.0, 7.0], [4.0, 7.0]]
+        >>> data = ppgp.Dataset(X, [1.0, 2.0, 3.0], ["dose", "batch"])
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     posterior = ppgp.fit(
+        ...         models.LinearRegression(), data, inference.Exact(), progress=False
+        ...     )
+        >>> [(one.category.__name__, str(one.message)) for one in caught]
+        [('DataWarning', 'column batch of X constant: centred, not scaled; ...')]
+    """
 
 
 class NumericalWarning(PpgpWarning):
     """A computation needed a remedy, such as jitter or eager evaluation.
 
     The message states the remedy and its size.
+
+    Examples:
+        >>> import warnings
+        >>> import ppgp
+        >>> from ppgp import models
+        >>> data = ppgp.Dataset([[0.0]] * 10 + [[1.0]] * 10, [1.0] * 10 + [2.0] * 10)
+        >>> model = models.SGPR(inducing=5, selection="conditional_variance")
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     ready = model.prepare(data)
+        >>> print(caught[0].category.__name__, caught[0].message)
+        NumericalWarning 2 inducing inputs were placed where 5 were asked for: ...
+        >>> len(ready.Z)
+        2
     """
 
 
 class StorageWarning(PpgpWarning):
-    """An intermediate file could not be written; the computation continues without it."""
+    """An intermediate file could not be written; the computation continues without it.
+
+    Examples:
+        A run that shall stop where its checkpoint cannot be written makes an error of the warning.
+        Here the file could be written:
+
+        >>> import warnings
+        >>> from pathlib import Path
+        >>> import ppgp
+        >>> from ppgp import errors, inference, models
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [4.0]], [1.0, 2.5, 3.0, 3.5])
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", errors.StorageWarning)
+        ...     posterior = ppgp.fit(
+        ...         models.GP(), data, inference.MAP(), progress=False, checkpoint="run.checkpoint"
+        ...     )
+        >>> Path("run.checkpoint").is_file()
+        True
+    """
 
 
 class ConvergenceWarning(PpgpWarning):
-    """An inference method stopped before its result can be trusted."""
+    """An inference method stopped before its result can be trusted.
 
+    Examples:
+        ``posterior.warnings`` has the same sentences:
 
-class Renamed:
-    """A descriptor for the former name of an attribute.
-
-    Access works, with a FutureWarning that states the new name.
-
-    Args:
-        new: The current name of the attribute.
+        >>> import warnings
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [4.0]], [1.0, 2.5, 3.0, 3.5])
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     posterior = ppgp.fit(models.GP(), data, inference.MAP(steps=1), progress=False)
+        >>> [one.category.__name__ for one in caught]
+        ['ConvergenceWarning']
+        >>> posterior.warnings == (str(caught[0].message),)
+        True
+        >>> print(posterior.warnings[0])
+        the search ended after ... raise steps, or check the priors
     """
-
-    def __init__(self, new: str) -> None:
-        self.new = new
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.old = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        _warn_renamed(type(instance).__name__, self.old, self.new)
-        return getattr(instance, self.new)
-
-
-class Elsewhere:
-    """An attribute that other libraries have: AttributeError tells what to write here.
-
-    Args:
-        instead: What to write.
-    """
-
-    def __init__(self, instead: str) -> None:
-        self.instead = instead
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        kind = owner.__name__ if owner is not None else type(instance).__name__
-        raise AttributeError(f"{kind!r} has no attribute {self.name!r}: write {self.instead}")
-
-
-class NamedArguments:
-    """The base of records whose constructors offer the nearest name for one that they lack."""
-
-    if not TYPE_CHECKING:  # a type checker reads the arguments of the subclass
-
-        def __new__(cls, /, *positional: Any, **given: Any) -> Any:
-            """Return an object, after a check of the names of the arguments.
-
-            Raises:
-                UnknownArgument: If the constructor has no argument of a name.
-            """
-            if given:
-                check_names_of_arguments(cls, given)
-            return super().__new__(cls)
-
-
-def check_names_of_arguments(kind: type, given: Iterable[str]) -> None:
-    """Check that the constructor of a class takes the arguments of these names.
-
-    Raises:
-        UnknownArgument: If it has no argument of a name.
-    """
-    shown = vars(kind).get("__signature__")  # with arguments of __new__ alone
-    parameters = (shown or inspect.signature(kind.__init__)).parameters
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
-        return
-    own = [name for name in parameters if name != "self"]
-    former = {*getattr(kind, "renamed_fields", ()), *getattr(kind, "removed_fields", ())}
-    for name in given:
-        if name not in own and name not in former:
-            raise UnknownArgument(f"argument of {kind.__name__}", name, own)
-
-
-def renamed_arguments(**names: str) -> Any:
-    """Return a class decorator that accepts former names of constructor arguments.
-
-    ``old="new"`` lets the constructor take the keyword ``old``, with a FutureWarning. A saved file
-    that holds the old field can be opened too.
-    """
-
-    def decorate(kind: C) -> C:
-        constructor = kind.__init__
-
-        @functools.wraps(constructor)
-        def with_old_names(self: Any, *positional: Any, **given: Any) -> None:
-            for old in names.keys() & given.keys():
-                _warn_renamed(kind.__name__, old, names[old])
-                given[names[old]] = given.pop(old)
-            constructor(self, *positional, **given)
-
-        set_attributes(kind, __init__=with_old_names, renamed_fields=names)
-        return kind
-
-    return decorate
-
-
-def removed_arguments(**advice: str) -> Callable[[C], C]:
-    """Return a class decorator that refuses former arguments of a constructor.
-
-    ``old="what to do"`` makes the constructor raise NotApplicable with that advice for the keyword
-    ``old``. A saved file that holds the old field is opened without it.
-    """
-
-    def decorate(kind: C) -> C:
-        constructor = kind.__init__
-
-        @functools.wraps(constructor)
-        def without_old_names(self: Any, *positional: Any, **given: Any) -> None:
-            for old in advice.keys() & given.keys():
-                name = kind.__name__
-                raise NotApplicable(f"{an(name)} without {old}", f"{name}({old}=...)", advice[old])
-            constructor(self, *positional, **given)
-
-        set_attributes(kind, __init__=without_old_names, removed_fields=frozenset(advice))
-        return kind
-
-    return decorate
-
-
-def take_renamed_method(kind: type, old: str, new: str) -> None:
-    """Let a user's subclass define a method by its former name, with a FutureWarning.
-
-    Args:
-        kind: The subclass, which gets the method by its new name as well.
-        old: The former name of the method.
-        new: The current name of the method.
-    """
-    own = vars(kind)
-    if old in own and new not in own and not isinstance(own[old], Renamed):
-        _warn_renamed(kind.__name__, old, new)
-        setattr(kind, new, own[old])
-
-
-def _warn_renamed(owner: str, old: str, new: str) -> None:
-    message = f"{owner}.{old} is now {new}; the old name will be removed in the next version"
-    warnings.warn(message, FutureWarning, stacklevel=3)

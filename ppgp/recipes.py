@@ -39,6 +39,16 @@ def model(name: str) -> Model:
     Raises:
         UnknownName: If there is no such name, or no such class in the recipe.
         SettingError: If the recipe cannot be read, or does not describe a model.
+
+    Examples:
+        >>> from ppgp import recipes
+        >>> recipes.model("gp").kernel
+        ARD(kernel=RBF(...))
+        >>> type(recipes.model("GP(Matern(1.5) + Linear(), noise=0.1)").kernel).__name__
+        'Sum'
+        >>> recipes.model("gpp")
+        Traceback (most recent call last):
+        ppgp.errors.UnknownName: expected the name of a model, got 'gpp': did you mean ...
     """
     return recipes.build_model(_text("model", name))
 
@@ -55,6 +65,13 @@ def method(name: str) -> Inference:
     Raises:
         UnknownName: If there is no such name, or no such class in the recipe.
         SettingError: If the recipe cannot be read, or does not describe a method.
+
+    Examples:
+        >>> from ppgp import recipes
+        >>> recipes.method("nuts").draws
+        500
+        >>> recipes.method("NUTS(draws=200, chains=2)").chains
+        2
     """
     return recipes.build_how(_text("method", name))
 
@@ -71,6 +88,13 @@ def likelihood(name: str) -> Likelihood:
     Raises:
         UnknownName: If there is no such name, or no such class in the recipe.
         SettingError: If the recipe cannot be read, or does not describe a likelihood.
+
+    Examples:
+        >>> from ppgp import recipes
+        >>> recipes.likelihood("poisson")
+        Poisson()
+        >>> recipes.likelihood("ZeroInflated(Poisson())")
+        ZeroInflated(likelihood=Poisson(), ...)
     """
     return recipes.build_likelihood(_text("likelihood", name))
 
@@ -87,6 +111,13 @@ def score(name: str) -> Score:
     Raises:
         UnknownName: If there is no such name, or no such class in the recipe.
         SettingError: If the recipe cannot be read, or does not describe a score.
+
+    Examples:
+        >>> from ppgp import recipes
+        >>> recipes.score("normalized")
+        Normalized()
+        >>> recipes.score("Quantile(unit='width')")
+        Quantile(widen_only=False, unit='width')
     """
     return recipes.build_score(_text("score", name))
 
@@ -102,8 +133,15 @@ def names(kind: str) -> dict[str, str]:
 
     Raises:
         UnknownName: If there is no such kind.
+
+    Examples:
+        >>> from ppgp import recipes
+        >>> recipes.names("model")["gp"]
+        'GP(ARD(RBF()))'
+        >>> sorted(recipes.names("score"))
+        ['absolute', 'aps', 'density', 'lac', 'normalized', 'pit', 'quantile', 'raps', 'signed']
     """
-    if kind not in TABLES:
+    if not isinstance(kind, str) or kind not in TABLES:
         raise UnknownName("kind of recipe", str(kind), TABLES)
     return {name: recipe for name, (recipe, _) in TABLES[kind].items()}
 

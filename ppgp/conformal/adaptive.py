@@ -20,7 +20,7 @@ class ACI:
     """Adaptive conformal inference: alpha_{t+1} = alpha_t + rate (alpha - missed_t).
 
     Gibbs & Candes (2021), equation 2. ``ACI(score, level)(prediction, y, calibration=None) ->
-    Online``, with rows in the order of time; each set uses earlier rows alone.
+    Online``, with y [T] in the order of time; each set uses earlier rows alone.
 
     For any sequence, |share missed - alpha| <= (max(alpha_1, 1 - alpha_1) + rate) / (rate T). Sets
     are empty where alpha_t >= 1: the bound needs it. A score whose sets are never empty
@@ -30,9 +30,31 @@ class ACI:
     Args:
         score: the conformal score, with one side; it is computed at the nominal level, and the
             threshold moves.
-        level: the long-run coverage.
-        rate: how fast alpha_t moves.
+        level: the long-run coverage, a probability in (0, 1).
+        rate: the step of alpha_t: a miss lowers it by rate (1 - alpha), and a row that is covered
+            raises it by rate alpha.
         window: how many past scores count; None: all.
+
+    Raises:
+        NotApplicable: if ``score`` is no score, such as the class of one.
+        SettingError: if the level does not lie in (0, 1), the rate is not above 0, or the window
+            holds no score.
+
+    Examples:
+        The spread of y triples after half of the rows, and the sets follow:
+
+        >>> import numpy as np
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> y = np.random.default_rng(0).normal(size=600) * np.repeat([1.0, 3.0], 300)
+        >>> aci = conformal.ACI(conformal.Absolute(), level=0.9, rate=0.02)
+        >>> online = aci(ppgp.Prediction.from_points(np.zeros(600)), y)
+        >>> online.region.guarantee
+        'long-run coverage 0.9 +- 0.077 over 600 rows, whatever the sequence'
+        >>> bool(abs(online.coverage - 0.9) <= aci.bound(600))
+        True
+        >>> bool(online.thresholds[-1] > 2 * online.thresholds[299])
+        True
     """
 
     score: Score
@@ -44,7 +66,10 @@ class ACI:
         check_settings(self.score, self.level, [self.rate], self.window)
 
     def bound(self, rows: int) -> float:
-        """Return the largest possible |share missed - (1 - level)| after so many rows."""
+        """Return the largest possible |share missed - (1 - level)| after so many rows, at least 1.
+
+        Gibbs & Candes (2021), proposition 4.1.
+        """
         alpha = float(1 - exact_level(self.level))
         return (max(alpha, 1 - alpha) + self.rate) / (self.rate * rows)
 

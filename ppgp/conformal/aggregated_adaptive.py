@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import SettingError
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
 from .online_sets import Online, check_settings, online_result
@@ -21,13 +22,36 @@ class AgACI:
     """ACI at several rates at once, their alphas averaged by past pinball loss.
 
     Zaffran et al. (2022). The alphas of the experts, one per rate, are combined by Bernstein online
-    aggregation (Wintenberger 2017); no long-run bound is known.
+    aggregation (Wintenberger 2017); no long-run bound is known. ``AgACI(score, level)(prediction,
+    y, calibration=None) -> Online``, with y [T] in the order of time, as in ``ACI``.
 
     Args:
         score: the conformal score, with one side; it is computed at the nominal level.
-        level: the coverage wanted.
+        level: the coverage wanted, a probability in (0, 1).
         rates: how fast the alpha of each expert moves.
         window: how many past scores count; None: all.
+
+    Raises:
+        NotApplicable: if ``score`` is no score, such as the class of one.
+        SettingError: if the level does not lie in (0, 1), there are no rates or one is not above 0,
+            or the window holds no score.
+
+    Examples:
+        The thresholds, in the units of y for this score, follow a change of scale. No rate had to
+        be chosen:
+
+        >>> import numpy as np
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> y = np.random.default_rng(0).normal(size=400) * np.repeat([1.0, 3.0], 200)
+        >>> method = conformal.AgACI(conformal.Absolute(), level=0.8, window=100)
+        >>> online = method(ppgp.Prediction.from_points(np.zeros(400)), y)
+        >>> bool(online.thresholds[-1] > 2 * online.thresholds[199])
+        True
+        >>> bool(abs(online.coverage - 0.8) < 0.05)
+        True
+        >>> online.region.guarantee
+        'none: experts averaged, for sequences that drift (heuristic)'
     """
 
     score: Score
@@ -36,6 +60,9 @@ class AgACI:
     window: int | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.rates, tuple | list) or not self.rates:
+            expected = "one or more rates of AgACI"
+            raise SettingError(expected, repr(self.rates), "for example (0.01, 0.1)")
         check_settings(self.score, self.level, self.rates, self.window)
 
     def __call__(self, prediction: Prediction, y: Any, calibration: Any = None) -> Online:

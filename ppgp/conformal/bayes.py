@@ -135,12 +135,33 @@ def conformal_bayes(
             ``full_conformal``.
 
     Returns:
-        The Region of the m rows. Its sentence reports the smallest effective number of draws and
-        the Pareto k-hat there.
+        The Region of the m rows, in the units of y. Its sentence reports the smallest effective
+        number of draws and the Pareto k-hat there.
 
     Raises:
         NotApplicable: if rows are not independent given the draw (a GP: use ``full_conformal``),
-            if there are fewer than 100 draws, or if y is a count.
+            if there are fewer than 100 draws, if the rows have weights, or if y is a count.
+        SettingError: if level does not lie in (0, 1).
+        DataError: if X has NaN, or another number of columns than the training rows.
+
+    Examples:
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> x = torch.linspace(-2, 2, 20, dtype=torch.float64)
+        >>> data = ppgp.Dataset(x[:, None], 3 + 2 * x + 0.5 * torch.cos(20 * x))
+        >>> posterior = ppgp.fit(
+        ...     models.LinearRegression(),
+        ...     data,
+        ...     inference.Exact(draws=200),
+        ...     progress=False,
+        ...     standardise=False,
+        ... )
+        >>> region = ppgp.conformal_bayes(posterior, [[0.0]], level=0.8)
+        >>> round(region.lower.item(), 1), round(region.upper.item(), 1)
+        (2.3, 3.5)
+        >>> region.guarantee
+        'coverage >= 0.8 as draws -> infinity (of 200 draws, ...)'
     """
     alpha = float(1 - exact_level(level))
     refuse_weights(training_data(posterior), "conformal_bayes")

@@ -11,7 +11,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..errors import DataError, NotApplicable, Renamed, counted_are, listed
+from ..arguments import Renamed
+from ..errors import DataError, NotApplicable, counted_are, listed
 from ..numerics.fingerprint import fingerprint
 from ..numerics.finite import all_finite
 from ..posterior.origin import Origin
@@ -32,14 +33,51 @@ SHOWN = 5  # groups that a message names
 class Calibrator:
     """A score with the calibration rows it is measured on; call it on new predictions.
 
-    ``calibrator(new_prediction, level=0.9) -> Region``
+    ``calibrate`` returns it, and ``calibrator(new_prediction, level=0.9) -> Region``. The threshold
+    of a one-sided score without weights is its k-th smallest value in n rows, with
+    k = ceil((n + 1) level), in the units of the score. Papadopoulos et al. (2002); Vovk, Gammerman
+    & Shafer (2005). Given the calibration rows, the coverage is Beta(k, n + 1 - k) for distinct
+    scores and i.i.d. rows (Vovk 2012); ``coverage_band`` is the central part of this distribution.
 
     Attributes:
         score: the conformal score.
         prediction: of the n calibration rows.
-        y: [n], their true values.
+        y: [n], their true values, in the units of the data.
         groups: [n], one label per row, or None.
         weights: [n], one weight per row, or ``Decay``, or None.
+
+    Raises:
+        NotApplicable: by a call, if the argument is no Prediction, or the score is not for such a
+            y.
+        SettingError: by a call, if the level does not lie in (0, 1).
+        DataError: by a call, if groups or weights do not fit, or a score is NaN.
+
+    Examples:
+        With 99 calibration rows and level 0.9, the 90th smallest residual is the half-width:
+
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> calibration = ppgp.Prediction.from_points([0.0] * 99)
+        >>> y = [float(i) for i in range(1, 100)]
+        >>> calibrator = ppgp.calibrate(conformal.Absolute(), calibration, y)
+        >>> calibrator
+        <Calibrator Absolute() on 99 rows>
+        >>> region = calibrator(ppgp.Prediction.from_points([0.0, 500.0]), level=0.9)
+        >>> region.lower.tolist(), region.upper.tolist()
+        ([-90.0, 410.0], [90.0, 590.0])
+        >>> region.guarantee
+        'marginal coverage >= 0.9 (exchangeable rows)'
+        >>> low, high = calibrator.coverage_band(0.9, confidence=0.9)
+        >>> round(low, 3), round(high, 3)
+        (0.847, 0.944)
+
+        With groups, each has its own threshold:
+
+        >>> groups = ["city"] * 50 + ["farm"] * 49
+        >>> calibrator = ppgp.calibrate(conformal.Absolute(), calibration, y, groups=groups)
+        >>> new = ppgp.Prediction.from_points([0.0, 0.0])
+        >>> calibrator(new, level=0.9, groups=["city", "farm"]).upper.tolist()
+        [46.0, 95.0]
     """
 
     score: Score

@@ -133,7 +133,7 @@ def cross_calibrate(
     """Fit once per fold, so that every row is predicted by a fit that did not use it.
 
     This is CV+, or jackknife+ with one fold per row. Folds of one size (their number divides n)
-    have a higher guaranteed coverage than unequal ones.
+    have a higher guaranteed coverage than unequal ones. Barber, Candes, Ramdas & Tibshirani (2021).
 
     Args:
         model: a recipe, that is, a model before it meets data. The model of a posterior,
@@ -157,14 +157,37 @@ def cross_calibrate(
             the recipe do not depend on these rows; the sets are heuristic without it.
 
     Returns:
-        The CrossCalibrator; after Ctrl-C that of the finished folds, with a ConvergenceWarning.
+        The CrossCalibrator, whose sets of new rows X [m, d] are in the units of y; after Ctrl-C
+        that of the finished folds, with a ConvergenceWarning.
 
     Raises:
-        NotApplicable: for a program, whose rows cannot be told from its arguments, or a score with
-            two sides.
+        NotApplicable: for a program, whose rows cannot be told from its arguments, rows with
+            weights, a score with two sides, or a posterior that is not boosted.
         SettingError: if there are fewer than two folds, more folds than rows, or no worker.
         NumericalError: if a fold ends its worker, and does so again when it is fitted once more.
         KeyboardInterrupt: if Ctrl-C came before two folds were finished.
+
+    Examples:
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> x = torch.linspace(-2, 2, 30, dtype=torch.float64)
+        >>> data = ppgp.Dataset(x[:, None], 3 + 2 * x + 0.5 * torch.cos(20 * x))
+        >>> recipe, how = models.LinearRegression(), inference.Exact()
+        >>> calibrator = ppgp.cross_calibrate(recipe, data, how, folds=5)
+        >>> calibrator
+        <CrossCalibrator Absolute(): 5 folds of 30 rows>
+        >>> region = calibrator([[0.0]], level=0.8)
+        >>> round(region.lower.item(), 1), round(region.upper.item(), 1)
+        (2.5, 3.5)
+
+        Jackknife+ guarantees 1 - 2 (1 - level), and CV+ less:
+
+        >>> round(calibrator.promised(0.9), 3)
+        0.661
+        >>> one_per_row = ppgp.cross_calibrate(recipe, data, how, folds=None)
+        >>> round(one_per_row.promised(0.9), 3)
+        0.8
     """
     check_workers(workers)
     if score is not None:

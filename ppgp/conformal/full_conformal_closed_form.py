@@ -78,6 +78,10 @@ def leave_one_out_parts(
 ) -> LeaveOneOutParts:
     """Compute the parts from the covariance matrix of the rows. O(n^3 + n^2 m).
 
+    Leave-one-out means and variances have closed forms (Dubrule 1983; Rasmussen & Williams 2006,
+    eq. 5.12). All arguments are tensors of one dtype, in one unit of y: means in this unit,
+    covariances in its square.
+
     Args:
         C: [n, n] covariance of y, noise included.
         residual: [n], y minus the known mean.
@@ -89,6 +93,26 @@ def leave_one_out_parts(
 
     Returns:
         The parts at the m new rows.
+
+    Raises:
+        NumericalError: if C, or the Gram matrix of the drift, is not positive definite.
+
+    Examples:
+        The prediction without row 0 equals that of a fit to the other rows:
+
+        >>> import torch
+        >>> from ppgp import conformal
+        >>> x, new = torch.arange(6.0), torch.tensor([2.5])
+        >>> y = torch.tensor([0.0, 1.0, 0.5, -0.5, -1.0, 0.0])
+        >>> C = torch.exp(-((x[:, None] - x) ** 2) / 2) + 0.1 * torch.eye(6)
+        >>> K = torch.exp(-((x[:, None] - new) ** 2) / 2)
+        >>> parts = conformal.leave_one_out_parts(C, y, K, variance=torch.tensor([1.1]))
+        >>> mean, sd, residual = parts.at(slice(None))
+        >>> mean.shape, sd.shape, residual.shape
+        (torch.Size([6, 1]), torch.Size([6, 1]), torch.Size([6, 1]))
+        >>> refitted = K[1:].T @ torch.linalg.solve(C[1:, 1:], y[1:])
+        >>> torch.allclose(mean[0], refitted, atol=1e-5)
+        True
     """
     L, jitter = cholesky_and_jitter(C, "covariance of the rows")
     # rows are exchangeable with the new one only if it has the jitter too
@@ -169,7 +193,9 @@ def leave_one_out_parts_low_rank(
 
     The cost is O(n M^2 + n M m), and no n x n matrix is formed. The model is Bayesian linear
     regression in M features: sparse GPs, and the last layer of a deep kernel. The prior variance at
-    new rows is that of the same model, features* prior features*' + noise*.
+    new rows is that of the same model, features* prior features*' + noise*. The identity is that of
+    Rasmussen & Williams (2006), eq. A.9. All arguments are tensors of one dtype; noise variances
+    are in squared units of y.
 
     Args:
         features: [n, M], the features of the rows.
@@ -181,6 +207,30 @@ def leave_one_out_parts_low_rank(
 
     Returns:
         The parts at the m new rows.
+
+    Raises:
+        NumericalError: if the prior covariance is not positive definite.
+
+    Examples:
+        A line with unknown intercept and slope has the parts that its covariance matrix gives:
+
+        >>> import torch
+        >>> from ppgp import conformal
+        >>> features = torch.stack([torch.ones(6), torch.arange(6.0)], 1).double()
+        >>> new = torch.tensor([[1.0, 2.5]]).double()
+        >>> y = torch.tensor([0.0, 1.0, 2.1, 2.9, 4.2, 5.0]).double()
+        >>> prior, noise = torch.eye(2).double(), torch.full((6,), 0.1).double()
+        >>> low_rank = conformal.leave_one_out_parts_low_rank(
+        ...     features, prior, noise, y, new, noise[:1]
+        ... )
+        >>> dense = conformal.leave_one_out_parts(
+        ...     features @ prior @ features.T + noise.diag(),
+        ...     y,
+        ...     features @ prior @ new.T,
+        ...     (new @ prior @ new.T).diagonal() + 0.1,
+        ... )
+        >>> torch.allclose(low_rank.mean, dense.mean), torch.allclose(low_rank.b, dense.b)
+        (True, True)
     """
     M = prior.shape[-1]
     eye = torch.eye(M, dtype=prior.dtype, device=prior.device)
@@ -210,16 +260,37 @@ def full_interval(
 ) -> tuple[Tensor, Tensor]:
     """Return the ends (lower, upper), each [m], of the full conformal intervals.
 
-    They are infinite where too few rows are ranked for the level. The guarantee needs
-    hyperparameters that do not depend on the ranked rows.
+    With alpha = 1 - level and n ranked rows, they are the floor(alpha (n + 1))-th smallest
+    mean_-i - |u_i| sd_-i and the floor(alpha (n + 1))-th largest mean_-i + |u_i| sd_-i, and
+    infinite where that number is 0. The guarantee needs hyperparameters that do not depend on the
+    ranked rows. Papadopoulos (2024).
 
     Args:
         parts: of the new rows.
-        level: the coverage wanted, in (0, 1).
-        ranked: numbers of the rows that are ranked against the new one; None: all.
+        level: the coverage wanted, a probability in (0, 1).
+        ranked: [r], numbers of the rows that are ranked against the new one; None: all.
 
     Returns:
-        The lower and the upper ends.
+        The lower and the upper ends, in the units of the y of the parts.
+
+    Raises:
+        SettingError: if the level does not lie in (0, 1).
+
+    Examples:
+        Where the new row is independent of all others, the ends are those of ranked values |y|:
+
+        >>> import torch
+        >>> from ppgp import conformal
+        >>> y = torch.tensor([3.0, -1.0, 2.0, -4.0])
+        >>> parts = conformal.leave_one_out_parts(
+        ...     torch.eye(4), y, torch.zeros(4, 1), variance=torch.ones(1)
+        ... )
+        >>> for level in (0.6, 0.8, 0.9):
+        ...     lower, upper = conformal.full_interval(parts, level)
+        ...     print(lower.tolist(), upper.tolist())
+        [-3.0] [3.0]
+        [-4.0] [4.0]
+        [-inf] [inf]
     """
     n = len(parts.a)
     if ranked is not None:
@@ -247,10 +318,27 @@ def full_system(parts: LeaveOneOutParts, ranked: Tensor | None = None) -> Tensor
 
     Args:
         parts: of the new rows.
-        ranked: numbers of the rows that are ranked against the new one; None: all.
+        ranked: [r], numbers of the rows that are ranked against the new one; None: all.
 
     Returns:
-        The values, in rising order in each row.
+        The values, in rising order in each row, in the units of the y of the parts. They are the
+        ``values`` of a ``PredictiveSystem``.
+
+    Examples:
+        Where the new row is independent of all others, its CDF steps at the values of y:
+
+        >>> import torch
+        >>> from ppgp import conformal
+        >>> y = torch.tensor([3.0, -1.0, 2.0, -4.0])
+        >>> parts = conformal.leave_one_out_parts(
+        ...     torch.eye(4), y, torch.zeros(4, 1), variance=torch.ones(1)
+        ... )
+        >>> values = conformal.full_system(parts)
+        >>> values.tolist()
+        [[-4.0, -1.0, 2.0, 3.0]]
+        >>> system = conformal.PredictiveSystem("none", values=values)
+        >>> round(system.cdf([2.5]).item(), 4)  # (3 + 1/2) / (4 + 1)
+        0.7
     """
     columns = []
     for chunk in _chunks(len(parts.mean), len(parts.a)):

@@ -212,7 +212,8 @@ def full_conformal(
 ) -> Region:
     """Return full conformal intervals of a Gaussian process, in closed form.
 
-    No calibration rows are needed.
+    No calibration rows are needed. The score is the leave-one-out residual over its standard
+    deviation. Papadopoulos (2024); Pion & Vazquez (2024).
 
     Args:
         posterior: of a GP. With ``split``, its hyperparameters and its scaling are estimated again
@@ -232,8 +233,8 @@ def full_conformal(
             they are known to come from these rows.
 
     Returns:
-        The Region of the m rows, with its guarantee. Intervals are infinite where too few rows are
-        ranked for the level.
+        The Region of the m rows, in the units of y, with its guarantee. Intervals are infinite
+        where too few rows are ranked for the level.
 
     Raises:
         NotApplicable: if the model is not a GP.
@@ -241,6 +242,37 @@ def full_conformal(
             of hyperparameters that were fitted.
         DataError: if the noise of the training rows is known and that of the new rows is not, or
             there are too few rows to split.
+
+    Examples:
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models
+        >>> x = torch.linspace(-2, 2, 30, dtype=torch.float64)
+        >>> data = ppgp.Dataset(x[:, None], 3 + 2 * x + 0.5 * torch.cos(20 * x))
+        >>> recipe = models.GP(kernels.RBF(variance=4.0, lengthscale=2.0), noise=0.2, mean=3.0)
+        >>> posterior = ppgp.fit(
+        ...     recipe, data, inference.MAP(), progress=False, standardise=False
+        ... )
+
+        All hyperparameters are numbers, chosen before the rows were seen, so that none of the rows
+        is needed to fit them:
+
+        >>> region = ppgp.full_conformal(
+        ...     posterior, [[0.0], [1.0]], level=0.8, split=None, fixed_beforehand=True
+        ... )
+        >>> region.guarantee
+        'marginal coverage >= 0.8 (exchangeable rows; exact: hyperparameters fixed beforehand)'
+        >>> region.n_calibration
+        30
+        >>> region.covers([3.0, 5.0])
+        tensor([True, True])
+
+        With hyperparameters to fit, 30 % of the rows do that, and the others are ranked:
+
+        >>> posterior = ppgp.fit(models.GP(kernels.RBF()), data, inference.MAP(), progress=False)
+        >>> region = ppgp.full_conformal(posterior, [[0.0], [1.0]], level=0.8)
+        >>> region.guarantee, region.n_calibration
+        ('marginal coverage >= 0.8 (exchangeable rows)', 21)
     """
     exact_level(level)
     ranking = _ranking(posterior, X, split, seed, noise_sd, fixed_beforehand)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..errors import counted
+from ..errors import SettingError, counted
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
 from .online_sets import Online, check_settings, online_result
@@ -27,7 +27,8 @@ class PID:
 
     The threshold itself follows the misses. Angelopoulos, Candes & Tibshirani (2023). The
     proportional rate is ``rate`` times the range of the last ``window`` scores; the integrator is
-    the paper's tangent with constant ``saturation``.
+    the paper's tangent with constant ``saturation``. ``PID(score, level)(prediction, y,
+    calibration=None) -> Online``, with y [T] in the order of time, as in ``ACI``.
 
     Without the integrator the coverage of a sequence is bounded for steps of any size
     (Angelopoulos, Barber & Bates 2024, theorem 2): over T rows, with steps e_t and scores that span
@@ -37,10 +38,31 @@ class PID:
 
     Args:
         score: the conformal score, with one side; it is computed at the nominal level.
-        level: the long-run coverage.
-        rate: the proportional rate, as a share of the range of recent scores.
+        level: the long-run coverage, a probability in (0, 1).
+        rate: the proportional rate, as a share of the range of recent scores: the units of the
+            threshold are those of the score.
         window: how many recent scores set the range.
-        saturation: the constant of the integrator; None: no integrator.
+        saturation: the constant of the integrator, above 0 and without a unit; None: no integrator.
+
+    Raises:
+        NotApplicable: if ``score`` is no score, such as the class of one.
+        SettingError: if the level does not lie in (0, 1), the rate or the saturation is not above
+            0, or the window holds no score.
+
+    Examples:
+        Each miss raises the threshold by 0.9 steps, and each other row lowers it by 0.1 steps:
+
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> pid = conformal.PID(conformal.Absolute(), level=0.9, rate=0.1)
+        >>> y = [0.0, 10.0, 0.0, 0.0]
+        >>> online = pid(ppgp.Prediction.from_points([0.0] * 4), y)
+        >>> online.errors.tolist()
+        [False, True, False, False]
+        >>> [round(q, 2) for q in online.thresholds.tolist()]
+        [0.0, -0.01, 0.89, 0.79]
+        >>> online.region.guarantee
+        'heuristic: the step size varied too much for a bound over 4 rows'
     """
 
     score: Score
@@ -51,6 +73,13 @@ class PID:
 
     def __post_init__(self) -> None:
         check_settings(self.score, self.level, [self.rate], self.window)
+        if self.window is None:
+            expected = "a window of at least one score in PID"
+            raise SettingError(expected, "None", "for example 100")
+        saturation = self.saturation
+        if saturation is not None and not (_is_number(saturation) and saturation > 0):
+            expected = "a saturation above 0, or None"
+            raise SettingError(expected, repr(saturation), "for example 1.0")
 
     def __call__(self, prediction: Prediction, y: Any, calibration: Any = None) -> Online:
         """Return the set for each row of the sequence; arguments and errors as in ``ACI``."""
@@ -118,6 +147,10 @@ class PID:
         if abs(x) < math.pi / 2:
             return scale * math.tan(x)
         return scale * math.copysign(1e6, x)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def bound_of_steps(steps: Sequence[float], values: Sequence[float]) -> float:

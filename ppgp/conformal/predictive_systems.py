@@ -26,7 +26,8 @@ class PredictiveSystem:
     It steps at n values, and a probability of 1 / (n + 1) lies beyond them on either side. The
     values of row j are ``centre[j] + scale[j] * residuals`` in the split form, or the rows of
     ``values`` for the full conformal GP. Vovk, Shen, Manokhin & Xie (2019); Vovk et al. (2020) for
-    the split form.
+    the split form. Centres, scales, values and slack are in the units of y; residuals are in units
+    of the predictive spread.
 
     Attributes:
         guarantee: the sentence that holds.
@@ -36,6 +37,29 @@ class PredictiveSystem:
         values: [m, n], sorted in each row; None in the split form.
         slack: [m], the rounding error of the steps, where y has repeated values: steps this near
             to y count as equal to it. None: 0.
+
+    Raises:
+        DataError: by ``cdf``, if y does not have one entry per row.
+        SettingError: by ``quantile`` and ``interval``, if the probability or level does not lie in
+            (0, 1).
+
+    Examples:
+        Nine residuals, -4 to 4 in units of the sd, and two new rows:
+
+        >>> import ppgp
+        >>> calibration = ppgp.Prediction.from_points([0.0] * 9, sd=1.0)
+        >>> split = ppgp.predictive_system(calibration, [float(y) for y in range(-4, 5)])
+        >>> system = split(ppgp.Prediction.from_points([10.0, 20.0], sd=[1.0, 2.0]))
+        >>> system
+        <PredictiveSystem of 2 rows, 9 calibration rows: calibrated CDF (exchangeable rows)>
+        >>> [round(p, 2) for p in system.cdf([10.5, 24.5]).tolist()]
+        [0.55, 0.75]
+        >>> system.quantile(0.9).tolist()
+        [14.0, 28.0]
+        >>> system.interval(0.8).to_frame()
+           lower  upper
+        0    6.0   14.0
+        1   12.0   28.0
     """
 
     guarantee: str
@@ -201,17 +225,35 @@ def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
 
     Centre and spread are the mean and the sd, or median and interquartile range where those are not
     finite (``Prediction``). ``predictive_system(calibration_prediction, y)(new_prediction) ->
-    PredictiveSystem``. Cost O(n log n); memory O(n + m).
+    PredictiveSystem``. Cost O(n log n); memory O(n + m). Vovk et al. (2020).
 
     Args:
         prediction: of the n calibration rows.
-        y: [n], their true values.
+        y: [n], their true values, in the units of the data.
 
     Returns:
         A SplitSystem: call it on the prediction of new rows.
 
     Raises:
         DataError: if y does not match the prediction, or an sd of 0 leaves a residual undefined.
+
+    Examples:
+        The residuals of nine rows, around a new prediction of 10 with a standard deviation of 2:
+
+        >>> import torch
+        >>> from torch.distributions import Normal
+        >>> import ppgp
+        >>> prediction = ppgp.Prediction(Normal(torch.zeros(9), torch.ones(9)))
+        >>> y = torch.tensor([-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0])
+        >>> new = ppgp.Prediction(Normal(torch.tensor([10.0]), torch.tensor([2.0])))
+        >>> system = ppgp.predictive_system(prediction, y)(new)
+        >>> system.steps()
+        tensor([[ 2.,  4.,  6.,  8., 10., 12., 14., 16., 18.]])
+        >>> system.quantile(0.5), system.cdf([11.0])
+        (tensor([10.]), tensor([0.5500]))
+        >>> lower, upper = system.interval(0.8)
+        >>> round(lower.item(), 3), round(upper.item(), 3)
+        (2.0, 18.0)
     """
     y = as_tensor(y, "y")
     if y.shape != (len(prediction),):

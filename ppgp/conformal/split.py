@@ -69,6 +69,30 @@ def calibrate(
         NotApplicable: if the score is not for such a y, or is no score, or the prediction is no
             Prediction.
         DataError: if y, groups or weights do not fit the prediction.
+        SettingError: for a stream, if level does not lie in (0, 1).
+
+    Examples:
+        Of the errors 1, ..., 9 of nine rows, the interval at level 0.8 has the 8th smallest, as
+        8 = ceil((9 + 1) 0.8), on either side of the prediction:
+
+        >>> import torch
+        >>> from torch.distributions import Normal
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> prediction = ppgp.Prediction(Normal(torch.zeros(9), torch.ones(9)))
+        >>> y = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])
+        >>> calibrator = ppgp.calibrate(conformal.Absolute(), prediction, y)
+        >>> new = ppgp.Prediction(Normal(torch.tensor([20.0]), torch.ones(1)))
+        >>> region = calibrator(new, level=0.8)
+        >>> region.lower, region.upper
+        (tensor([12.]), tensor([28.]))
+        >>> region.guarantee
+        'marginal coverage >= 0.8 (exchangeable rows)'
+
+        Nine rows are too few for a finite interval at level 0.95:
+
+        >>> calibrator(new, level=0.95).infinite
+        tensor([True])
     """
     check_score(score)
     if isinstance(y, Stream):

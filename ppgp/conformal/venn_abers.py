@@ -18,14 +18,24 @@ class VennAbers:
     """Isotonic regression on calibration rows and the new one, labelled once 0 and once 1.
 
     ``VennAbers(scores, labels)(new_scores) -> (p0, p1)``. Any score that rises with the probability
-    of label 1 can be used. Vovk & Petej (2014).
+    of label 1 can be used, in any units. Vovk & Petej (2014).
 
     Args:
         scores: [n], of the calibration rows.
         labels: [n], 0 or 1.
 
     Raises:
-        DataError: if shapes differ, a score is not finite, or a label is not 0 or 1.
+        DataError: if shapes differ, a score is not finite, or a label is not 0 or 1; by the call,
+            if a new score is NaN.
+
+    Examples:
+        >>> from ppgp import conformal
+        >>> venn = conformal.VennAbers([1, 2, 3, 4, 5, 6], [0, 0, 1, 0, 1, 1])
+        >>> p0, p1 = venn([2.5, 4.5])  # the fit with the new row labelled 0, and labelled 1
+        >>> [round(p, 3) for p in p0.tolist()], [round(p, 3) for p in p1.tolist()]
+        ([0.0, 0.333], [0.667, 1.0])
+        >>> [round(p, 3) for p in venn.probability([2.5, 4.5]).tolist()]
+        [0.4, 0.6]
     """
 
     scores: Any

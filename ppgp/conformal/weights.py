@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data.input_checks import check_inputs
-from ..errors import SettingError
+from ..errors import DataError, SettingError
 from ..numerics.libraries import settings_unchanged
 
 
@@ -17,16 +17,33 @@ from ..numerics.libraries import settings_unchanged
 class Decay:
     """Weights rate^age for calibration rows in the order of time, and 1 for new rows.
 
-    The last calibration row has age 1. Coverage is at least the level minus sum_i w_i d_i (Barber
-    et al. 2023): w_i are the weights divided by their sum, that of the new row included, and d_i is
-    the total-variation distance between the data and the data with row i and the new row swapped.
-    The loss is small where the past drifts slowly.
+    The last calibration row has age 1, and ``of(n)`` gives the weights [n]. Coverage is at least
+    the level minus sum_i w_i d_i (Barber et al. 2023): w_i are the weights divided by their sum,
+    that of the new row included, and d_i is the total-variation distance between the data and the
+    data with row i and the new row swapped. The loss is small where the past drifts slowly.
 
     Args:
-        rate: in (0, 1].
+        rate: in (0, 1], without a unit: the weight of a row as a multiple of that of the next.
 
     Raises:
         SettingError: if rate does not lie in (0, 1].
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> conformal.Decay(0.5).of(4).tolist()  # weights [n]
+        [0.0625, 0.125, 0.25, 0.5]
+
+        Residuals that grow in time: with weights, late rows count more.
+
+        >>> calibration = ppgp.Prediction.from_points([0.0] * 40)
+        >>> y = [float(i) for i in range(40)]
+        >>> new = ppgp.Prediction.from_points([0.0])
+        >>> alike = ppgp.calibrate(conformal.Absolute(), calibration, y)
+        >>> weights = conformal.Decay(0.9)
+        >>> late = ppgp.calibrate(conformal.Absolute(), calibration, y, weights=weights)
+        >>> alike(new, level=0.5).upper.tolist(), late(new, level=0.5).upper.tolist()
+        ([20.0], [34.0])
     """
 
     rate: float = 0.99
@@ -54,7 +71,24 @@ def shift_weights(X_calibration: Any, X_new: Any, X: Any) -> Tensor:
         X: the rows [k, d] whose weights are wanted.
 
     Returns:
-        The density ratios [k].
+        The density ratios [k], without a unit: they do not depend on the units of the columns.
+
+    Raises:
+        DataError: if a table is not [rows, columns] of finite numbers, the three differ in columns,
+            or one of the first two has no rows.
+
+    Examples:
+        Where old rows are N(0, 1) and new ones N(1, 1), the ratio at x is exp(x - 1/2):
+
+        >>> import numpy as np
+        >>> from ppgp import conformal
+        >>> rng = np.random.default_rng(0)
+        >>> old, new = rng.normal(0.0, 1.0, (2000, 1)), rng.normal(1.0, 1.0, (2000, 1))
+        >>> weights = conformal.shift_weights(old, new, [[0.0], [1.0], [2.0]]).numpy()
+        >>> weights.shape
+        (3,)
+        >>> bool(np.allclose(weights, np.exp([-0.5, 0.5, 1.5]), rtol=0.15))
+        True
     """
     with settings_unchanged():
         from sklearn.linear_model import LogisticRegression
@@ -62,8 +96,17 @@ def shift_weights(X_calibration: Any, X_new: Any, X: Any) -> Tensor:
         from sklearn.preprocessing import StandardScaler
 
     a, b = check_inputs(X_calibration, None), check_inputs(X_new, None)
+    rows = check_inputs(X, None)
+    columns = [part.shape[1] for part in (a, b, rows)]
+    if len(set(columns)) > 1:
+        got = f"{columns[0]}, {columns[1]} and {columns[2]}"
+        do = "pass the same columns in the same order"
+        raise DataError("X_calibration, X_new and X with the same columns", got, do)
+    if not len(a) or not len(b):
+        got = f"{len(a)} and {len(b)} rows"
+        raise DataError("rows in X_calibration and in X_new", got, "pass some of each")
     labels = torch.cat([torch.zeros(len(a)), torch.ones(len(b))])
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     classifier.fit(torch.cat([a, b]).cpu().numpy(), labels.numpy())
-    log_odds = torch.as_tensor(classifier.decision_function(check_inputs(X, None).cpu().numpy()))
+    log_odds = torch.as_tensor(classifier.decision_function(rows.cpu().numpy()))
     return torch.exp(log_odds) * (len(a) / len(b))

@@ -89,7 +89,33 @@ class Dataset(TrainingData):
 
     Raises:
         DataError: For NaN or infinity (the message names rows and columns), one-dimensional X,
-            lengths that differ, text, or no rows.
+            lengths that differ, text, no rows, or a number that its role does not allow.
+        SettingError: If ``missing`` has another value, or a numbered column does not exist.
+        UnknownName: If a named column does not exist; the message offers the nearest name.
+
+    Examples:
+        >>> import ppgp
+        >>> data = ppgp.Dataset([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], ["no", "yes", "no"])
+        >>> data
+        <Dataset n=3 d=2 target=y (2 classes)>
+        >>> data.y, data.classes
+        (tensor([0., 1., 0.], dtype=torch.float64), ('no', 'yes'))
+
+        From a frame, in two parts, and with columns of mean 0 and standard deviation 1:
+
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"depth": [1.0, 2.0, 3.0, 4.0], "age": [10.0, 30.0, 20.0, 40.0]})
+        >>> data = ppgp.Dataset.from_frame(frame, target="age")
+        >>> data.feature_names
+        ('depth',)
+        >>> train, test = data.split(0.75)
+        >>> train.n, test.n
+        (3, 1)
+        >>> table, scaler = data.standardised()
+        >>> table.y.mean().item(), round(table.y.std(correction=0).item(), 6)
+        (0.0, 1.0)
+        >>> scaler.targets_back(table.y).round(decimals=6)
+        tensor([10., 30., 20., 40.], dtype=torch.float64)
     """
 
     X: Tensor

@@ -41,6 +41,11 @@ def load(
 ) -> Dataset:
     """Load a Dataset by name or from a file.
 
+    The sources of the named data sets are Efron, Hastie, Johnstone & Tibshirani (2004) for
+    "diabetes", Fisher (1936) for "iris", Street, Wolberg & Mangasarian (1993) for "breast_cancer",
+    Aeberhard, Coomans & de Vel (1992) for "wine", Alpaydin & Kaynak (1998) for "digits", Pace &
+    Barry (1997) for "california", and Samaria & Harter (1994) for "olivetti".
+
     Args:
         name_or_path: "diabetes", "iris", "breast_cancer", "wine" or "digits" (bundled with
             scikit-learn); "california" or "olivetti" (fetched by it, once); "openml:NAME"; a
@@ -66,6 +71,9 @@ def load(
         one_hot: The columns that become columns of 0 and 1, also if they hold numbers.
         drop: The columns of a file, or of a frame that is fetched, to leave out.
 
+    Returns:
+        The Dataset, with X [n, d] and y [n] in the units of the file or of the data set.
+
     Raises:
         UnknownName: If there is no such data set, column or coordinate; the message offers the
             nearest name.
@@ -73,6 +81,23 @@ def load(
             or its own order of classes.
         DataError: If the file cannot be read, ``target`` is required, or the target holds a label
             that is not among ``classes``.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import ppgp
+        >>> ppgp.load("diabetes")
+        <Dataset n=442 d=10 target=target (numbers)>
+        >>> ppgp.load("iris").classes
+        ('setosa', 'versicolor', 'virginica')
+        >>> table = {"height": [8, 9, 7], "girth": [21, 24, 19], "sort": ["oak", "ash", "oak"]}
+        >>> pd.DataFrame(table).to_csv("trees.csv", index=False)
+        >>> data = ppgp.load("trees.csv", target="height", categories="one-hot")
+        >>> data.feature_names
+        ('girth', 'sort=ash', 'sort=oak')
+        >>> data.X
+        tensor([[21.,  0.,  1.],
+                [24.,  1.,  0.],
+                [19.,  0.,  1.]], dtype=torch.float64)
     """
     _check_names(target, one_hot, drop)
     _check_place(name_or_path)

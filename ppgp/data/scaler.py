@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, r
 import torch
 from torch import Tensor
 
-from ..errors import DataError, DataWarning, Renamed, counted, listed
+from ..arguments import Renamed
+from ..errors import DataError, DataWarning, counted, listed
 from ..numerics.team import Team
 from . import magnitudes
 from .roles import ROLES, columns_given

@@ -333,7 +333,8 @@ def stream(
 ) -> Stream:
     """Open Parquet files as rows that are read as they are needed.
 
-    Only the footers of the files are read.
+    Only the footers of the files are read. A fit that standardises the columns reads all rows once
+    for their means and standard deviations (Chan, Golub & LeVeque 1983).
 
     Args:
         paths: A file, a folder (with the folders in it), or a list of files and folders.
@@ -342,11 +343,30 @@ def stream(
         weights: The column that says how often each row counts, numbers above 0.
         coordinates: The inputs that are places in one space, as ``Dataset`` takes them.
 
+    Returns:
+        A Stream of rows X [n, d] and y [n], in the units of the files.
+
     Raises:
         DataError: If there is no file, one cannot be read, they have no rows, an input holds no
             numbers, or a column is missing in a file or has another type there.
         UnknownName: If there is no such column; the message offers the nearest name.
         SettingError: If one column has two parts.
+
+    Examples:
+        >>> import pandas as pd
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> frame = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "y": [1.0, 3.0, 5.0, 7.0]})
+        >>> frame.to_parquet("rows.parquet", row_group_size=2)
+        >>> rows = ppgp.stream("rows.parquet", target="y")
+        >>> rows
+        <Stream n=4 d=1 target=y (2 row groups)>
+        >>> [part.y.tolist() for part in rows.chunks(3)]
+        [[1.0, 3.0, 5.0], [7.0]]
+        >>> recipe = models.LinearRegression(noise=0.01)
+        >>> posterior = ppgp.fit(recipe, rows, inference.MAP("newton"), progress=False)
+        >>> round(posterior.predict([[1.5]]).mean.item(), 3)
+        4.0
     """
     found = parquet_files(paths)
     footers = [footer(file) for file in found]

@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arguments import Renamed, renamed_arguments
 from ..conformal import Score
 from ..data.dataset import Dataset
-from ..errors import (
-    DataWarning,
-    NotApplicable,
-    Renamed,
-    renamed_arguments,
-)
+from ..errors import DataWarning, NotApplicable
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
@@ -54,6 +50,9 @@ NO_DRAWS = "every hyperparameter is a number, or a param: no draws to judge"
 class Comparison:
     """The result of ``compare``.
 
+    Densities are in nats, rmse, crps and widths in the units of y, and times in seconds. The
+    scalars of a posterior are those of its draws [chain, draw, *event].
+
     Attributes:
         sites: one row per posterior and scalar: ``difference`` of means in reference sds and
             ``ratio`` of sds, each with its Monte Carlo standard error; ``tail_5`` and ``tail_95``,
@@ -74,7 +73,8 @@ class Comparison:
             from the others; ``elpd_difference`` from the best and its standard error
             ``elpd_difference_se``; ``weight`` in the mixture that predicts best
             (``stacking_weights``); ``ranking``: "best", "as good as the best" (the difference is at
-            most 4 nats, or two standard errors) or "worse", and "not ranked" without densities.
+            most 4 nats, or two standard errors; Sivula, Magnusson, Matamoros & Vehtari 2020) or
+            "worse", and "not ranked" without densities.
         not_ranked: why different models have no ranking, which ``print`` shows too; else "".
         verdicts: ``{name: word}``: "agrees"; "means agree, spread does not"; "do not use" (a mean
             is off, or not finite); "reference"; "unjudged" where there is no reference, there are
@@ -90,6 +90,37 @@ class Comparison:
         predictions: of the test rows, by name, where there are any.
         coverage_bands: ``{name: (low, high)}``, where the conformal coverage of the test rows lies
             with probability 0.9 (``Calibrator.coverage_band``), for regions of which it is known.
+
+    Examples:
+        A line and a constant, ranked by the densities of test rows that lie along a line:
+
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> x = torch.linspace(0, 1, 40, dtype=torch.float64)
+        >>> data = ppgp.Dataset(x[:, None], 3 + 2 * x + 0.1 * torch.cos(20 * x))
+        >>> train, test = data.split(0.5)
+        >>> recipes = {
+        ...     "line": models.LinearRegression(),
+        ...     "constant": models.LinearRegression(weight=0.0),
+        ... }
+        >>> posteriors = {
+        ...     name: ppgp.fit(recipe, train, inference.Exact(), progress=False)
+        ...     for name, recipe in recipes.items()
+        ... }
+        >>> comparison = ppgp.compare(posteriors, test=test)
+        >>> comparison.ranking[["rank", "weight", "ranking"]].round(2)
+                  rank  weight ranking
+        name
+        line         1     1.0    best
+        constant     2     0.0   worse
+        >>> comparison.predictive["rmse"].round(1)
+        name
+        line        0.1
+        constant    0.7
+        Name: rmse, dtype: float64
+        >>> comparison.predictions["line"]
+        <Prediction of 20 rows: continuous, mixture of 1000 Normal>
     """
 
     sites: pd.DataFrame
@@ -143,9 +174,9 @@ def compare(
 ) -> Comparison:
     """Compare posteriors with a reference and, where there are test rows, their predictions.
 
-    Both sides need enough draws: chains an R-hat of at most 1.01 and 100 effective draws per chain,
-    other methods 400 draws; a point is judged on its means. The verdict is "unjudged" where there
-    are too few draws, or Ctrl-C stopped the fit.
+    Both sides need enough draws: chains an R-hat of at most 1.01 and 100 effective draws per chain
+    (Vehtari et al. 2021), other methods 400 draws; a point is judged on its means. The verdict is
+    "unjudged" where there are too few draws, or Ctrl-C stopped the fit.
 
     Args:
         posteriors: by name. Sites are compared between posteriors of the same model; different
@@ -154,8 +185,8 @@ def compare(
         reference: the posterior whose draws are taken as true: a name, a Posterior, or None. None
             takes, for each model, the chains with most draws, those that have converged first;
             never chains whose steps are not rejected (SGLD, SGHMC).
-        test: new rows to evaluate predictions on, in the units of the data. Where a fit used one of
-            them, there is a DataWarning.
+        test: new rows X [m, d] and y [m] to evaluate predictions on, in the units of the data.
+            Where a fit used one of them, there is a DataWarning.
         calibration: rows that no fit has used, other than those of ``test``, for conformal sets.
             Where they are not such rows, there is a DataWarning, and the sentence of the regions
             begins with "heuristic".
@@ -173,8 +204,33 @@ def compare(
             does not lie in (0, 1).
         DataError: if ``test`` or ``calibration`` is no Dataset.
         UnknownName: if ``reference`` is no name among the posteriors.
-        NotApplicable: if a reference given as a Posterior shares no site with any posterior, or
-            there are test rows and one posterior is that of a user's program.
+        NotApplicable: if a reference given as a Posterior shares no site with any posterior, there
+            are test rows and one posterior is that of a user's program, or ``score`` is no score,
+            or not for such a y.
+
+    Examples:
+        The noise variance of a line has a skewed posterior, which a normal approximation misses:
+
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> x = torch.linspace(0, 1, 30, dtype=torch.float64)
+        >>> data = ppgp.Dataset(x[:, None], 3 + 2 * x + 0.1 * torch.cos(20 * x))
+        >>> methods = {"exact": inference.Exact(), "laplace": inference.Laplace()}
+        >>> posteriors = {
+        ...     name: ppgp.fit(models.LinearRegression(), data, how, progress=False)
+        ...     for name, how in methods.items()
+        ... }
+        >>> comparison = ppgp.compare(posteriors, reference="exact")
+        >>> comparison.verdicts
+        {'exact': 'reference', 'laplace': 'do not use'}
+        >>> comparison.reasons["laplace"]
+        'noise: mean 0.3... sd off (+-0.0...)'
+        >>> comparison.sites[["name", "site", "verdict"]]
+              name       site     verdict
+        0  laplace      noise  do not use
+        1  laplace  weight[0]      agrees
+        2  laplace       bias      agrees
     """
     import pandas as pd
 
@@ -286,7 +342,16 @@ def _judge(own: Side, reference: Side | None) -> Verdict:
     concerns = "; ".join(dict.fromkeys([*own.posterior.warnings, *own.missing_as_reference]))
     if concerns:
         return Verdict(REFERENCE, f"but: {concerns}")
-    return Verdict(REFERENCE, "chains converged")
+    return Verdict(REFERENCE, _what_is_known_of(own.posterior))
+
+
+def _what_is_known_of(reference: Posterior) -> str:
+    """Return why the draws of a reference without concerns may be taken as true."""
+    if reference.mcmc:
+        return "chains converged"
+    if math.prod(reference.shape) == 1:
+        return "one point: nothing varies in it"
+    return f"independent draws by {type(reference.how).__name__}"
 
 
 def _judge_predictions(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from ..errors import NotApplicable, Renamed, counted, renamed_arguments
+from ..arguments import Renamed, renamed_arguments
+from ..errors import NotApplicable, counted
 from ..posterior.arviz import arviz
 from ..posterior.boosted import INSTEAD, is_boosted
 from ..posterior.convergence import (
@@ -51,14 +52,39 @@ Moments = tuple[float, float, float, float]
 class Diagnosis:
     """The result of ``diagnose``.
 
+    R-hat and effective sample sizes: Vehtari et al. (2021). k-hat: Yao, Vehtari, Simpson & Gelman
+    (2018). Energies: Betancourt (2016).
+
     Attributes:
         verdict: "agrees" (no check fails), "means agree, spread does not", "do not use", or
             "unjudged".
         reason: the number that decides, or what is missing.
         findings: one sentence per failed check, with what to do.
-        table: one row per scalar. Chains: ess_bulk, ess_tail, r_hat, verdict. Draws of a guide:
-            mean and sd as drawn and as corrected by importance weights, verdict.
+        table: one row per scalar of the draws [chain, draw, *event], with mean and sd in the units
+            of the draws. Chains: ess_bulk, ess_tail, r_hat, verdict. Draws of a guide: mean and sd
+            as drawn and as corrected by importance weights, verdict.
         k_hat: the Pareto shape of the importance weights, for guides; None otherwise.
+
+    Examples:
+        With a known noise variance, the posterior of a line is normal, and Laplace's approximation
+        is the posterior itself:
+
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> x = torch.linspace(0, 1, 30, dtype=torch.float64)
+        >>> data = ppgp.Dataset(x[:, None], 3 + 2 * x + 0.1 * torch.cos(20 * x))
+        >>> recipe = models.LinearRegression(noise=0.01)
+        >>> posterior = ppgp.fit(recipe, data, inference.Laplace(), progress=False)
+        >>> diagnosis = ppgp.diagnose(posterior)
+        >>> diagnosis
+        agrees: k-hat 0.00 (limit 0.67 for 1000 draws); the weights move 0.0% of the probability
+        >>> diagnosis.verdict, diagnosis.findings
+        ('agrees', ())
+        >>> diagnosis.table["verdict"]
+        weight[0]    agrees
+        bias         agrees
+        Name: verdict, dtype: ...
     """
 
     verdict: str
@@ -149,17 +175,36 @@ def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagno
     A point cannot be judged. Unlike ``compare`` this needs no reference, and it detects less: a
     chain that never left one mode of several looks converged. Chains whose steps are never
     rejected (SGLD, SGHMC) are "unjudged", as mixing cannot show whether they are too wide.
+    Vehtari et al. (2021) for chains; Yao, Vehtari, Simpson & Gelman (2018) for guides.
 
     Args:
-        posterior: the fit.
+        posterior: the fit, with draws [chain, draw, *event].
         reference: a posterior of the same sites to judge by as well; the verdict is then the worse
             of both.
 
     Returns:
-        The Diagnosis.
+        The Diagnosis. Its table is in the units of the draws, and k-hat and R-hat have no unit.
 
     Raises:
         NotApplicable: if ``reference`` has other sites.
+
+    Examples:
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> x = torch.linspace(0, 1, 30, dtype=torch.float64)
+        >>> data = ppgp.Dataset(x[:, None], 3 + 2 * x + 0.1 * torch.cos(20 * x))
+        >>> recipe = models.LinearRegression()
+        >>> point = ppgp.fit(recipe, data, inference.MAP(), progress=False)
+        >>> ppgp.diagnose(point)
+        unjudged: one point: it has no spread to judge
+        one point: it has no spread to judge: fit by Laplace, or by NUTS, and compare
+        >>> laplace = ppgp.fit(recipe, data, inference.Laplace(), progress=False)
+        >>> ppgp.diagnose(laplace).reason
+        'noise: mean 0.3... sd off (+-0.0...), the importance-weighted draws; k-hat ...'
+        >>> exact = ppgp.fit(recipe, data, inference.Exact(), progress=False)
+        >>> ppgp.diagnose(exact)
+        agrees: draws of the posterior itself
     """
     if posterior.mcmc:
         alone = _chains(posterior)

@@ -102,12 +102,29 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
         site: the observed site, where a program has several.
 
     Returns:
-        The LOO of the n training rows.
+        The LOO of the n training rows: log densities [n] in nats, of y in the units of the data.
 
     Raises:
         NotApplicable: for a point, for several observed sites and no ``site``, where the density of
             the draws is not known, or where they are draws given fewer rows, as after ``update``.
         UnknownName: if no observed site has that name.
+
+    Examples:
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> x = torch.linspace(0, 1, 30, dtype=torch.float64)
+        >>> data = ppgp.Dataset(x[:, None], 3 + 2 * x + 0.1 * torch.cos(20 * x))
+        >>> posterior = ppgp.fit(models.LinearRegression(), data, inference.Exact(), progress=False)
+        >>> loo = ppgp.psis_loo(posterior)
+        >>> loo.pointwise.shape, bool((loo.k < loo.limit).all())
+        ((30,), True)
+
+        Each row is less probable given the other rows than given all rows:
+
+        >>> given_all = posterior.predict(data).log_prob(data.y)
+        >>> round(loo.elpd), round(given_all.sum().item())
+        (34, 36)
     """
     refuse_weights(posterior.data, "PSIS-LOO")
     each = posterior.pointwise()
@@ -124,7 +141,7 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
         raise NotApplicable("the name of one observed site", ", ".join(each), do)
     log_likelihood = each[site or next(iter(each))].flatten(0, 1).double().cpu().numpy()
     if posterior.certain:  # the hyperparameters are numbers, whichever row is left out
-        return LOO(log_likelihood[0], np.zeros_like(log_likelihood[0]), math.inf)
+        return LOO(log_likelihood[0], np.zeros_like(log_likelihood[0]), math.inf, CLOSED_FORM)
     if len(log_likelihood) < 2:
         raise NotApplicable(
             "draws with a spread for PSIS-LOO",

@@ -8,10 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from ..conformal.calibration_checks import check_codes
+from ..conformal.scores.base import check_prediction
 from ..data.arrays import as_tensor
 from ..data.magnitudes import root_mean_square
-from ..errors import NotApplicable, an
+from ..errors import DataError, NotApplicable, SettingError, an
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
 
@@ -28,37 +31,144 @@ __all__ = [
 
 
 def rmse(prediction: Prediction, y: Any) -> float:
-    """Return the root of the mean squared error of the predictive mean."""
+    """Return the root of the mean squared error of the predictive mean.
+
+    It is sqrt(mean (y - mean)^2), the sd of the errors around 0.
+
+    Args:
+        prediction: A prediction of numbers for n rows.
+        y: Their true values [n], in the units of the data.
+
+    Returns:
+        The error, in the units of y.
+
+    Raises:
+        NotApplicable: If ``prediction`` is no Prediction, or one of classes.
+        DataError: If there is not one y per row.
+
+    Examples:
+        >>> import ppgp
+        >>> prediction = ppgp.Prediction.from_points([1.0, 2.0, 3.0])
+        >>> ppgp.metrics.rmse(prediction, [1.0, 2.0, 6.0])  # sqrt((0 + 0 + 9) / 3)
+        1.732...
+    """
+    y = _one_per_row(prediction, y)
     mean = prediction.mean
-    return float(root_mean_square(as_tensor(y, "y").to(mean) - mean))
+    return float(root_mean_square(y.to(mean) - mean))
 
 
 def nll(prediction: Prediction, y: Any) -> float:
     """Return the mean negative log predictive density (log loss, for classes).
 
-    It is minus the log of the mixture over draws, not the mean of their logs.
+    It is minus the log of the mixture over draws, not the mean of their logs. Of a joint prediction
+    it is minus the log density of all rows together. Good (1952).
+
+    Args:
+        prediction: A prediction for n rows.
+        y: Their true values [n], in the units of the data; labels as codes 0 to K - 1.
+
+    Returns:
+        The loss, in nats per row. The density is one per unit of y: in units that are c times as
+        small, the loss is larger by log c. The log loss of classes has no such dependence.
+
+    Raises:
+        NotApplicable: If ``prediction`` is no Prediction, or one without a density, of points
+            alone.
+        DataError: If there is not one y per row, or a label is not known.
+
+    Examples:
+        >>> import ppgp
+        >>> prediction = ppgp.Prediction.from_points([0.0, 5.0], sd=1.0)
+        >>> ppgp.metrics.nll(prediction, [0.0, 5.0])  # log(2 pi) / 2
+        0.9189...
+        >>> classes = ppgp.Prediction.from_probabilities([[0.5, 0.5], [0.5, 0.5]])
+        >>> ppgp.metrics.nll(classes, [0, 1])  # log 2
+        0.6931...
     """
+    y = _one_per_row(prediction, y)
     return -float(prediction.log_prob(y).mean())
 
 
 def mean_crps(prediction: Prediction, y: Any) -> float:
-    """Return the mean continuous ranked probability score."""
+    """Return the mean continuous ranked probability score.
+
+    The score of a row is E|Y - y| - E|Y - Y'| / 2, with Y and Y' independent draws of its
+    predictive distribution. Gneiting & Raftery (2007), section 4.2.
+
+    Args:
+        prediction: A prediction of numbers for n rows.
+        y: Their true values [n], in the units of the data.
+
+    Returns:
+        The score, in the units of y; 0 is best.
+
+    Raises:
+        NotApplicable: If ``prediction`` is no Prediction, or one of classes or of points alone.
+        DataError: If there is not one y per row.
+
+    Examples:
+        >>> import ppgp
+        >>> prediction = ppgp.Prediction.from_points([0.0, 10.0], sd=[1.0, 2.0])
+        >>> at_the_mean = ppgp.metrics.mean_crps(prediction, [0.0, 10.0])
+        >>> round(at_the_mean, 4)  # 1.5 (sqrt(2) - 1) / sqrt(pi)
+        0.3505
+    """
+    y = _one_per_row(prediction, y)
     return float(prediction.crps(y).mean())
 
 
 def accuracy(prediction: Prediction, y: Any) -> float:
-    """Return the share of rows whose most probable label is right."""
-    p = prediction.probabilities
-    return float((p.argmax(-1) == as_tensor(y, "y").to(p.device)).double().mean())
+    """Return the share of rows whose most probable label is right.
+
+    Of labels with the same probability, the first counts.
+
+    Args:
+        prediction: A prediction of K classes for n rows.
+        y: Their labels [n], as codes 0 to K - 1.
+
+    Returns:
+        The share, in [0, 1], without a unit.
+
+    Raises:
+        NotApplicable: If ``prediction`` is no Prediction, or not one of classes.
+        DataError: If there is not one y per row, or a label is not known.
+
+    Examples:
+        >>> import ppgp
+        >>> p = [[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.4, 0.5, 0.1]]
+        >>> prediction = ppgp.Prediction.from_probabilities(p)
+        >>> round(ppgp.metrics.accuracy(prediction, [0, 1, 0]), 4)
+        0.6667
+    """
+    p, y = _probabilities(prediction, y)
+    return float((p.argmax(-1) == y).double().mean())
 
 
 def brier(prediction: Prediction, y: Any) -> float:
     """Return the mean squared distance of the probabilities from the label, summed over classes.
 
-    Brier (1950).
+    Brier (1950). It is 0 for right labels of probability 1, and 2 for wrong ones. For two classes
+    it is twice the squared error of the probability of either.
+
+    Args:
+        prediction: A prediction of K classes for n rows.
+        y: Their labels [n], as codes 0 to K - 1.
+
+    Returns:
+        The score, in [0, 2], without a unit.
+
+    Raises:
+        NotApplicable: If ``prediction`` is no Prediction, or not one of classes.
+        DataError: If there is not one y per row, or a label is not known.
+
+    Examples:
+        >>> import ppgp
+        >>> prediction = ppgp.Prediction.from_probabilities([[0.7, 0.3], [0.0, 1.0]])
+        >>> round(ppgp.metrics.brier(prediction, [0, 1]), 4)  # (0.3^2 + 0.3^2 + 0) / 2
+        0.09
     """
-    p = prediction.probabilities
-    hit = torch.nn.functional.one_hot(as_tensor(y, "y").long().to(p.device), p.shape[-1]).to(p)
+    p, y = _probabilities(prediction, y)
+    hit = torch.nn.functional.one_hot(y.long(), p.shape[-1]).to(p)
     return float((p - hit).square().sum(-1).mean())
 
 
@@ -70,12 +180,31 @@ def calibration_error(prediction: Prediction, y: Any, bins: int = 10) -> float:
     Hauskrecht (2015), with bins of equal width on [0, 1].
 
     Args:
-        prediction: A prediction of classes for n rows.
-        y: The labels [n].
+        prediction: A prediction of K classes for n rows.
+        y: The labels [n], as codes 0 to K - 1.
         bins: The number of bins.
+
+    Returns:
+        The error, a difference of probabilities.
+
+    Raises:
+        NotApplicable: If ``prediction`` is no Prediction, or not one of classes.
+        DataError: If there is not one y per row, or a label is not known.
+        SettingError: If ``bins`` is not a whole number of at least 1.
+
+    Examples:
+        >>> import ppgp
+        >>> prediction = ppgp.Prediction.from_probabilities([[0.75, 0.25]] * 4)
+        >>> ppgp.metrics.calibration_error(prediction, [0, 0, 0, 1])  # right in 3 rows of 4
+        0.0
+        >>> ppgp.metrics.calibration_error(prediction, [0, 0, 0, 0])
+        0.25
     """
-    confidence, label = prediction.probabilities.max(-1)
-    right = (label == as_tensor(y, "y").to(label.device)).to(confidence)
+    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+        raise SettingError("a whole number of bins, at least 1", repr(bins), "for example 10")
+    p, y = _probabilities(prediction, y)
+    confidence, label = p.max(-1)
+    right = (label == y).to(confidence)
     which = (confidence * bins).long().clamp(max=bins - 1)
     gaps = torch.zeros(bins, dtype=confidence.dtype, device=confidence.device)
     return float(gaps.index_add(0, which, confidence - right).abs().sum() / len(confidence))
@@ -84,8 +213,26 @@ def calibration_error(prediction: Prediction, y: Any, bins: int = 10) -> float:
 def coverage(region: Region, y: Any) -> float:
     """Return the share of rows whose set holds y.
 
+    Both ends belong to an interval. A share near the level is wanted (calibration), with sets as
+    small as possible (``mean_width``); Gneiting, Balabdaoui & Raftery (2007).
+
+    Args:
+        region: One set per row, for n rows.
+        y: Their true values [n], in the units of the data; labels as codes 0 to K - 1.
+
+    Returns:
+        The share, in [0, 1], without a unit.
+
     Raises:
         NotApplicable: If ``region`` is no Region, such as a Prediction.
+        DataError: If there is not one y per row.
+
+    Examples:
+        >>> import ppgp
+        >>> prediction = ppgp.Prediction.from_points([0.0, 0.0, 0.0, 0.0], sd=1.0)
+        >>> region = prediction.interval(0.9)  # from -1.645 to 1.645
+        >>> ppgp.metrics.coverage(region, [0.0, 1.6, -1.7, 1.0])
+        0.75
     """
     _check_region(region)
     return float(region.covers(y).double().mean())
@@ -94,13 +241,50 @@ def coverage(region: Region, y: Any) -> float:
 def mean_width(region: Region) -> float:
     """Return the mean length of the intervals, or the mean number of labels.
 
-    It is infinite where one interval is; ``region.infinite`` is the share of such intervals.
+    It is infinite where one interval is; ``region.infinite`` is the share of such intervals. Narrow
+    sets count only at the coverage wanted; Gneiting, Balabdaoui & Raftery (2007) call their width
+    the sharpness.
+
+    Args:
+        region: One set per row, for n rows: the widths are ``region.width`` [n].
+
+    Returns:
+        The mean, in the units of y; of label sets, a number of labels.
 
     Raises:
         NotApplicable: If ``region`` is no Region, such as a Prediction.
+
+    Examples:
+        >>> import ppgp
+        >>> prediction = ppgp.Prediction.from_points([0.0, 5.0], sd=[1.0, 3.0])
+        >>> round(ppgp.metrics.mean_width(prediction.interval(0.9)), 4)  # 2 sds of 1.6449 each way
+        6.5794
     """
     _check_region(region)
     return float(region.width.double().mean())
+
+
+def _one_per_row(prediction: Any, y: Any) -> Tensor:
+    """Return y [n] as a tensor: another shape would be spread over the rows.
+
+    Raises:
+        NotApplicable: If ``prediction`` is no Prediction.
+        DataError: If there is not one y per row.
+    """
+    check_prediction(prediction)
+    y = as_tensor(y, "y")
+    if y.shape != (len(prediction),):
+        got = f"shape {list(y.shape)}"
+        raise DataError(f"one y per row ({len(prediction)})", got, "pass y with shape [n]")
+    return y
+
+
+def _probabilities(prediction: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """Return the probabilities [n, K] and the labels [n] of a prediction of classes."""
+    y = _one_per_row(prediction, y)
+    p = prediction.probabilities
+    check_codes(y, p.shape[-1])
+    return p, y.to(p.device)
 
 
 def _check_region(region: Any) -> None:

@@ -76,7 +76,8 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
 
     Args:
         posterior: of a model whose kernel is ``Deep``, with continuous targets.
-        held_out: rows that neither the fit nor the network has used, in the units of the data.
+        held_out: rows X [m, d] and y [m] that neither the fit nor the network has used, in the
+            units of the data.
 
     Returns:
         The NetworkCheck.
@@ -84,6 +85,23 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
     Raises:
         NotApplicable: if the kernel is no ``Deep``.
         DataError: if there are fewer than 10 rows, or the posterior was fitted on some of them.
+
+    Examples:
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models, networks
+        >>> x = torch.linspace(-1, 1, 60, dtype=torch.float64)
+        >>> train, held_out = ppgp.Dataset(x[:, None], x**2 + 0.05 * torch.sin(50 * x)).split(0.7)
+        >>> recipe = models.GP(kernels.Deep(networks.MLP(hidden=(8,), out=2), kernels.RBF()))
+        >>> how = inference.MAP("adam", steps=50)
+        >>> posterior = ppgp.fit(recipe, train, how, progress=False)
+        >>> check = ppgp.check_network(posterior, held_out)
+        >>> check.findings
+        ()
+        >>> round(check.density, 1)
+        1.2
+        >>> check.gain > 0
+        True
     """
     model, train = posterior.model, posterior.data
     kernel = getattr(model, "kernel", None)

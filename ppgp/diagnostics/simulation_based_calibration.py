@@ -206,7 +206,8 @@ def sbc(
         level: of the simultaneous bands.
 
     Returns:
-        The SBC; after Ctrl-C that of the finished simulations, with a ConvergenceWarning.
+        The SBC, with ranks [simulations] of each scalar, which have no unit; after Ctrl-C that of
+        the finished simulations, with a ConvergenceWarning.
 
     Raises:
         SettingError: if there are fewer than 20 simulations, or no worker.
@@ -215,6 +216,21 @@ def sbc(
             of data.
         StorageError: if the checkpoint is of another call, or another call is using it.
         KeyboardInterrupt: if Ctrl-C came before 20 simulations.
+
+    Examples:
+        Exact draws have uniform ranks:
+
+        >>> import ppgp
+        >>> from ppgp import inference, models, priors
+        >>> recipe = models.LinearRegression(noise=priors.InverseGamma(3.0, 2.0), conjugate=True)
+        >>> how = inference.Exact(draws=99)
+        >>> result = ppgp.sbc(recipe, how, simulations=40, n=10, d=1, progress=False)
+        >>> result
+        <SBC of 3 scalars, 40 simulations: passes>
+        >>> {name: ranks.shape for name, ranks in result.ranks.items()}
+        {'noise': (40,), 'weight[0]': (40,), 'bias': (40,)}
+        >>> bool(result.to_frame()["inside"].all())
+        True
     """
     if simulations < FEWEST:
         raise SettingError(f"at least {FEWEST} simulations", str(simulations), "for example 200")

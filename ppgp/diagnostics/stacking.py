@@ -71,6 +71,17 @@ def stacking_weights(
         DataError: where a density is NaN or infinite, or a row is impossible under all models; for
             another shape, or what holds no numbers, such as predictions; for posteriors of
             different rows, or without leave-one-out densities.
+
+    Examples:
+        Of two models, the first gives two rows the density 0.6 and the third row 0.2, the second
+        0.3 and 0.8. The weight w of the first maximises 2 log(0.3 + 0.3 w) + log(0.8 - 0.6 w),
+        which it does at 5 / 9:
+
+        >>> import torch
+        >>> import ppgp
+        >>> densities = torch.tensor([[0.6, 0.6, 0.2], [0.3, 0.3, 0.8]])
+        >>> ppgp.stacking_weights(densities.log())
+        tensor([0.5556, 0.4444])
     """
     log_densities = _of_models(log_densities)
     table = log_densities.detach().double().cpu().numpy()

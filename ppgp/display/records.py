@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from ..errors import NamedArguments
+from ..arguments import NamedArguments
 from .tables import page, table
 
 __all__ = ["record_page"]

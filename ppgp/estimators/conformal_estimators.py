@@ -38,7 +38,7 @@ def _has_probabilities(self: Any) -> bool:
 class ConformalRegressor(RegressorMixin, ConformalEstimator):
     """Intervals with a coverage guarantee around any regressor.
 
-    Intervals are in the units of y. The estimator is cloned and fitted inside, to rows that do not
+    ``predict_interval(X)`` returns [n, 2] for X [n, d], in the units of y. The estimator is cloned and fitted inside, to rows that do not
     calibrate. A ``sklearn.frozen.FrozenEstimator`` is not fitted, and all rows calibrate it.
 
     Args:

@@ -10,13 +10,14 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from ..arguments import Renamed
 from ..conformal import Score, calibrate
 from ..conformal.scores.base import check_score
 from ..data.censoring import refuse_censored
 from ..data.columns import name_of, names_of
 from ..data.dataset import Dataset
 from ..data.role_checks import refuse_weights
-from ..errors import ConvergenceWarning, DataError, PpgpError, Renamed, SettingError
+from ..errors import ConvergenceWarning, DataError, PpgpError, SettingError
 from ..inference.fitting import fit as fit_posterior
 from ..inference.interrupts import raise_if_interrupted
 from ..interfaces import recipes

@@ -31,8 +31,20 @@ def discretised(
         size: the lengths of the sides [d], in the units of the coordinates.
         points: the number of points per side [d]. They are at the middles of equal parts.
 
+    Returns:
+        The points [m, k, d] of the m blocks, in the units of the coordinates.
+
     Raises:
         SettingError: if sizes or counts are not positive, or not one per column.
+        DataError: if centres have another shape, or NaN.
+
+    Examples:
+        >>> import ppgp
+        >>> blocks = ppgp.discretised([[10.0, 20.0]], size=(4.0, 2.0), points=(2, 2))
+        >>> blocks.shape
+        torch.Size([1, 4, 2])
+        >>> blocks[0].tolist()
+        [[9.0, 19.5], [9.0, 20.5], [11.0, 19.5], [11.0, 20.5]]
     """
     centres = check_inputs(centres)
     d = centres.shape[1]
@@ -60,18 +72,37 @@ def discretised(
 def block_kriging(posterior: Posterior, blocks: Any) -> Prediction:
     """Predict the mean of the surface, without the nugget, over each block.
 
+    Isaaks & Srivastava (1989), chapter 13. A block has less uncertainty than a point at its centre.
+
     Args:
         posterior: a fit of a kriging model.
         blocks: the k points that represent each block [m, k, d]. ``discretised`` makes them; an
             external drift also needs its columns.
 
     Returns:
-        The prediction for the m blocks, a mixture over the draws.
+        The prediction for the m blocks, a mixture over the draws, in the units of y.
 
     Raises:
         NotApplicable: if the model is not a kriging model.
         DataError: if blocks have another shape, NaN, or another number of columns than the
             training rows.
+
+    Examples:
+        Over a square with a row at each corner, the mean of the surface is that of the rows:
+
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models
+        >>> corners = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+        >>> data = ppgp.Dataset(corners, [1.0, 2.0, 3.0, 6.0])
+        >>> recipe = models.Kriging(kernels.Exponential(variance=1.0, lengthscale=1.0), nugget=0.1)
+        >>> posterior = ppgp.fit(recipe, data, inference.MAP(), progress=False)
+        >>> square = ppgp.discretised([[0.5, 0.5]], size=(1.0, 1.0), points=(4, 4))
+        >>> block = ppgp.block_kriging(posterior, square)
+        >>> round(block.mean.item(), 6)
+        3.0
+        >>> centre = posterior.latent([[0.5, 0.5]])
+        >>> round(block.std.item(), 2), round(centre.std.item(), 2)
+        (0.41, 0.73)
     """
     model = require(posterior.model, BlockMeans)
     points = as_tensor(blocks, "blocks").to(posterior.data.X)

@@ -85,8 +85,8 @@ def empirical_variogram(
     out: they show the nugget, and belong to no lag.
 
     Args:
-        data: the table.
-        lags: number of lags.
+        data: the table, with coordinates X [n, d] and y [n].
+        lags: the number of lags k.
         cutoff: the largest distance, in the units of the coordinates; None: a third of the
             diagonal of the bounding box of the rows, as in gstat.
         drift: the trend of y, see ``models.Kriging``. With more than a constant, the variogram is
@@ -99,9 +99,30 @@ def empirical_variogram(
         max_pairs: from a table with more pairs, this many are drawn with replacement.
         seed: seed of that draw.
 
+    Returns:
+        The EmpiricalVariogram: distances [k] in the units of the coordinates, and semivariances [k]
+        in squared units of y.
+
     Raises:
         SettingError: if an option lies outside its range.
-        DataError: if a lag has no pairs, or there are fewer than 2 rows, or all at the same place.
+        DataError: if a lag has no pairs, there are fewer than 2 rows, all rows are at the same
+            place, or ``direction`` is given and there are not two coordinates.
+
+    Examples:
+        Where y grows by 1 per unit of distance, rows at a distance h differ by h, and the
+        semivariance is h^2 / 2:
+
+        >>> import ppgp
+        >>> places = [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
+        >>> data = ppgp.Dataset(places, [0.0, 1.0, 2.0, 3.0])
+        >>> empirical = ppgp.empirical_variogram(data, lags=3, cutoff=3.0)
+        >>> empirical
+        <EmpiricalVariogram of 3 lags up to 3, 6 pairs>
+        >>> empirical.to_frame()
+           lower  upper  distance  semivariance  pairs
+        0    0.0    1.0       1.0           0.5      3
+        1    1.0    2.0       2.0           2.0      2
+        2    2.0    3.0       3.0           4.5      1
     """
     _check(lags, cutoff, kind, direction, tolerance, max_pairs)
     drift = checked(drift)

@@ -100,7 +100,7 @@ def fit_variogram(
     stops early, or if the lags show no sill.
 
     Args:
-        empirical: the empirical variogram.
+        empirical: the empirical variogram, with lags [k].
         variogram: a kernel. Hyperparameters with a prior are fitted; the priors themselves are not
             used. None: ``Exponential()``.
         nugget: a number, if it is known; None: it is fitted.
@@ -108,13 +108,33 @@ def fit_variogram(
             (pairs / model^2) or "equal".
 
     Returns:
-        The fitted model.
+        The fitted model, with variances and the nugget in squared units of y, and lengthscales in
+        the units of the coordinates.
 
     Raises:
         SettingError: if ``weights`` is none of these, or the nugget is negative.
         DataError: if there are fewer lags than unknown numbers.
         NotApplicable: for one lengthscale per column (ARD) or an unknown angle, which one direction
             does not determine; for an anisotropic kernel and pairs in all directions.
+
+    Examples:
+        A surface with a variance of 2, a lengthscale of 1 and a nugget of 0.5:
+
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import kernels
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> places = 10 * torch.rand(200, 2, generator=generator, dtype=torch.float64)
+        >>> C = kernels.Exponential(variance=2.0, lengthscale=1.0)({}, places)
+        >>> root = torch.linalg.cholesky(C + 0.5 * torch.eye(200))
+        >>> y = root @ torch.randn(200, generator=generator, dtype=torch.float64)
+        >>> empirical = ppgp.empirical_variogram(ppgp.Dataset(places, y), lags=12)
+        >>> found = ppgp.fit_variogram(empirical)
+        >>> kernel = found.variogram
+        >>> round(kernel.variance, 1), round(kernel.lengthscale, 1), round(found.nugget, 1)
+        (2.2, 1.2, 0.6)
+        >>> found.kriging().drift
+        'constant'
     """
     _check(weights, nugget)
     kernel = Exponential() if variogram is None else variogram

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..arguments import NamedArguments
 from ..data.training_data import Batch, Rows
-from ..errors import NamedArguments, NotApplicable, SettingError, an
+from ..errors import NotApplicable, SettingError, an
 from ..numerics.memory import must_fit
 from ..posterior.posterior import Posterior
 from ..target.capabilities import NetworkWeights
@@ -22,7 +23,9 @@ class Inference(NamedArguments):
     """An inference method: a frozen record of options, which is called with a Target.
 
     ``how(target, seed=, progress=, init=)`` returns a Posterior, also after a run that did not
-    converge, which then has warnings. Only misuse raises an error.
+    converge, which then has warnings. Only misuse raises an error. ``ppgp.fit`` makes the Target
+    and calls the method. Log densities, evidences and ELBOs in the stats are in nats, ``seconds``
+    are wall time, and a point z [p] is on the unconstrained scale.
 
     A new method defines ``__call__`` and ``quick``, and annotates its options with the types of
     ``options.py``. A ``__post_init__`` of its own calls this one first.
@@ -36,6 +39,30 @@ class Inference(NamedArguments):
         seeks_mode: whether it searches for a mode of the density of all sites.
         params_of_run: params that describe one run, which an ensemble of runs leaves out.
         less_memory: what to do if the draws, or a matrix behind them, do not fit in memory.
+
+    Raises:
+        UnknownArgument: from the constructor of every method, for an argument that it does not
+            have.
+        SettingError: from the constructor, for an option of another type or outside its range; from
+            the call, for an ``init`` of another shape, or a ``batch_size`` above the number of
+            rows.
+        UnknownName: from the constructor, for a word that an option does not have.
+        NotApplicable: from the call, if the method cannot fit the model of the target.
+        NumericalError: from the call, if the density is not finite anywhere near the start.
+        NotEnoughMemory: from ``fit``, if the draws do not fit into memory.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> how = inference.MAP(steps=50)
+        >>> isinstance(how, inference.Inference), how.quick().steps
+        (True, 20)
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
+        >>> model = models.LinearRegression(bias=0.0, noise=1.0)  # weight ~ N(0, 1)
+        >>> target = ppgp.Target(model, data)  # what ``fit`` makes of a model and rows
+        >>> posterior = how(target, seed=0)
+        >>> round(float(posterior.theta["weight"]), 4)  # 5 / 6
+        0.8333
     """
 
     optimises_params: ClassVar[bool] = False

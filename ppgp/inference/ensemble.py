@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import NotApplicable, Renamed, listed, renamed_arguments
+from ..arguments import Renamed, renamed_arguments
+from ..errors import NotApplicable, listed
 from ..learners import stack
 from ..overrides import OF_THE_RUN, computed
 from ..posterior.posterior import Posterior
@@ -48,6 +49,27 @@ class Ensemble(Inference):
         workers: how many processes fit the members, each on one thread; None: those of an active
             ``joblib.parallel_config``, or else 1. The result is the same for any number, and does
             not record it. Members that are trained abreast need one process.
+
+    Raises:
+        SettingError: if ``base`` is no method, or for an option outside its range.
+        NotApplicable: on use, if each member would have params of its own, such as inducing inputs
+            that the base method moves.
+        NumericalError: on use, if the density is not finite anywhere near a start.
+
+    Examples:
+        >>> import ppgp, pyro, torch
+        >>> import pyro.distributions as dist
+        >>> from ppgp import inference
+        >>> def square(y):  # (x - 1)^2 = 4 has two solutions
+        ...     x = pyro.sample("x", dist.Normal(torch.zeros_like(y), 3.0))
+        ...     pyro.sample("y", dist.Normal((x - 1) ** 2, 0.1), obs=y)
+        >>> how = inference.Ensemble(inference.MAP(), members=8)
+        >>> y = torch.tensor(4.0, dtype=torch.float64)
+        >>> posterior = ppgp.fit(square, {"y": y}, how, progress=False)
+        >>> sorted({round(float(x), 1) for x in posterior.theta["x"]})
+        [-1.0, 3.0]
+        >>> posterior.stats["log_density"].shape  # one per member
+        torch.Size([8])
     """
 
     base: Inference = field(default_factory=MAP)

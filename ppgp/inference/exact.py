@@ -20,14 +20,35 @@ class Exact(Inference):
     """Independent draws from the exact posterior.
 
     Predictions integrate in closed form, not over the draws. The method serves a linear regression
-    with Gaussian noise and Normal or Flat coefficients, and a tiny mixture by enumeration of all
-    assignments.
+    with Gaussian noise and Normal or Flat coefficients (Bishop 2006, section 3.3), and a tiny
+    mixture by enumeration of all assignments. The draws are ``{site: [1, draw, *event]}``.
 
-    Stats: ``log_evidence``, log p(y) on the scale of the model (with a flat prior, the integral
-    against density 1).
+    Stats: ``log_evidence``, log p(y) in nats on the scale of the model (with a flat prior, the
+    integral against density 1). ``Posterior.log_evidence`` is that in the units of the data.
 
     Args:
         draws: the number of draws.
+
+    Raises:
+        SettingError: if ``draws`` is not a positive whole number.
+        NotApplicable: on use, if the model has no closed form under its priors, or a mixture more
+            than 1,000,000 assignments of rows to components.
+        DataError: on use, for flat coefficients that the inputs do not determine.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
+        >>> model = models.LinearRegression(bias=0.0, noise=1.0)  # weight ~ N(0, 1)
+        >>> posterior = ppgp.fit(model, data, inference.Exact(), progress=False, standardise=False)
+        >>> prediction = posterior.predict([[1.0]])  # weight ~ N(5 / 6, 1 / 6) given y
+        >>> prediction.mean.numpy().round(4), prediction.variance.numpy().round(4)
+        (array([0.8333]), array([1.1667]))
+        >>> posterior.draws["weight"].shape  # [chain, draw, d]
+        torch.Size([1, 1000, 1])
+        >>> # log p(y): y ~ N(0, I + x x'), with determinant 6 and y'C^-1 y = 5 - 25 / 6
+        >>> round(posterior.log_evidence, 4)
+        -4.0694
     """
 
     draws: Count = 1000

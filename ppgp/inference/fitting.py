@@ -117,6 +117,8 @@ def fit(
 ) -> Posterior | MultiPosterior:
     """Fit a model to data.
 
+    A model is a Pyro program (Bingham et al. 2019). The source of each method is in its docstring.
+
     Args:
         model_or_program: a recipe from ``ppgp.models``, or any Pyro program: a function, or a
             ``pyro.nn.PyroModule``, whose ``forward`` has the arguments.
@@ -163,11 +165,41 @@ def fit(
         ConvergenceWarning.
 
     Raises:
-        DataError: if the data do not fit the model.
+        DataError: if the data do not fit the model, or have fewer than 3 rows.
         SettingError: if an option does not fit the data.
         NotApplicable: if the method cannot fit this model; the message names one that can.
         StorageError: if the checkpoint is damaged, of another run, or in use by another process,
             which the message names.
+
+    Examples:
+        Rows that lie far apart say nothing of one another. With a prior variance of 1 and a noise
+        variance of 1, the mean of f at a row is half of its y, and its variance is 1 / 2:
+
+        >>> import pyro
+        >>> import torch
+        >>> from pyro.distributions import Normal
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models
+        >>> recipe = models.GP(kernels.RBF(variance=1.0, lengthscale=1.0), noise=1.0, mean=0.0)
+        >>> data = ppgp.Dataset([[0.0], [100.0], [200.0]], [3.0, 0.0, -5.0])
+        >>> posterior = ppgp.fit(
+        ...     recipe, data, inference.MAP(), progress=False, standardise=False
+        ... )
+        >>> f = posterior.latent([[0.0]])
+        >>> round(f.mean.item(), 3), round(f.variance.item(), 3)
+        (1.5, 0.5)
+
+        A Pyro program: the mean mu of four normal numbers of variance 1, under the prior N(0, 1),
+        has its mode at their sum over 5:
+
+        >>> def program(y):
+        ...     mu = pyro.sample("mu", Normal(0.0, 1.0))
+        ...     with pyro.plate("rows", len(y)):
+        ...         pyro.sample("y", Normal(mu, 1.0), obs=y)
+        >>> y = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        >>> posterior = ppgp.fit(program, {"y": y}, inference.MAP(), progress=False)
+        >>> round(posterior.draws["mu"].item(), 3)
+        2.0
     """
     _check_seed_and_path(seed, checkpoint)
     if isinstance(model_or_program, Multi):

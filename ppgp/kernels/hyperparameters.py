@@ -9,8 +9,9 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
+from ..arguments import NamedArguments
 from ..display.records import record_page
-from ..errors import NamedArguments, SettingError, counted
+from ..errors import SettingError, counted
 from ..priors import (
     Param,
     Prior,

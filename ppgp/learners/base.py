@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import NamedArguments, NotApplicable, NumericalError, SettingError
+from ..arguments import NamedArguments
+from ..errors import NotApplicable, NumericalError, SettingError
 from ..numerics.finite import all_finite
 from ..priors import with_plain_fields
 

@@ -12,15 +12,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..arguments import NamedArguments, Renamed, take_renamed_method
 from ..data.dataset import Dataset
-from ..errors import (
-    NamedArguments,
-    NotApplicable,
-    Renamed,
-    SettingError,
-    nearest,
-    take_renamed_method,
-)
+from ..errors import NotApplicable, SettingError, nearest
 from ..priors import Site, rescaled, value_of, with_plain_fields
 from ..priors.units import power as to_power
 
@@ -31,8 +25,10 @@ class Likelihood(NamedArguments):
     """p(y | f), a frozen record of priors and structure.
 
     A new likelihood defines ``distribution`` and ``marginal``, and ``expected`` if it has a closed
-    form. ``theta`` is ``{site: [*draw, *event]}``; f, mean and variance are [*draw, n], or
-    [*draw, K, n] for K latent functions.
+    form; that of this class is Gauss-Hermite quadrature, as in Hensman, Matthews & Ghahramani
+    (2015). ``theta`` is ``{site: [*draw, *event]}``; f, mean and variance are [*draw, n], or
+    [*draw, K, n] for K latent functions, and y is [n]. They are on the scale of the model, which is
+    in the units of y if ``fit`` does not standardise y. Log densities are in nats.
 
     Attributes:
         scales: What ``fit`` may standardise: "Xy", "X" or "".
@@ -44,6 +40,34 @@ class Likelihood(NamedArguments):
         numeric: Whether y is never a label, though its scale is fixed, as that of counts is.
         predicted: The parameters that are functions of x too.
         takes_trials: Whether rows may have a number of trials.
+
+    Raises:
+        UnknownArgument: If a subclass has no argument of a name.
+        SettingError: If an argument of a subclass is a class of this library in place of an
+            instance, or a distribution that cannot be a prior.
+
+    Examples:
+        A geometric distribution of counts, whose mean is exp(f). The maximum of the likelihood
+        gives both groups of rows their own mean:
+
+        >>> from dataclasses import dataclass
+        >>> import pyro.distributions as dist
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> @dataclass(frozen=True)
+        ... class Geometric(likelihoods.Likelihood):
+        ...     scales = "X"
+        ...     numeric = True
+        ...     def distribution(self, theta, f):
+        ...         return dist.Geometric(logits=-f)
+        >>> model = models.GLM(Geometric(), weight=priors.Flat(), bias=priors.Flat())
+        >>> data = ppgp.Dataset([[0.0], [0.0], [1.0], [1.0]], [1, 3, 2, 10])
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> log_means = posterior.draws_in("data")
+        >>> log_means["bias"].exp().round(decimals=2).tolist()
+        [[2.0]]
+        >>> log_means["weight"].exp().round(decimals=2).tolist()
+        [[[3.0]]]
     """
 
     scales: ClassVar[str] = "Xy"

@@ -26,12 +26,32 @@ LINKS = ("logit", "probit")
 class Bernoulli(Likelihood, Scored):
     """y ~ Bernoulli(g(f)), y in {0, 1}. Rasmussen & Williams (2006), section 3.3.
 
+    g(f) [n] is the probability of class 1. f [n] is a log-odds for "logit" and a standard normal
+    quantile for "probit"; neither has a unit.
+
     Args:
         link: "logit" (g is the sigmoid) or "probit" (g is the normal cdf, whose average over f has
             a closed form).
 
     Raises:
         UnknownName: If the link is neither.
+
+    Examples:
+        Two of 10 rows are of class 1 where x = 0, and six of 10 where x = 1. The odds ratio is
+        (6 / 4) / (2 / 8):
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> X = [[0.0]] * 10 + [[1.0]] * 10
+        >>> y = [1] * 2 + [0] * 8 + [1] * 6 + [0] * 4
+        >>> model = models.GLM(likelihoods.Bernoulli(), weight=priors.Flat(), bias=priors.Flat())
+        >>> how = inference.MAP("newton")
+        >>> posterior = ppgp.fit(model, ppgp.Dataset(X, y), how, progress=False)
+        >>> posterior.predict([[0.0], [1.0]]).probabilities.round(decimals=3).tolist()
+        [[0.8, 0.2], [0.4, 0.6]]
+        >>> table = posterior.coefficients("model", exponentiate=True)
+        >>> round(float(table.loc["x0", "estimate"]), 3)
+        6.0
     """
 
     link: str = "logit"

@@ -27,11 +27,38 @@ class Beta(Parametric):
     """Shares y in (0, 1) of mean mu = sigmoid(f) and variance mu (1 - mu) / (1 + precision).
 
     Ferrari & Cribari-Neto (2004), equation 4. With ``precision=Predicted()`` the log of the
-    precision is a second function of x. The log density is not concave in f. There is no CRPS,
-    whose gradient has no closed form.
+    precision is a second function of x, and the functions are [2, n] instead of [n]. The log
+    density is not concave in f. There is no CRPS, whose gradient has no closed form.
 
     Args:
-        precision: Prior of the precision, a number that fixes it, or ``Predicted()``.
+        precision: Prior of the precision, a number that fixes it, or ``Predicted()``. It has no
+            unit.
+
+    Raises:
+        UnknownArgument: If an argument has another name.
+        SettingError: If the precision is a class in place of an instance. ``fit`` raises it for a
+            precision of 0 or less, and for a prior that allows one.
+
+    Examples:
+        With precision 4 and f = 0 the mean is 1 / 2, and the variance (1 / 4) / 5:
+
+        >>> import torch
+        >>> from ppgp import likelihoods
+        >>> shares = likelihoods.Beta(precision=4.0).distribution({}, torch.zeros(3))
+        >>> shares.mean.tolist()
+        [0.5, 0.5, 0.5]
+        >>> shares.variance.double().round(decimals=5).tolist()
+        [0.05, 0.05, 0.05]
+
+        A target of 0 or 1 has no density:
+
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0.2, 0.7, 1.0])
+        >>> ppgp.fit(models.GLM(likelihoods.Beta()), data, inference.MAP(), progress=False)
+        Traceback (most recent call last):
+            ...
+        ppgp.errors.DataError: expected targets above 0 and below 1 in y, got 1 in row 2: ...
     """
 
     precision: PriorLike | Predicted = priors.LogNormal(2.0, 1.5)

@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 from ..data.dataset import Dataset
 from ..errors import SettingError
 from ..numerics.logistic_normal import expected_softplus
-from ..priors import Site
+from ..priors import Site, finite_numbers
 from .base import Theta, log_of_count
 from .parametric import Parametric
 from .scored import NO_THETA, log_or_zero
@@ -27,14 +27,29 @@ from .target_checks import check_counts_of_events, check_events_of_trials
 class Binomial(Parametric):
     """y ~ Binomial(trials, sigmoid(f)): y = 0, 1, ..., trials events among the trials of a row.
 
-    McCullagh & Nelder (1989), section 4.3. There is no CRPS.
+    McCullagh & Nelder (1989), section 4.3. sigmoid(f) [n] is the probability of an event, and f a
+    log-odds. There is no CRPS.
 
     Args:
         trials: The number of trials, if it is the same in every row; None: the column ``trials``
-            of the Dataset, which ``for_rows`` takes.
+            [n] of the Dataset, which ``for_rows`` takes.
 
     Raises:
         SettingError: If the number is not 1, 2, 3, ...
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        Two of 10 trials had an event where x = 0, and six of 10 where x = 1:
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> X, events = [[0.0], [0.0], [1.0], [1.0]], [1, 1, 3, 3]
+        >>> data = ppgp.Dataset(X, events, trials=[5, 5, 4, 6])
+        >>> model = models.GLM(likelihoods.Binomial(), weight=priors.Flat(), bias=priors.Flat())
+        >>> posterior = ppgp.fit(model, data, inference.MAP("newton"), progress=False)
+        >>> expected = posterior.predict([[0.0], [1.0]], trials=[10, 1000]).mean  # of events
+        >>> expected.round(decimals=2).tolist()
+        [2.0, 600.0]
     """
 
     trials: float | None = None
@@ -51,7 +66,8 @@ class Binomial(Parametric):
         if hasattr(number, "__len__"):
             got, do = f"a {type(number).__name__}", "pass Dataset(trials=) for one per row"
             raise SettingError("one number of trials in Binomial", got, do)
-        if not isinstance(number, int | float) or number < 1 or number != round(number):
+        whole = finite_numbers(number) and number == round(number)
+        if not whole or number < 1:
             do = "give 1, 2, 3, ..., or leave it out beside Dataset(trials=)"
             raise SettingError("a number of trials in Binomial", repr(number), do)
 

@@ -15,7 +15,7 @@ from ..data.dataset import Dataset
 from ..errors import SettingError
 from .base import Likelihood, Theta, root
 from .scored import LEAST_SHARE, NO_THETA, Scored, widened
-from .target_checks import check_codes, count_classes
+from .target_checks import check_codes, check_number_of_classes, count_classes
 
 POINTS = 64  # pairs of opposite quasi-random points in ``expected``
 FINE_POINTS = 512  # and in ``marginal``
@@ -25,17 +25,39 @@ FINE_POINTS = 512  # and in ``marginal``
 class Categorical(Likelihood, Scored):
     """y ~ Categorical(softmax(f)), with one latent function per class.
 
-    Rasmussen & Williams (2006), section 3.5. Averages over f in R^K are taken at fixed quasi-random
-    points, so that the evidence lower bound is deterministic. With 3 classes the error of the
-    expected log likelihood is .005, .01 and .03 where the sds of f are 1, 2 and 20; that of
-    predictive probabilities is .001, .001 and .003.
+    Rasmussen & Williams (2006), section 3.5. f is [K, n], in logs of probabilities up to a
+    constant. Averages over f in R^K are taken at fixed quasi-random points, so that the evidence
+    lower bound is deterministic. With 3 classes the error of the expected log likelihood is .005,
+    .01 and .03 nats where the sds of f are 1, 2 and 20; that of predictive probabilities is .001,
+    .001 and .003.
 
     Args:
         classes: K; None: the number of classes in the data.
+
+    Raises:
+        SettingError: If the number of classes is not 2, 3, ...
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        Without a slope the probabilities are the shares of the classes:
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> X = [[float(i)] for i in range(10)]
+        >>> data = ppgp.Dataset(X, ["cat"] * 5 + ["dog"] * 3 + ["fox"] * 2)
+        >>> wide = priors.Normal(0.0, 100.0)
+        >>> model = models.GLM(likelihoods.Categorical(), weight=0.0, bias=wide)
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> posterior.predict([[0.0]]).probabilities.round(decimals=2).tolist()
+        [[0.5, 0.3, 0.2]]
     """
 
     classes: int | None = None
     scales = "X"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number_of_classes(self.classes)
 
     @property
     def latents(self) -> int:

@@ -20,7 +20,27 @@ from .target_checks import check_positive
 
 @dataclass(frozen=True)
 class Exponential(Parametric):
-    """y ~ Exponential with mean exp(f), y > 0. Duan et al. (2020)."""
+    """y ~ Exponential with mean exp(f), y > 0. Duan et al. (2020).
+
+    f [n] is the log of a mean in the units of y. The likelihood has no arguments.
+
+    Raises:
+        UnknownArgument: If an argument is given by name.
+
+    Examples:
+        Waiting times in minutes, whose mean doubles from one group of rows to the other:
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> data = ppgp.Dataset([[0.0], [0.0], [1.0], [1.0]], [1.0, 3.0, 2.0, 6.0])
+        >>> model = models.GLM(likelihoods.Exponential(), weight=priors.Flat(), bias=priors.Flat())
+        >>> posterior = ppgp.fit(model, data, inference.MAP("newton"), progress=False)
+        >>> waiting = posterior.predict([[0.0], [1.0]])
+        >>> waiting.mean.round(decimals=3).tolist()
+        [2.0, 4.0]
+        >>> waiting.std.round(decimals=3).tolist()  # of an exponential variable: the mean
+        [2.0, 4.0]
+    """
 
     scales = "X"
     positive = True

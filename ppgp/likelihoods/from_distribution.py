@@ -47,6 +47,29 @@ class FromDistribution(Likelihood, Scored):
         build: A function of f [*draw, K, n], the functions of x on an unconstrained scale, that
             returns a distribution of batch [*draw, n]. Row i depends on f[..., i] alone.
         parameters: The number K of functions of x.
+
+    Raises:
+        SettingError: If ``build`` is not a function, or the number is not 1, 2, 3, ...
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        Losses above 1, in the units of y, with a Pareto tail. The maximum of the likelihood is the
+        number of rows over the sum of log y:
+
+        >>> import math
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> def tail(f):
+        ...     index = f[..., 0, :].exp()
+        ...     return torch.distributions.Pareto(torch.ones_like(index), index)
+        >>> likelihood = likelihoods.FromDistribution(tail)
+        >>> model = models.GLM(likelihood, weight=0.0, bias=priors.Flat())
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [2.0, 4.0, 8.0, 4.0])
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> index = float(posterior.draws_in("data")["bias"].exp())
+        >>> round(index, 3), round(4 / (8 * math.log(2)), 3)
+        (0.721, 0.721)
     """
 
     build: Any
@@ -58,8 +81,9 @@ class FromDistribution(Likelihood, Scored):
         if not callable(self.build):
             do = "for example lambda f: Gumbel(f[..., 0, :], f[..., 1, :].exp())"
             raise SettingError("a function as build", repr(self.build), do)
-        if isinstance(self.parameters, bool) or self.parameters < 1:
-            got = repr(self.parameters)
+        number: Any = self.parameters
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            got = repr(number)
             raise SettingError("a number of parameters of at least 1", got, "count them")
 
     @property

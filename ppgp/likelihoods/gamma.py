@@ -38,17 +38,35 @@ LINKS = ("log", "inverse")
 class Gamma(Parametric):
     """y ~ Gamma with mean exp(f), y > 0: the sd is the mean divided by the root of the shape.
 
-    McCullagh & Nelder (1989), section 8.3. With ``shape=Predicted()`` the log of the shape is a
-    second function of x. With ``link="inverse"``, the canonical one, the mean is 1 / f. f must then
-    be positive, which neither a Gaussian process nor a sum of learners is, so that SVGP and Boosted
-    refuse it.
+    McCullagh & Nelder (1989), section 8.3. f [n] is the log of a mean in the units of y. With
+    ``shape=Predicted()`` the log of the shape is a second function of x, and the functions are
+    [2, n]. With ``link="inverse"``, the canonical one, the mean is 1 / f. f must then be positive,
+    which neither a Gaussian process nor a sum of learners is, so that SVGP and Boosted refuse it.
 
     Args:
-        shape: Prior of the shape, a number that fixes it, or ``Predicted()``.
+        shape: Prior of the shape, a number that fixes it, or ``Predicted()``. It has no unit.
         link: "log" or "inverse".
 
     Raises:
         UnknownName: If the link is neither.
+        UnknownArgument: If an argument has another name.
+        SettingError: If the shape is a class in place of an instance. ``fit`` raises it for a shape
+            of 0 or less, and for a prior that allows one.
+
+    Examples:
+        A shape of 4 means a standard deviation of half of the mean, whatever the mean is:
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> data = ppgp.Dataset([[0.0], [0.0], [1.0], [1.0]], [1.0, 7.0, 10.0, 30.0])
+        >>> likelihood = likelihoods.Gamma(shape=4.0)
+        >>> model = models.GLM(likelihood, weight=priors.Flat(), bias=priors.Flat())
+        >>> posterior = ppgp.fit(model, data, inference.MAP("newton"), progress=False)
+        >>> costs = posterior.predict([[0.0], [1.0]])
+        >>> costs.mean.round(decimals=3).tolist()
+        [4.0, 20.0]
+        >>> costs.std.round(decimals=3).tolist()
+        [2.0, 10.0]
     """
 
     shape: PriorLike | Predicted = priors.LogNormal(1.0, 1.0)

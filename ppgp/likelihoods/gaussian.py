@@ -26,10 +26,38 @@ SQRT_PI = math.sqrt(math.pi)
 class Gaussian(Parametric):
     """y ~ N(f, noise). Rasmussen & Williams (2006), section 2.2.
 
-    With ``noise=Predicted()`` the log of the variance is a second function of x.
+    f [n] is in the units of y. With ``noise=Predicted()`` the log of the variance is a second
+    function of x, and the functions are [2, n].
 
     Args:
-        noise: Prior of the variance, a number that fixes it, or ``Predicted()``.
+        noise: Prior of the variance, a number that fixes it, or ``Predicted()``. A number is in the
+            units of y squared. A prior is on the standardised scale unless ``InUnitsOfData`` holds
+            it.
+
+    Raises:
+        SettingError: If the variance is negative, or a class in place of an instance. ``fit``
+            raises it for 0, and for a prior that allows negative numbers.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        With flat priors MAP is least squares, and the noise the mean square of the residuals:
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> flat = priors.Flat()
+        >>> data = ppgp.Dataset([[0.0], [0.0], [1.0], [1.0]], [1.0, 5.0, 6.0, 10.0])
+        >>> model = models.GLM(likelihoods.Gaussian(noise=flat), weight=flat, bias=flat)
+        >>> posterior = ppgp.fit(model, data, inference.MAP("newton"), progress=False)
+        >>> draws = posterior.draws_in("data")
+        >>> {name: round(float(draw), 3) for name, draw in draws.items()}
+        {'weight': 5.0, 'bias': 3.0, 'noise': 4.0}
+
+        The variance of y is that of f plus the noise:
+
+        >>> import torch
+        >>> mean, variance = torch.tensor([1.0, 2.0]), torch.tensor([0.0, 0.5])
+        >>> likelihoods.Gaussian(noise=0.25).marginal({}, mean, variance).variance.tolist()
+        [0.25, 0.75]
     """
 
     noise: PriorLike | Predicted = LogNormal(-2.0, 1.0)

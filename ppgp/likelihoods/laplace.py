@@ -26,11 +26,29 @@ LOG_2 = math.log(2.0)
 class Laplace(Parametric):
     """y = f + Laplace noise, with density exp(-abs(y - f) / scale) / (2 scale).
 
-    Duan et al. (2020). With ``scale=Predicted()`` the log of the scale is a second function of x.
+    Duan et al. (2020). f [n], the median of y, is in the units of y. With ``scale=Predicted()`` the
+    log of the scale is a second function of x, and the functions are [2, n].
 
     Args:
         scale: Prior of the scale, which is the mean absolute deviation, a number that fixes it, or
-            ``Predicted()``.
+            ``Predicted()``. A number is in the units of y. A prior is on the standardised scale
+            unless ``InUnitsOfData`` holds it.
+
+    Raises:
+        SettingError: If the scale is negative, or a class in place of an instance. ``fit`` raises
+            it for 0, and for a prior that allows negative numbers.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        The maximum of the likelihood is the median, 3, where the mean is 202:
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0], [4.0]], [1.0, 2.0, 3.0, 4.0, 1000.0]
+        >>> model = models.GLM(likelihoods.Laplace(scale=1.0), weight=0.0, bias=priors.Flat())
+        >>> posterior = ppgp.fit(model, ppgp.Dataset(X, y), inference.MAP(), progress=False)
+        >>> round(float(posterior.draws_in("data")["bias"]), 1)
+        3.0
     """
 
     scale: PriorLike | Predicted = LogNormal(-1.0, 1.0)

@@ -30,10 +30,29 @@ SQRT_PI = math.sqrt(math.pi)
 class LogNormal(Parametric):
     """log y ~ N(f, noise), y > 0. Duan et al. (2020), section 3.3.
 
-    With ``noise=Predicted()`` the log of the variance of log y is a second function of x.
+    f [n] is the log of the median of y, in the units of y. With ``noise=Predicted()`` the log of
+    the variance of log y is a second function of x, and the functions are [2, n].
 
     Args:
-        noise: Prior of the variance of log y, a number that fixes it, or ``Predicted()``.
+        noise: Prior of the variance of log y, a number that fixes it, or ``Predicted()``. It has no
+            unit.
+
+    Raises:
+        UnknownArgument: If an argument has another name.
+        SettingError: If the variance is a class in place of an instance. ``fit`` raises it for a
+            variance of 0 or less, and for a prior that allows one.
+
+    Examples:
+        The medians of two groups of rows are their geometric means:
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> flat = priors.Flat()
+        >>> data = ppgp.Dataset([[0.0], [0.0], [1.0], [1.0]], [1.0, 4.0, 8.0, 32.0])
+        >>> model = models.GLM(likelihoods.LogNormal(noise=flat), weight=flat, bias=flat)
+        >>> posterior = ppgp.fit(model, data, inference.MAP("newton"), progress=False)
+        >>> posterior.predict([[0.0], [1.0]]).quantile(0.5).round(decimals=3).tolist()
+        [2.0, 16.0]
     """
 
     noise: PriorLike | Predicted = priors.LogNormal(-2.0, 1.0)

@@ -34,11 +34,30 @@ class NegativeBinomial(Parametric):
 
     Lawless (1987), equation 1, with shape = 1 / a; Poisson's distribution is the limit of large
     shapes. The shape is ``theta`` of R's ``glm.nb``, and 1 / ``alpha`` of statsmodels. The Fisher
-    information of the shape is that of Fisher (1941). With ``shape=Predicted()`` the log of the
-    shape is a second function of x. There is no CRPS, whose gradient has no closed form.
+    information of the shape is that of Fisher (1941). f is [n]. With ``shape=Predicted()`` the log
+    of the shape is a second function of x, and the functions are [2, n]. There is no CRPS, whose
+    gradient has no closed form.
 
     Args:
-        shape: Prior of the shape, a number that fixes it, or ``Predicted()``.
+        shape: Prior of the shape, a number that fixes it, or ``Predicted()``. It has no unit.
+
+    Raises:
+        UnknownArgument: If an argument has another name.
+        SettingError: If the shape is a class in place of an instance. ``fit`` raises it for a shape
+            of 0 or less, and for a prior that allows one.
+
+    Examples:
+        Means of 4 and 8, and variances of 4 + 16 / 2 and 8 + 64 / 2:
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> data = ppgp.Dataset([[0.0], [0.0], [1.0], [1.0]], [1, 7, 2, 14])
+        >>> likelihood = likelihoods.NegativeBinomial(shape=2.0)
+        >>> model = models.GLM(likelihood, weight=priors.Flat(), bias=priors.Flat())
+        >>> posterior = ppgp.fit(model, data, inference.MAP("newton"), progress=False)
+        >>> counts = posterior.predict([[0.0], [1.0]])
+        >>> counts.mean.round(decimals=3).tolist(), counts.variance.round(decimals=3).tolist()
+        ([4.0, 8.0], [12.0, 40.0])
     """
 
     shape: PriorLike | Predicted = priors.LogNormal(1.0, 1.0)

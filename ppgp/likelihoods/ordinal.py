@@ -16,11 +16,17 @@ from ..errors import SettingError, UnknownName
 from ..numerics.logistic_normal import expected_softplus, log_odds
 from ..numerics.ordered_links import LINKS, Link
 from ..numerics.tails import log1mexp
-from ..priors import Dirichlet, Flat, Prior, PriorLike, Site, site, value_of
+from ..priors import Dirichlet, Flat, Prior, PriorLike, Site, finite_numbers, site, value_of
 from .base import Likelihood, Theta, hermite, root
 from .cutpoints import CutpointPrior
 from .scored import Scored
-from .target_checks import check_codes, check_every_class, count_classes, warn_of_alphabet
+from .target_checks import (
+    check_codes,
+    check_every_class,
+    check_number_of_classes,
+    count_classes,
+    warn_of_alphabet,
+)
 
 NODES, REACH = 192, 9.5  # of the average over f in ``marginal`` with the link "cloglog", in sds
 
@@ -29,9 +35,10 @@ NODES, REACH = 192, 9.5  # of the average over f in ``marginal`` with the link "
 class Ordinal(Likelihood, Scored):
     """Ordered classes, P(y <= k) = F(c_k - f), y = 0, 1, ..., K - 1.
 
-    McCullagh (1980). f has no intercept beside the cutpoints c_0 < ... < c_(K - 2): a constant
-    added to both changes nothing. The CRPS is the ranked probability score, the sum over k of
-    (P(y <= k) - 1[y <= k])^2: Epstein (1969).
+    McCullagh (1980). f [n] has no intercept beside the cutpoints c_0 < ... < c_(K - 2): a constant
+    added to both changes nothing. Both are log-odds for "logit", and without a unit for every link.
+    The CRPS is the ranked probability score, the sum over k of (P(y <= k) - 1[y <= k])^2: Epstein
+    (1969).
 
     Labels that are texts have the order of the alphabet, with a warning; pandas' ordered categories
     have theirs.
@@ -40,14 +47,29 @@ class Ordinal(Likelihood, Scored):
         link: "logit" (F is the sigmoid), "probit" (F is the normal cdf) or "cloglog"
             (F(z) = 1 - exp(-exp(z)), proportional hazards).
         cutpoints: ``Dirichlet(concentration)``, the prior of the shares of the classes at f = 0,
-            which induces that of the cutpoints (Betancourt 2019); ``Flat()``; or K - 1 increasing
-            numbers, which boosting needs.
+            which induces that of the cutpoints [K - 1] (Betancourt 2019); ``Flat()``; or K - 1
+            increasing numbers, which boosting needs.
         classes: K; None: the number of classes in the data.
 
     Raises:
         UnknownName: If there is no such link.
         SettingError: If the cutpoints are something else, or not increasing, or for fewer than two
             classes.
+
+    Examples:
+        Without a slope the cutpoints give the shares of the classes:
+
+        >>> import pandas as pd
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> X = [[float(i)] for i in range(10)]
+        >>> grades = ["low"] * 2 + ["middle"] * 3 + ["high"] * 5
+        >>> y = pd.Categorical(grades, ["low", "middle", "high"], ordered=True)
+        >>> model = models.GLM(likelihoods.Ordinal(cutpoints=priors.Flat()), weight=0.0)
+        >>> how = inference.MAP("newton")
+        >>> posterior = ppgp.fit(model, ppgp.Dataset(X, y), how, progress=False)
+        >>> posterior.predict([[0.0]]).probabilities.round(decimals=3).tolist()
+        [[0.2, 0.3, 0.5]]
     """
 
     link: str = "logit"
@@ -59,20 +81,18 @@ class Ordinal(Likelihood, Scored):
         super().__post_init__()
         if self.link not in LINKS:
             raise UnknownName("link", self.link, tuple(LINKS))
-        if self.classes is not None and not (isinstance(self.classes, int) and self.classes > 1):
-            do = "leave it out, and it is counted"
-            raise SettingError("a number of classes 2, 3, ...", repr(self.classes), do)
-        given = self.cutpoints
-        if isinstance(given, int | float):
-            object.__setattr__(self, "cutpoints", (float(given),))
-        elif isinstance(given, Prior) and not isinstance(given, Dirichlet | Flat):
-            do = "use Dirichlet(1.0), Flat() or increasing numbers"
-            raise SettingError("a prior of cutpoints", repr(given), do)
-        if isinstance(self.cutpoints, tuple):
-            self._check_numbers(self.cutpoints)
+        check_number_of_classes(self.classes)
+        if isinstance(self.cutpoints, Dirichlet | Flat):
+            return
+        numbers = finite_numbers(self.cutpoints)
+        if not numbers:
+            do = "use Dirichlet(1.0), Flat() or a tuple of increasing numbers"
+            raise SettingError("a prior of cutpoints, or numbers,", repr(self.cutpoints), do)
+        object.__setattr__(self, "cutpoints", numbers)
+        self._check_numbers(numbers)
 
     def _check_numbers(self, cutpoints: tuple[float, ...]) -> None:
-        if any(not a < b for a, b in pairwise(cutpoints)) or not cutpoints:
+        if any(not a < b for a, b in pairwise(cutpoints)):
             raise SettingError("increasing numbers as cutpoints", repr(cutpoints), "sort them")
         if self.classes is None:
             object.__setattr__(self, "classes", len(cutpoints) + 1)

@@ -22,7 +22,26 @@ from .target_checks import check_counts_of_events
 class Poisson(Parametric):
     """y ~ Poisson(exp(f)), y = 0, 1, 2, ...: a log-Gaussian Cox process on a grid.
 
-    Moller, Syversveen & Waagepetersen (1998).
+    Moller, Syversveen & Waagepetersen (1998). f [n] is the log of an expected count, which has no
+    unit. The likelihood has no arguments.
+
+    Raises:
+        UnknownArgument: If an argument is given by name.
+
+    Examples:
+        Events per unit of exposure, 6 / 3 where x = 0 and 20 / 4 where x = 1. The offset is the log
+        of the exposure:
+
+        >>> import math
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> X, events, exposure = [[0.0], [0.0], [1.0], [1.0]], [1, 5, 5, 15], [1.0, 2.0, 1.0, 3.0]
+        >>> data = ppgp.Dataset(X, events, offset=[math.log(one) for one in exposure])
+        >>> model = models.GLM(likelihoods.Poisson(), weight=priors.Flat(), bias=priors.Flat())
+        >>> posterior = ppgp.fit(model, data, inference.MAP("newton"), progress=False)
+        >>> table = posterior.coefficients("model", exponentiate=True)
+        >>> table["estimate"].round(3).to_dict()  # the rate where x = 0, and the rate ratio
+        {'intercept': 2.0, 'x0': 2.5}
     """
 
     scales = "X"

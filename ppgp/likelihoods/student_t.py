@@ -33,13 +33,33 @@ START = 5.0  # degrees of freedom at which the search of a constant begins
 class StudentT(Parametric):
     """y = f + scale t, where t has Student's distribution with ``df`` degrees of freedom.
 
-    Jylanki, Vanhatalo & Vehtari (2011). The CRPS needs df > 1, and a df that is not
+    Jylanki, Vanhatalo & Vehtari (2011). f [n], the median of y, is in the units of y. The functions
+    are [K, n] where parameters are ``Predicted()``. The CRPS needs df > 1, and a df that is not
     ``Predicted()``.
 
     Args:
-        df: Prior of the degrees of freedom, a number that fixes them, or ``Predicted()``.
+        df: Prior of the degrees of freedom, a number that fixes them, or ``Predicted()``. They have
+            no unit.
         scale: Prior of the scale (for large df, the sd of the noise), a number that fixes it, or
-            ``Predicted()``.
+            ``Predicted()``. A number is in the units of y. A prior is on the standardised scale
+            unless ``InUnitsOfData`` holds it.
+
+    Raises:
+        SettingError: If the scale is negative, or an argument is a class in place of an instance.
+            ``fit`` raises it for a scale or df of 0 or less, and for a prior that allows one.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        An outlier hardly moves the centre of the others, 2.5:
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0], [4.0]], [1.0, 2.0, 3.0, 4.0, 1000.0]
+        >>> likelihood = likelihoods.StudentT(df=4.0, scale=1.0)
+        >>> model = models.GLM(likelihood, weight=0.0, bias=priors.Flat())
+        >>> posterior = ppgp.fit(model, ppgp.Dataset(X, y), inference.MAP(), progress=False)
+        >>> round(float(posterior.draws_in("data")["bias"]), 1)
+        2.5
     """
 
     df: PriorLike | Predicted = Gamma(2.0, 0.1)

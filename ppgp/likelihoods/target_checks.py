@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 
 from ..data.dataset import Dataset
-from ..errors import DataError, DataWarning, counted
+from ..errors import DataError, DataWarning, SettingError, counted
 
 FOR_REGRESSION = "for regression use GP or LinearRegression ('gp' or 'linear' by name)"
 
@@ -26,6 +27,18 @@ def count_classes(data: Dataset) -> int:
     if data.classes is not None:
         return max(len(data.classes), 2)
     return max(int(data.y.max()) + 1, 2)
+
+
+def check_number_of_classes(classes: Any) -> None:
+    """Check that an option is a number of classes, or None.
+
+    Raises:
+        SettingError: if it is neither.
+    """
+    if classes is None or (isinstance(classes, int) and classes > 1):  # True is not above 1
+        return
+    do = "leave it out, and it is counted"
+    raise SettingError("a number of classes 2, 3, ...", repr(classes), do)
 
 
 def check_codes(data: Dataset, classes: int) -> None:

@@ -31,11 +31,34 @@ LOG_2 = math.log(2.0)
 class Weibull(Parametric):
     """P(Y > y) = exp(-(y / exp(f))^shape), y > 0. Duan et al. (2020).
 
-    With ``shape=Predicted()`` the log of the shape is a second function of x. SVGP refuses it, as
-    the mean of the log density over a normal log shape is minus infinity.
+    f [n] is the log of a scale in the units of y, which y exceeds with probability exp(-1). With
+    ``shape=Predicted()`` the log of the shape is a second function of x, and the functions are
+    [2, n]. SVGP refuses that, as the mean of the log density over a normal log shape is minus
+    infinity.
 
     Args:
-        shape: Prior of the shape, a number that fixes it, or ``Predicted()``.
+        shape: Prior of the shape, a number that fixes it, or ``Predicted()``. It has no unit; 1
+            makes the distribution exponential.
+
+    Raises:
+        UnknownArgument: If an argument has another name.
+        SettingError: If the shape is a class in place of an instance. ``fit`` raises it for a shape
+            of 0 or less, and for a prior that allows one.
+
+    Examples:
+        With shape 2 the square of the scale is the mean of y^2 at the maximum of the likelihood,
+        here 25 and 100:
+
+        >>> import math
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> data = ppgp.Dataset([[0.0], [0.0], [1.0], [1.0]], [1.0, 7.0, 2.0, 14.0])
+        >>> likelihood = likelihoods.Weibull(shape=2.0)
+        >>> model = models.GLM(likelihood, weight=priors.Flat(), bias=priors.Flat())
+        >>> posterior = ppgp.fit(model, data, inference.MAP("newton"), progress=False)
+        >>> times = posterior.predict([[0.0], [1.0]])
+        >>> times.quantile(1 - math.exp(-1)).round(decimals=3).tolist()
+        [5.0, 10.0]
     """
 
     shape: PriorLike | Predicted = priors.LogNormal(0.0, 1.0)

@@ -18,7 +18,7 @@ from ..data.dataset import Dataset
 from ..errors import SettingError
 from ..numerics.zero_inflated import ZeroInflatedCounts
 from ..overrides import computed
-from ..priors import Prior, PriorLike, Site, Uniform, bare, site
+from ..priors import Prior, PriorLike, Site, Uniform, bare, finite_numbers, site
 from .base import Likelihood, Theta, root
 from .parametric import Parametric
 from .predicted import Predicted
@@ -31,9 +31,9 @@ GATE = "probability"
 class ZeroInflated(Parametric):
     """Counts that are 0 with a probability, and otherwise have the given likelihood.
 
-    Lambert (1992), equation 1. f is that of the counts. With ``probability=Predicted()`` the logit
-    of the probability is the last function of x; it is sigmoid(logit(level) + f_k(x)). There is no
-    CRPS.
+    Lambert (1992), equation 1. f [n] is that of the counts. With ``probability=Predicted()`` the
+    logit of the probability is the last of the functions of x [K, n]; it is sigmoid(logit(level) +
+    f_k(x)). There is no CRPS.
 
     Args:
         likelihood: ``Poisson()`` or ``NegativeBinomial(...)``.
@@ -43,6 +43,22 @@ class ZeroInflated(Parametric):
     Raises:
         SettingError: If the likelihood is not one of counts, or the probability may be outside
             (0, 1).
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        Six of 10 counts are 0, more than Poisson's distribution has beside the others. The maximum
+        of the likelihood gives 0 the probability 0.6:
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> X = [[float(i)] for i in range(10)]
+        >>> data = ppgp.Dataset(X, [0] * 6 + [2, 3, 4, 7])
+        >>> likelihood = likelihoods.ZeroInflated(likelihoods.Poisson())
+        >>> model = models.GLM(likelihood, weight=0.0, bias=priors.Flat())
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> zero = posterior.predict([[0.0]]).log_prob([0]).exp()
+        >>> zero.round(decimals=2).tolist()
+        [0.6]
     """
 
     likelihood: Likelihood
@@ -60,7 +76,10 @@ class ZeroInflated(Parametric):
             do = "use Poisson() or NegativeBinomial()"
             raise SettingError("a likelihood of counts in ZeroInflated", repr(inner), do)
         given = self.probability
-        _check_probability(given.level if isinstance(given, Predicted) else given)
+        if not isinstance(given, Predicted):
+            _check_probability(given)
+        elif given.level is not None:
+            _check_probability(given.level)
 
     @property
     def _counts(self) -> Any:
@@ -216,6 +235,8 @@ def _check_probability(given: Any) -> None:
         inside = ends is not None and 0 <= ends[0] < ends[1] <= 1
         do = "use Uniform(0, 1)"
     else:
-        inside, do = given is None or 0 < given < 1, "give one between them, or a prior"
+        numbers = finite_numbers(given)
+        inside = len(numbers) > 0 and all(0 < number < 1 for number in numbers)
+        do = "give one between them, or a prior"
     if not inside:
         raise SettingError("a probability above 0 and below 1 in ZeroInflated", repr(given), do)

@@ -155,12 +155,14 @@ def advise(
 ) -> Advice:
     """Return which Gaussian process suits some data, with the seconds that a fit takes.
 
-    The models are GP, StateSpaceGP (one column), GridGP (complete grids), Vecchia (places), SKI (a
-    grid of nodes), SGPR and SVGP (inducing inputs). Exact ones come first, then approximations.
+    The models are GP, StateSpaceGP (one column; Hartikainen & Sarkka 2010), GridGP (complete
+    grids; Saatci 2011), Vecchia (places; Vecchia 1988), SKI (a grid of nodes; Wilson & Nickisch
+    2015), SGPR and SVGP (inducing inputs; Titsias 2009, Hensman, Fusi & Lawrence 2013). Exact ones
+    come first, then approximations.
 
     Args:
-        data: the table: its rows, columns, labels and the roles of columns, and whether its rows
-            form a complete grid. None: pass ``n`` and ``d``.
+        data: the table of X [n, d] and y [n]: its rows, columns, labels and the roles of columns,
+            and whether its rows form a complete grid. None: pass ``n`` and ``d``.
         n: the number of rows, if there is no table.
         d: the number of columns, if there is no table.
         likelihood: the distribution of y given f; None: Gaussian noise, or for labels that of
@@ -173,8 +175,24 @@ def advise(
         An Advice, which prints as a table.
 
     Raises:
-        SettingError: if there is neither a table nor n and d, or there are both; or for numbers out
-            of range.
+        SettingError: if there is neither a table nor n and d, or there are both; for numbers out
+            of range; or if ``likelihood`` or ``kernel`` is none.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import kernels, likelihoods
+        >>> [option.model for option in ppgp.advise(n=500, d=8).suited]
+        ['GP', 'Vecchia', 'SGPR', 'SVGP']
+        >>> counts = ppgp.advise(n=100_000, d=3, likelihood=likelihoods.Poisson())
+        >>> [option.model for option in counts.suited]
+        ['Vecchia', 'SVGP']
+        >>> print(ppgp.advise(n=100_000, d=1, kernel=kernels.Matern(1.5)))
+        model         suits  seconds  memory   reason
+        StateSpaceGP  yes    3 s      134 MB   exact in O(n)
+        Vecchia       yes    50 s     48.8 MB  each row given its 30 nearest: ...
+        ...
+        GP            no     20 days  720 GB   costs O(n^3): for up to 5,000 rows
+        ...
     """
     if (data is None) == (n is None or d is None) or (data is not None and (n or d)):
         raise SettingError(

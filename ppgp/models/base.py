@@ -10,19 +10,11 @@ from typing import Any, ClassVar, TypeVar, cast
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..arguments import Elsewhere, NamedArguments, Renamed, take_renamed_method
 from ..data.dataset import Dataset, Scaler
 from ..data.training_data import Rows
 from ..display.records import record_page
-from ..errors import (
-    Elsewhere,
-    NamedArguments,
-    NotApplicable,
-    Renamed,
-    SettingError,
-    an,
-    counted,
-    take_renamed_method,
-)
+from ..errors import NotApplicable, SettingError, an, counted
 from ..likelihoods import Bernoulli
 from ..likelihoods.target_checks import FOR_REGRESSION, distinct
 from ..priors import (
@@ -46,8 +38,8 @@ LEVELS = ("noise", "nugget", "variance")  # positive quantities that models have
 class Model(NamedArguments):
     """A recipe: the priors and the structure of a model before it meets data.
 
-    A recipe is frozen. It holds no training data, no mode and no fitted tensors, and ``model`` is
-    a program that plain Pyro accepts.
+    A recipe is a frozen dataclass. It holds no training data, no mode and no fitted tensors, and
+    ``model`` is a program that plain Pyro accepts (Bingham et al. 2019).
 
     A new model defines ``sites``. Where its rows are independent given theta it also defines
     ``distribution``; otherwise it defines ``model`` and ``predict``. Throughout, theta is
@@ -100,6 +92,33 @@ class Model(NamedArguments):
             splits of trees, and are not summarised.
         standardised: whether numbers and inducing inputs are already on the scale of the model, as
             in the recipe of a posterior. ``fit`` then leaves them unchanged.
+
+    Raises:
+        UnknownArgument: from the constructor of every model, for an argument that it does not have.
+        SettingError: from the constructor, for a negative noise, nugget or variance; from ``fit``,
+            for a prior or number that is none, or a number in the units of the data if the model
+            does not define ``in_units``.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> import ppgp, torch
+        >>> from ppgp import inference, models, priors
+        >>> @dataclass(frozen=True, repr=False)
+        ... class Decay(models.Model):
+        ...     rate: priors.PriorLike = priors.LogNormal(0.0, 1.0)
+        ...     scales = ""  # nothing is standardised
+        ...     def sites(self, d):
+        ...         return {"rate": priors.site("rate", self.rate, positive=True)}
+        ...     def distribution(self, theta, X):
+        ...         rate = self.value(theta, "rate", X)[..., None]  # [*draw, 1]
+        ...         return torch.distributions.Normal(torch.exp(-rate * X[:, 0]), 0.01)
+        >>> X = torch.linspace(0, 2, 9, dtype=torch.float64)[:, None]
+        >>> data = ppgp.Dataset(X, torch.exp(-0.7 * X[:, 0]))
+        >>> posterior = ppgp.fit(Decay(), data, inference.MAP(), progress=False)
+        >>> posterior.theta["rate"].numpy().round(3)  # per unit of x
+        array([0.7])
+        >>> posterior.predict([[1.0], [3.0]]).mean.numpy().round(2)
+        array([0.5 , 0.12])
     """
 
     scales: ClassVar[str] = "Xy"

@@ -32,8 +32,8 @@ class Boosted(Model, BoostedSum):
     """y ~ likelihood(f(x)), where each function f_k is a constant plus a sum of learners.
 
     Friedman (2001); Duan et al. (2020). Fit it by ``NaturalGradientBoosting``. The program itself
-    has the constants alone, the site ``start`` with a flat prior, so that MAP, Laplace, NUTS and
-    SVI fit one distribution for all rows, and say so.
+    has the constants alone, the site ``start`` [K] of K functions with a flat prior, so that MAP,
+    Laplace, NUTS and SVI fit one distribution for all rows, and say so.
 
     The functions are f and, in the order of the likelihood's parameters, the logs of those that are
     ``Predicted()``; of K classes the first K - 1 logits, where the last is 0. y is not
@@ -49,6 +49,25 @@ class Boosted(Model, BoostedSum):
             predicted should be a number: ``NaturalGradientBoosting`` refuses a prior, which only
             the methods that fit the constant distribution take.
         learner: A learner of ``ppgp.learners``.
+
+    Raises:
+        SettingError: If the likelihood has no scores, or the learner is something else.
+        NotApplicable: For a likelihood whose f must be positive; from ``fit`` by
+            ``NaturalGradientBoosting``, for a parameter with a prior, or a score that the
+            likelihood does not have.
+        DataError: From ``fit``, if y does not suit the likelihood, or holds one class alone.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, learners, likelihoods, models
+        >>> X = torch.linspace(0, 1, 100, dtype=torch.float64)[:, None]
+        >>> y = torch.where(X[:, 0] < 0.5, 1.0, 3.0) + 0.1 * torch.sin(40 * X[:, 0])
+        >>> noise = likelihoods.Predicted()
+        >>> model = models.Boosted(likelihoods.Gaussian(noise=noise), learners.Trees(depth=2))
+        >>> how = inference.NaturalGradientBoosting(steps=30, learning_rate=0.2, folds=None)
+        >>> posterior = ppgp.fit(model, ppgp.Dataset(X, y), how, progress=False)
+        >>> posterior.predict([[0.2], [0.8]]).mean.numpy().round(1)
+        array([1., 3.])
     """
 
     likelihood: Likelihood = field(default_factory=lambda: Gaussian(noise=Predicted()))

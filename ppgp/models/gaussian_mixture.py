@@ -51,12 +51,33 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
     draws are reported with the components in the order of their means. Components that a tuple
     distinguishes stay in the order of the tuple.
 
+    The sites are ``proportion`` [K] (probabilities that sum to 1), ``mean`` [K] (in the units of y)
+    and ``variance`` [K] (in their square).
+
     Args:
         components: K, the number of components, at least 2.
         mean: prior of each mean, or numbers.
         variance: prior of each variance, or one number for all, or one number per component.
         concentration: concentration of the symmetric Dirichlet prior of the proportions.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
+
+    Raises:
+        SettingError: for fewer than 2 components, or a negative variance; from ``fit``, for a
+            concentration that is not positive, or another number of means or variances than K.
+        DataError: from ``fit``, if there are fewer rows than components.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, models
+        >>> offsets = torch.linspace(-0.3, 0.3, 10, dtype=torch.float64)
+        >>> y = torch.cat([offsets + 5, offsets + 5, offsets - 2])  # 20 rows at 5, and 10 at -2
+        >>> data = ppgp.Dataset(torch.zeros(30, 1).double(), y)
+        >>> posterior = ppgp.fit(models.GaussianMixture(2), data, inference.MAP(), progress=False)
+        >>> mode = posterior.draws_in("data")
+        >>> mode["mean"][0, 0].numpy().round()  # in the units of y, in increasing order
+        array([-2.,  5.])
+        >>> mode["proportion"][0, 0].numpy().round(2)
+        array([0.33, 0.67])
     """
 
     components: int = 2

@@ -70,7 +70,23 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
         standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        SettingError: If the likelihood is something else, or for an intercept beside cutpoints.
+        SettingError: If the likelihood is something else, for an intercept beside cutpoints, or for
+            groups that are no ``{grouping: Varying(...)}``; from ``fit``, for flat weights of all
+            classes, or an offset where y is standardised.
+        DataError: From ``fit``, if y does not suit the likelihood, if flat weights are not
+            determined, or if the inputs separate ordered classes under flat priors.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> counts = ppgp.Dataset([[0.0], [0.0], [1.0], [1.0]], [1, 3, 5, 7])
+        >>> model = models.GLM(likelihoods.Poisson(), weight=priors.Flat(), bias=priors.Flat())
+        >>> posterior = ppgp.fit(model, counts, inference.MAP("newton"), progress=False)
+        >>> posterior.predict([[0.0], [1.0]]).mean.numpy().round(3)  # the means of the two groups
+        array([2., 6.])
+        >>> table = posterior.coefficients("model", exponentiate=True)
+        >>> table["estimate"].round(3).tolist()  # the first mean, and the ratio of the two
+        [2.0, 3.0]
     """
 
     likelihood: Likelihood = field(default_factory=Gaussian)

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..arguments import check_names_of_arguments, removed_arguments
 from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, check_names_of_arguments, removed_arguments
+from ..errors import NotApplicable
 from ..kernels import RBF, Kernel, Sum
 from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
@@ -73,8 +74,8 @@ class GP(
 
     Args:
         kernel: any kernel of ``ppgp.kernels``, or a sum, product or wrapping of them.
-        noise: prior or number for the noise variance. 0: no estimated noise; the GP interpolates
-            unless the Dataset has known noise.
+        noise: prior or number for the noise variance (a number is in the square of the units of y).
+            0: no estimated noise; the GP interpolates unless the Dataset has known noise.
         mean: the mean of f: a number or a prior for a constant, ``LinearMean()``, or a function of
             X [n, d] that returns [n], both in the units of the data. None: the mean of the training
             rows (0 in a recipe that was not prepared).
@@ -82,6 +83,30 @@ class GP(
             The result is a ``LatentGP``. None: Gaussian noise.
         latent: with a likelihood, how f is integrated out: see ``LatentGP``.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
+
+    Raises:
+        SettingError: if kernel or likelihood is something else, for a negative noise, or for
+            ``latent`` without a likelihood; from ``fit``, for another noise or mean than a prior, a
+            number or what is listed above.
+        UnknownName: if there is no such ``latent``.
+        NotApplicable: if the likelihood has several functions of x, or no slopes by formula.
+        DataError: from ``fit``, for duplicate rows under a noise of exactly 0.
+        NotEnoughMemory: from ``fit``, if the covariance [n, n] does not fit into memory.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models
+        >>> # three rows so far apart that each is predicted by itself
+        >>> data = ppgp.Dataset([[0.0], [50.0], [100.0]], [2.0, -1.0, 0.5])
+        >>> model = models.GP(kernels.RBF(variance=1.0, lengthscale=1.0), noise=0.25, mean=0.0)
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False, standardise=False)
+        >>> prediction = posterior.predict([[0.0], [25.0]])
+        >>> prediction.mean.numpy().round(3)  # y / (variance + noise), and the mean far from rows
+        array([1.6, 0. ])
+        >>> prediction.variance.numpy().round(3)  # of y: that of f and the noise
+        array([0.45, 1.25])
+        >>> posterior.latent([[0.0]]).variance.numpy().round(3)  # of f alone
+        array([0.2])
     """
 
     kernel: Kernel = field(default_factory=RBF)

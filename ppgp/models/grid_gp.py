@@ -61,10 +61,34 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
             together along one axis: ``(Subspace(Matern(), [0, 1]), Periodic())`` is a kernel of
             places in columns 0 and 1, times one of column 2. The variances of several kernels are
             identified only as a product: fix all but one.
-        noise: prior or number for the noise variance, which cannot be 0.
+        noise: prior or number for the noise variance, which cannot be 0 (a number is in the square
+            of the units of y).
         mean: number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
             training rows.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
+
+    Raises:
+        SettingError: if there is no kernel, or one is something else; from ``fit``, for a noise of
+            0, or another number of kernels than columns.
+        DataError: from ``fit``, if the rows do not form a complete grid.
+        NotApplicable: from ``fit``, for a kernel with White.
+        NotEnoughMemory: from ``fit``, if the covariances of the levels do not fit into memory.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, kernels, models
+        >>> place, time = torch.linspace(0, 3, 6), torch.linspace(0, 1, 5)
+        >>> X = torch.cartesian_prod(place, time).double()  # each of the 6 x 5 cells once
+        >>> data = ppgp.Dataset(X, torch.sin(X[:, 0]) + X[:, 1])
+        >>> options = {"how": inference.MAP(), "progress": False, "standardise": False}
+        >>> on_grid = models.GridGP(kernels.RBF(1.0, 1.0), noise=0.01, mean=0.0)
+        >>> posterior = ppgp.fit(on_grid, data, **options)
+        >>> dense = models.GP(kernels.RBF(1.0, 1.0), noise=0.01, mean=0.0)  # the same model
+        >>> exact = ppgp.fit(dense, data, **options)
+        >>> abs(posterior.log_evidence - exact.log_evidence) < 1e-6
+        True
+        >>> posterior.predict(X).mean.shape
+        torch.Size([30])
     """
 
     kernels: Kernels = field(default_factory=RBF)

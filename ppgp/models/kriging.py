@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..arguments import removed_arguments
 from ..data.dataset import Dataset, Scaler
-from ..errors import DataWarning, NotApplicable, SettingError, removed_arguments
+from ..errors import DataWarning, NotApplicable, SettingError
 from ..kernels import Exponential, Kernel
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
@@ -54,7 +55,10 @@ def scales(where: Tensor, y: Tensor) -> tuple[float, float]:
 class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
     """Simple, ordinary and universal kriging: y ~ N(F beta, K + nugget I).
 
-    Cressie (1993), chapter 3; Matheron (1963). The cost is O(n^3), with all rows at once.
+    F [n, k] holds the functions of the drift at the rows, and K [n, n] the covariances of the
+    surface. Cressie (1993), chapter 3; Matheron (1963). The cost is O(n^3), with all rows at once.
+    Nothing is standardised: lengthscales are in the units of the coordinates, sill and nugget in
+    the square of the units of y.
 
     Where ``variogram`` and ``nugget`` are None, ``prepare`` uses an exponential kernel and priors
     centred on the data: sills around the variance of y, and ranges around a tenth of the diagonal
@@ -87,6 +91,27 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             coordinates), and estimate the drift from them; None: from all rows. The density is
             that of all rows in both cases.
         standardised: set by ``fit``; kriging never standardises the data.
+
+    Raises:
+        SettingError: if the variogram is something else, for a negative nugget, an option that is
+            none of these, or a ``mean`` beside a drift; from ``fit``, for fewer neighbours than the
+            drift has functions.
+        DataError: from ``fit``, for rows at the same place where the nugget is exactly 0, or a
+            drift that the rows do not determine.
+        NotEnoughMemory: from ``fit``, if the covariance [n, n] does not fit into memory.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models
+        >>> corners = [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
+        >>> data = ppgp.Dataset(corners, [1.0, 2.0, 3.0, 6.0])
+        >>> model = models.Kriging(kernels.Exponential(variance=1.0, lengthscale=2.0), nugget=0.0)
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> surface = posterior.predict([[0.5, 0.5], [1.0, 1.0]])
+        >>> surface.mean.numpy().round(6)  # the mean of the corners, and the row itself
+        array([3., 6.])
+        >>> (surface.std.numpy() > 1e-3).tolist()  # certain at a row
+        [True, False]
     """
 
     variogram: Kernel | None = None

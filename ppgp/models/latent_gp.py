@@ -45,6 +45,7 @@ SEARCH = 10  # factorisations in the search for one mode, about
 class LatentGP(LatentModel):
     """GP of any likelihood, all rows at once: f ~ GP(mean, kernel), and y_i given f_i.
 
+    f [n] is in the units of the link, such as log odds for Bernoulli and log rates for Poisson.
     Rasmussen & Williams (2006), chapter 3. ``GP(kernel, likelihood=..., latent="laplace")`` makes
     it. f is integrated out given the hyperparameters, which are the sites: MAP maximises the
     evidence times their prior, and NUTS averages over them. It costs O(n^3) time per evaluation,
@@ -75,9 +76,27 @@ class LatentGP(LatentModel):
 
     Raises:
         UnknownName: if there is no such approximation.
-        SettingError: if the likelihood is not a member of ``ppgp.likelihoods``.
+        SettingError: if the likelihood is not a member of ``ppgp.likelihoods``, or the kernel none
+            of ``ppgp.kernels``.
         NotApplicable: if the likelihood has several functions, or no slopes by formula, or for
             "ep" with another likelihood than Bernoulli.
+        DataError: from ``fit``, if y does not suit the likelihood.
+        NotEnoughMemory: from ``fit``, if the covariance [n, n] does not fit into memory.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, likelihoods, models
+        >>> data = ppgp.Dataset([[-2.0], [-1.0], [1.0], [2.0]], [0, 0, 1, 1])
+        >>> kernel = kernels.RBF(variance=4.0, lengthscale=2.0)
+        >>> model = models.GP(kernel, mean=0.0, likelihood=likelihoods.Bernoulli(), latent="ep")
+        >>> type(model).__name__
+        'LatentGP'
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False, standardise=False)
+        >>> p = posterior.predict([[-1.5], [0.0], [1.5]]).probabilities[:, 1]
+        >>> round(float(p[1]), 6), round(float(p[0] + p[2]), 6)  # by symmetry 1/2 and 1
+        (0.5, 1.0)
+        >>> bool(p[0] < 0.3)
+        True
     """
 
     kernel: Kernel = field(default_factory=RBF)

@@ -33,7 +33,8 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
 
     ``StateSpaceGP(kernel, likelihood=..., latent="laplace")`` makes it. It is the model of
     ``GP(kernel, likelihood=..., latent="laplace")`` for the kernels of ``StateSpaceGP``, and agrees
-    with it to rounding. Nickisch, Solin & Grigorevskiy (2018).
+    with it to rounding. Nickisch, Solin & Grigorevskiy (2018). f [n] is in the units of the link,
+    such as log rates for Poisson, and a number for a lengthscale is in the units of the time.
 
     f is integrated out by Laplace's method given the hyperparameters, which are the sites: MAP
     maximises the evidence times their prior, and NUTS averages over them. Each step of the search
@@ -54,9 +55,29 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        SettingError: if the likelihood is not a member of ``ppgp.likelihoods``.
+        SettingError: if the likelihood is not a member of ``ppgp.likelihoods``; from ``fit``, for
+            more than one column without regressors.
         NotApplicable: for a kernel without a state space, or if the likelihood has several
             functions, or no slopes by formula.
+        DataError: from ``fit``, if y does not suit the likelihood.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, kernels, likelihoods, models
+        >>> time = torch.arange(12, dtype=torch.float64)[:, None]
+        >>> data = ppgp.Dataset(time, [2, 3, 2, 4, 5, 7, 8, 6, 5, 3, 2, 1])  # counts
+        >>> kernel = kernels.Matern(1.5, variance=1.0, lengthscale=3.0)
+        >>> options = {"how": inference.MAP(), "progress": False, "standardise": False}
+        >>> linear = models.StateSpaceGP(kernel, likelihood=likelihoods.Poisson())  # in O(n)
+        >>> dense = models.GP(kernel, likelihood=likelihoods.Poisson())  # in O(n^3)
+        >>> both = (linear, dense)
+        >>> rates = [ppgp.fit(model, data, **options).predict(time).mean for model in both]
+        >>> type(linear).__name__, type(dense).__name__
+        ('LatentStateSpaceGP', 'LatentGP')
+        >>> bool((rates[0] - rates[1]).abs().max() < 1e-6)
+        True
+        >>> int(rates[0].argmax())  # the time of the highest rate
+        6
     """
 
     kernel: Kernel = field(default_factory=Matern)

@@ -50,7 +50,8 @@ class LatentVecchia(NearestRows, LatentModel):
     ``Vecchia(kernel, likelihood=..., latent="laplace")`` makes it. f ~ N(mean, (U'U)^-1) at the
     rows, where each f_i given the rows before it depends on the nearest ``neighbours`` of them; see
     ``Vecchia``. f is then Gaussian around its mode given y, as in ``LatentGP`` with "laplace", and
-    with m = n - 1 it is that model. Kuendig & Sigrist (2025); Zilber & Katzfuss (2021).
+    with m = n - 1 it is that model. f [n] is in the units of the link, such as log odds for
+    Bernoulli. Kuendig & Sigrist (2025); Zilber & Katzfuss (2021).
 
     Up to 500 rows the evidence and its slopes are exact, by dense algebra. With more, conjugate
     gradients find the mode, and log|I + K W| is estimated from 16 fixed probes: one seed, one
@@ -77,9 +78,28 @@ class LatentVecchia(NearestRows, LatentModel):
 
     Raises:
         SettingError: if the likelihood is not a member of ``ppgp.likelihoods``, or for an option
-            that is none of these.
+            that is none of these; from ``fit``, for as many neighbours as rows, or more.
         NotApplicable: for another approximation than "laplace", or if the likelihood has several
             functions, or no slopes by formula.
+        DataError: from ``fit``, if y does not suit the likelihood.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, kernels, likelihoods, models
+        >>> X = torch.linspace(0, 5, 30, dtype=torch.float64)[:, None]
+        >>> y = (torch.sin(2 * X[:, 0]) > 0).double()
+        >>> kernel = kernels.Matern(1.5, variance=4.0, lengthscale=1.0)
+        >>> options = {"how": inference.MAP(), "progress": False, "standardise": False}
+        >>> def evidence(model):
+        ...     return ppgp.fit(model, ppgp.Dataset(X, y), **options).log_evidence
+        >>> yes = {"likelihood": likelihoods.Bernoulli()}
+        >>> dense = evidence(models.GP(kernel, **yes))
+        >>> type(models.Vecchia(kernel, **yes)).__name__
+        'LatentVecchia'
+        >>> abs(evidence(models.Vecchia(kernel, neighbours=29, **yes)) - dense) < 1e-6
+        True
+        >>> abs(evidence(models.Vecchia(kernel, neighbours=10, **yes)) - dense) < 0.01
+        True
     """
 
     kernel: Kernel = field(default_factory=lambda: Matern(1.5))

@@ -60,8 +60,9 @@ class LinearRegression(
 ):
     """Linear regression: y ~ N(X weight + bias, noise), with independent priors.
 
-    Gelman et al. (2013), chapter 14. Least squares is ``LinearRegression(Flat(), Flat(), Flat())``;
-    ridge regression has ``Normal`` weights, a flat bias and a number as noise.
+    The sites are ``weight`` [d], ``bias`` [] and ``noise`` []. Gelman et al. (2013), chapter 14.
+    Least squares is ``LinearRegression(Flat(), Flat(), Flat())``; ridge regression has ``Normal``
+    weights, a flat bias and a number as noise.
 
     Args:
         weight: prior or number of each of the d weights.
@@ -72,6 +73,27 @@ class LinearRegression(
             whose predictive distribution is Student's t. Under any other prior on the noise
             ``Exact`` integrates over the noise on a grid.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
+
+    Raises:
+        SettingError: for a negative noise; from ``fit``, for a weight, bias or noise that is
+            neither a prior nor a number, or, with ``conjugate``, for priors on weight or bias that
+            are neither Normal nor Flat.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, priors
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [1.1, 2.9, 5.1, 6.9])
+        >>> least_squares = models.LinearRegression(priors.Flat(), priors.Flat(), priors.Flat())
+        >>> posterior = ppgp.fit(least_squares, data, inference.MAP(), progress=False)
+        >>> posterior.coefficients()
+                           value
+        units of the data
+        intercept           1.06
+        x0                  1.96
+        >>> conjugate = models.LinearRegression(noise=priors.InverseGamma(2.0, 1.0), conjugate=True)
+        >>> posterior = ppgp.fit(conjugate, data, inference.Exact(), progress=False)
+        >>> type(posterior.predict([[1.0]]).distribution).__name__
+        'StudentT'
     """
 
     weight: PriorLike = Normal(0.0, 1.0)

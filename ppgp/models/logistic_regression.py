@@ -37,12 +37,32 @@ class LogisticRegression(
 ):
     """Logistic regression: y ~ Bernoulli(sigmoid(X weight + bias)), with y in {0, 1}.
 
-    Bishop (2006), section 4.5.
+    Bishop (2006), section 4.5. The sites are ``weight`` [d], log odds per unit of each column, and
+    ``bias`` [], the log odds at x = 0.
 
     Args:
         weight: prior or number of each of the d weights.
         bias: prior or number of the intercept.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
+
+    Raises:
+        SettingError: from ``fit``, for targets other than 0 and 1, or a weight or bias that is
+            neither a prior nor a number.
+        DataError: from ``fit``, for rows of one class only, or flat weights that the data do not
+            determine.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, priors
+        >>> # 1 event in 4 rows without exposure, 3 in 4 rows with it
+        >>> data = ppgp.Dataset([[0.0]] * 4 + [[1.0]] * 4, [0, 0, 0, 1, 0, 1, 1, 1])
+        >>> model = models.LogisticRegression(weight=priors.Flat(), bias=priors.Flat())
+        >>> posterior = ppgp.fit(model, data, inference.MAP("newton"), progress=False)
+        >>> posterior.predict([[0.0], [1.0]]).probabilities[:, 1].numpy().round(4)
+        array([0.25, 0.75])
+        >>> weight = posterior.coefficients()["weight"][0, 0]
+        >>> weight.exp().numpy().round(3)  # the odds ratio, (3 / 1) / (1 / 3)
+        array([9.])
     """
 
     weight: PriorLike = Normal(0.0, 1.0)

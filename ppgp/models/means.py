@@ -15,8 +15,9 @@ import pyro
 import torch
 from torch import Tensor
 
+from ..arguments import NamedArguments
 from ..data.dataset import Scaler
-from ..errors import DataError, NamedArguments, an, counted
+from ..errors import DataError, an, counted
 from ..priors import (
     Normal,
     Param,
@@ -116,7 +117,20 @@ class LinearMean(Mean):
             mean of the training rows.
 
     Raises:
-        SettingError: for a prior or number that is none.
+        SettingError: from ``fit``, if weight or bias is neither a prior nor a number.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, kernels, models, priors
+        >>> X = torch.linspace(0, 4, 20, dtype=torch.float64)[:, None]
+        >>> data = ppgp.Dataset(X, 1 + 2 * X[:, 0])
+        >>> mean = models.LinearMean(priors.Flat(), priors.Flat())
+        >>> model = models.GP(kernels.RBF(0.01, 0.3), noise=0.001, mean=mean)
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> posterior.draws_in("data")["mean.weight"].numpy().round(1)  # units of y over those of x
+        array([[[2.]]])
+        >>> posterior.predict([[100.0]]).mean.numpy().round(1)  # along the line, far from the rows
+        array([201.])
     """
 
     weight: PriorLike = Normal(0.0, 1.0)

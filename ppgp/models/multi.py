@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import DataError, NamedArguments, SettingError, counted
+from ..arguments import NamedArguments
+from ..errors import DataError, SettingError, counted
 from .base import Model
 
 __all__ = ["Multi"]
@@ -17,13 +18,28 @@ class Multi(NamedArguments):
     ``ppgp.fit(Multi(GP()), Outputs(X, Y))`` gives a MultiPosterior, whose predictions are one
     Prediction for each output. The outputs share nothing: intervals hold for one output at a time,
     and nothing is stated about several outputs of a row together. For outputs that inform one
-    another see ``kernels.Coregionalisation``.
+    another see ``kernels.Coregionalisation``. Each output is standardised by itself, and each
+    Prediction is in the units of its output.
 
     Args:
         model: The model of each output, or a tuple or a list of one model for each.
 
     Raises:
         SettingError: If there is no model, or something else.
+        DataError: From ``fit``, for data that are no Outputs, or another number of outputs than of
+            models.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, models
+        >>> X = torch.linspace(0, 1, 10, dtype=torch.float64)[:, None]
+        >>> Y = torch.stack([1 + 2 * X[:, 0], 3 - X[:, 0]], 1)  # [n, 2]
+        >>> data = ppgp.data.Outputs(X, Y, target_names=["up", "down"])
+        >>> model = models.Multi(models.LinearRegression(noise=1e-4))
+        >>> posterior = ppgp.fit(model, data, inference.Exact(), progress=False)
+        >>> predictions = posterior.predict([[0.5]])
+        >>> {name: round(float(one.mean), 2) for name, one in predictions.items()}
+        {'up': 2.0, 'down': 2.5}
     """
 
     model: Model | tuple[Model, ...] | list[Model]

@@ -70,6 +70,20 @@ class NeuralRegression(  # type: ignore[override] # scales follows the likelihoo
     Raises:
         SettingError: If network, likelihood or prior has another type; in ``prepare``, if a module
             does not have K outputs.
+        DataError: From ``fit``, if y does not suit the likelihood.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, likelihoods, models, networks
+        >>> X = torch.linspace(-1, 1, 40, dtype=torch.float64)[:, None]
+        >>> data = ppgp.Dataset(X, X[:, 0].abs())
+        >>> network = networks.MLP(hidden=(8,), dropout=0.0)
+        >>> model = models.NeuralRegression(network, likelihoods.Gaussian(noise=0.01))
+        >>> posterior = ppgp.fit(model, data, inference.MAP(starts=1, steps=200), progress=False)
+        >>> posterior.predict([[-0.8], [0.0], [0.8]]).mean.numpy().round(1)
+        array([0.8, 0. , 0.8])
+        >>> [(name, list(draw.shape[2:])) for name, draw in posterior.draws.items()][:2]
+        [('network.0.weight', [8, 1]), ('network.0.bias', [8])]
     """
 
     network: Any = field(default_factory=lambda: MLP(hidden=(50,), dropout=0.0))

@@ -30,11 +30,35 @@ SEEN = "\0seen"  # suffix of the entry that marks which numbers of a site a mask
 class Program(Model):
     """A Pyro program ``function(**arguments)``, whose arguments ``ppgp.fit`` takes as a dict.
 
-    ``ppgp.fit`` makes it. Its sites and plates have the names that the program gives them, and
-    nothing is standardised.
+    ``ppgp.fit`` makes it of a program of Pyro (Bingham et al. 2019). Its sites and plates have the
+    names that the program gives them: ``posterior.draws`` is ``{site: [chain, draw, *event]}``.
+    Nothing is standardised, so that draws are in the units of the program.
 
     Args:
         function: the Pyro program.
+
+    Raises:
+        NotApplicable: from ``fit``, if the function cannot be called, or for a latent site that is
+            discrete and of infinite support.
+        DataError: from ``fit``, if the program does not have an argument, or if one that it
+            requires is missing.
+
+    Examples:
+        >>> import ppgp, pyro, torch
+        >>> import pyro.distributions as dist
+        >>> from ppgp import inference
+        >>> def coin(heads=None):
+        ...     p = pyro.sample("p", dist.Beta(2.0, 2.0))
+        ...     with pyro.plate("tosses", 10):
+        ...         return pyro.sample("heads", dist.Bernoulli(p), obs=heads)
+        >>> heads = torch.tensor([1.0] * 7 + [0.0] * 3)
+        >>> posterior = ppgp.fit(coin, {"heads": heads}, inference.MAP(), progress=False)
+        >>> posterior.model.function is coin
+        True
+        >>> posterior.theta["p"].numpy().round(3)  # the mode of Beta(9, 5) is 8 / 12
+        array([0.667], dtype=float32)
+        >>> posterior.predict(heads=None).probabilities.shape  # [n, classes]
+        torch.Size([10, 2])
     """
 
     function: Callable[..., Any]

@@ -63,7 +63,8 @@ class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
             from a selection by conditional variance at the mode of its subset model.
         learn: whether MAP and SVI move the inducing inputs by gradient (they are the param
             ``inducing``).
-        noise: prior or number for the noise variance, which cannot be 0.
+        noise: prior or number for the noise variance, which cannot be 0 (a number is in the square
+            of the units of y).
         mean: number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
             training rows.
         seed: seed of the selection.
@@ -73,6 +74,33 @@ class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
         Z: inducing inputs by hand [m, d], in the units of X, in place of ``inducing`` and
             ``selection``.
         standardised: set by ``fit``: whether the numbers and Z are on the scale of the model.
+
+    Raises:
+        SettingError: if the kernel is something else, if ``inducing`` or ``reselect`` is not a
+            positive whole number, or for ``reselect`` with ``learn``; from ``fit``, for a noise of
+            0, or more inducing inputs than rows.
+        UnknownName: from ``fit``, if there is no such selection.
+        DataError: from ``fit``, if there are more inducing inputs than different rows, or if Z has
+            equal rows or another number of columns than X.
+        NotApplicable: from ``fit``, for a White whose variance differs between rows, or for
+            ``reselect`` with a method that takes no stochastic steps.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, kernels, models
+        >>> X = torch.linspace(0, 10, 60, dtype=torch.float64)[:, None]
+        >>> data = ppgp.Dataset(X, torch.sin(X[:, 0]))
+        >>> fixed = {"kernel": kernels.RBF(1.0, 1.0), "noise": 0.01, "mean": 0.0}
+        >>> options = {"how": inference.MAP(), "progress": False, "standardise": False}
+        >>> exact = ppgp.fit(models.GP(**fixed), data, **options)
+        >>> sparse = ppgp.fit(models.SGPR(inducing=12, **fixed), data, **options)
+        >>> sparse.model.Z.shape
+        torch.Size([12, 1])
+        >>> bool((sparse.predict(X).mean - exact.predict(X).mean).abs().max() < 0.1)
+        True
+        >>> lower, upper = sparse.model.bounds(sparse.theta, sparse.data)
+        >>> bool(lower < exact.log_evidence < upper)
+        True
     """
 
     kernel: Kernel = field(default_factory=RBF)

@@ -51,13 +51,13 @@ AT_THE_EDGE = 1e-9  # of a spacing, by which rounding may move a row out of the 
 class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
     """GP regression by cubic interpolation from a grid (KISS-GP). Wilson & Nickisch (2015).
 
-    The model is y ~ N(mean, W K W' + noise I), where K is the covariance of m nodes on a regular
-    grid and W holds the weights of cubic convolution (Keys 1981), 4^d a row. The sums W'W, W'y and
-    y'y are computed once (Stanton et al. 2021). After that a density costs O(m^3) whatever the
-    number of rows, and is exact for the interpolated kernel: without conjugate gradients or random
-    probes. (A mean that depends on X takes O(n 4^d) more.) Predictions have the variance of the
-    kernel itself far from the rows. For one to four columns, and functions that vary over many
-    spacings.
+    The model is y ~ N(mean, W K W' + noise I), where K [m, m] is the covariance of m nodes on a
+    regular grid and W [n, m] holds the weights of cubic convolution (Keys 1981), 4^d a row. The
+    sums W'W, W'y and y'y are computed once (Stanton et al. 2021). After that a density costs O(m^3)
+    whatever the number of rows, and is exact for the interpolated kernel: without conjugate
+    gradients or random probes. (A mean that depends on X takes O(n 4^d) more.) Predictions have the
+    variance of the kernel itself far from the rows. For one to four columns, and functions that
+    vary over many spacings.
 
     Past 5,000 nodes the kernel has to be a product over the columns, as RBF is. The log
     determinant is then estimated from fixed probes, after a preconditioner that is exact where the
@@ -77,7 +77,8 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         grid: nodes per column (or feature): one number, or one per column; at most 100,000 in all,
             and 5,000 of features. None: as many as the medians of the priors need, and twice as
             many in one or two columns, up to 1,024.
-        noise: prior or number for the noise variance, which cannot be 0.
+        noise: prior or number for the noise variance, which cannot be 0 (a number is in the square
+            of the units of y).
         mean: number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
             training rows.
         margin: how far the grid reaches beyond the rows on either side, as a share of their range
@@ -85,6 +86,31 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         seed: seed of the probes past 5,000 nodes.
         axes: set by ``prepare``: the nodes of each column on the scale of the model.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
+
+    Raises:
+        SettingError: if the kernel is something else, for fewer than 6 nodes in a column, or a
+            negative margin; from ``fit``, for a noise of 0, or if ``grid`` has not one number per
+            column.
+        NotApplicable: from ``fit``, for more than four columns, more than 5,000 nodes with a kernel
+            that is no product over the columns, a network inside another kernel, or a White whose
+            variance differs between rows.
+        NotEnoughMemory: from ``fit``, if the covariance of the nodes does not fit into memory.
+        DataError: from ``predict``, for rows outside the grid.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, kernels, models
+        >>> X = torch.linspace(0, 10, 200, dtype=torch.float64)[:, None]
+        >>> data = ppgp.Dataset(X, torch.sin(X[:, 0]))
+        >>> fixed = {"kernel": kernels.RBF(1.0, 1.0), "noise": 0.01, "mean": 0.0}
+        >>> options = {"how": inference.MAP(), "progress": False, "standardise": False}
+        >>> exact = ppgp.fit(models.GP(**fixed), data, **options)
+        >>> on_grid = ppgp.fit(models.SKI(grid=64, **fixed), data, **options)
+        >>> new = [[2.5], [7.5]]
+        >>> bool((on_grid.predict(new).mean - exact.predict(new).mean).abs().max() < 1e-3)
+        True
+        >>> abs(on_grid.log_evidence - exact.log_evidence) < 1.0
+        True
     """
 
     kernel: Kernel = field(default_factory=RBF)

@@ -36,13 +36,34 @@ class SoftmaxRegression(
     Bishop (2006), section 4.3.4. The likelihood does not change if one vector is added to the
     weights of all classes, or one number to all biases. Under a proper prior all K vectors are
     sites, and the prior, which is the same for every class, identifies them. Under ``Flat`` class 0
-    is the reference with coefficients 0, and the other K - 1 vectors are sites.
+    is the reference with coefficients 0, and the other K - 1 vectors are sites. Weights are log
+    odds per unit of each column.
 
     Args:
         weight: prior or number of the weights; the site has shape [K, d] (Flat: [K - 1, d]).
         bias: prior or number of the intercepts; the site has shape [K] (Flat: [K - 1]).
         classes: K, the number of classes; None: as many as the data have.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
+
+    Raises:
+        SettingError: if ``classes`` is not a whole number of at least 2; from ``fit``, for targets
+            that are not the codes 0 .. K - 1, or a weight or bias that is neither a prior nor a
+            number.
+        DataError: from ``fit``, for rows of one class only, or flat weights that the data do not
+            determine.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, priors
+        >>> X = [[0.0]] * 4 + [[1.0]] * 4
+        >>> data = ppgp.Dataset(X, ["a", "a", "b", "c", "a", "b", "c", "c"])
+        >>> model = models.SoftmaxRegression(weight=priors.Flat(), bias=priors.Flat())
+        >>> posterior = ppgp.fit(model, data, inference.MAP("newton"), progress=False)
+        >>> posterior.predict([[0.0], [1.0]]).probabilities.numpy().round(3)  # of the classes
+        array([[0.5 , 0.25, 0.25],
+               [0.25, 0.25, 0.5 ]])
+        >>> posterior.theta["weight"].shape  # [draw, K - 1, d], as class "a" is the reference
+        torch.Size([1, 2, 1])
     """
 
     weight: PriorLike = Normal(0.0, 1.0)
@@ -51,6 +72,15 @@ class SoftmaxRegression(
     standardised: bool = field(default=False, kw_only=True)
     scales = "X"
     one_mode = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.classes is not None and (type(self.classes) is not int or self.classes < 2):
+            raise SettingError(
+                "at least 2 classes in SoftmaxRegression",
+                repr(self.classes),
+                "for example classes=3, or None for as many as the data have",
+            )
 
     def _classes(self) -> int:
         if self.classes is None:

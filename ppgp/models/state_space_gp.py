@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..arguments import check_names_of_arguments
 from ..data.dataset import Dataset, Scaler
-from ..errors import check_names_of_arguments
 from ..kernels import Kernel, Matern
 from ..kernels.fourier_features import Draw
 from ..likelihoods import Likelihood
@@ -58,18 +58,18 @@ class StateSpaceGP(
 ):
     """Exact GP regression on one column in O(n): y ~ N(mean, K + noise I + diag(noise_sd^2)).
 
-    The same model as ``GP``, for kernels whose function is part of a Markov process in time:
-    Matern, Exponential, Constant, Linear, Cosine, their sums, products of stationary ones, and
-    Scale. Hartikainen & Sarkka (2010); Sarkka & Solin (2019), chapter 12. The rows are filtered
-    and smoothed in parallel over runs of time, Sarkka & Garcia-Fernandez (2021), with the slopes
-    of Koopman & Shephard (1992). Times may be irregular, in any order, and equal; times without y
-    are rows to predict. Regressors are further states that never change, Durbin & Koopman (2012),
-    section 6.2.
+    The same model as ``GP``, with K [n, n] at n times, for kernels whose function is part of a
+    Markov process in time: Matern, Exponential, Constant, Linear, Cosine, their sums, products of
+    stationary ones, and Scale. Hartikainen & Sarkka (2010); Sarkka & Solin (2019), chapter 12. The
+    rows are filtered and smoothed in parallel over runs of time, Sarkka & Garcia-Fernandez (2021),
+    with the slopes of Koopman & Shephard (1992). Times may be irregular, in any order, and equal;
+    times without y are rows to predict. Regressors are further states that never change, Durbin &
+    Koopman (2012), section 6.2.
 
     Args:
         kernel: a kernel with a state space.
-        noise: prior or number for the noise variance. 0: no estimated noise; the GP interpolates
-            unless the Dataset has known noise.
+        noise: prior or number for the noise variance (a number is in the square of the units of y).
+            0: no estimated noise; the GP interpolates unless the Dataset has known noise.
         mean: number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
             training rows (0 in a recipe that was not prepared).
         regressors: prior Normal(0, scale) of the weights of the other columns of X, which enter
@@ -83,6 +83,27 @@ class StateSpaceGP(
 
     Raises:
         NotApplicable: for a kernel without a state space; the message names its nearest relative.
+            For a likelihood with several functions of x, or without slopes by formula, and another
+            ``latent`` than "laplace".
+        SettingError: if kernel or likelihood is something else, for a negative noise, ``latent``
+            without a likelihood, or regressors that are not Normal(0, scale); from ``fit``, for
+            more than one column without regressors.
+        DataError: from ``fit``, for equal times under a noise of exactly 0.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, kernels, models
+        >>> time = torch.tensor([0.0, 0.5, 0.5, 2.0, 3.5, 4.0])[:, None].double()  # irregular
+        >>> data = ppgp.Dataset(time, [0.3, 0.8, 0.9, 1.0, -0.2, -0.6])
+        >>> fixed = {"kernel": kernels.Matern(2.5, 1.0, 1.5), "noise": 0.04, "mean": 0.0}
+        >>> options = {"how": inference.MAP(), "progress": False, "standardise": False}
+        >>> linear = ppgp.fit(models.StateSpaceGP(**fixed), data, **options)  # in O(n)
+        >>> dense = ppgp.fit(models.GP(**fixed), data, **options)  # in O(n^3)
+        >>> abs(linear.log_evidence - dense.log_evidence) < 1e-6
+        True
+        >>> forecast = linear.predict([[5.0], [500.0]])
+        >>> forecast.variance.numpy().round(2)  # 1 + 0.04 far in the future
+        array([0.47, 1.04])
     """
 
     kernel: Kernel = field(default_factory=Matern)

@@ -99,6 +99,29 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         Z: inducing inputs by hand [m, d], in the units of X, in place of ``inducing`` and
             ``selection``.
         standardised: set by ``fit``: whether the numbers and Z are on the scale of the model.
+
+    Raises:
+        SettingError: if kernel or likelihood is something else, if ``inducing`` is not a positive
+            whole number, or for ``q="natural"`` with ppgpr; from ``fit``, for more inducing inputs
+            than rows.
+        UnknownName: if there is no such objective or ``q``; from ``fit``, no such selection.
+        NotApplicable: for a likelihood whose f must be positive, or whose expected log density is
+            not finite.
+        DataError: from ``fit``, if there are more inducing inputs than different rows, if y does
+            not suit the likelihood, or if Z has equal rows or another number of columns than X.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, kernels, likelihoods, models
+        >>> X = torch.linspace(-2, 2, 40, dtype=torch.float64)[:, None]
+        >>> y = (X[:, 0].abs() > 1).double()  # class 1 on both sides of class 0
+        >>> model = models.SVGP(kernels.RBF(4.0, 0.5), 10, likelihoods.Bernoulli(), learn=False)
+        >>> how = inference.SVI(steps=50)
+        >>> posterior = ppgp.fit(model, ppgp.Dataset(X, y), how, progress=False)
+        >>> (posterior.predict([[-1.8], [0.0], [1.8]]).probabilities[:, 1] > 0.5).tolist()
+        [True, False, True]
+        >>> posterior.params["v_loc"].shape  # of q(v), one per inducing input
+        torch.Size([10])
     """
 
     kernel: Kernel = field(default_factory=RBF)

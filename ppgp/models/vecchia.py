@@ -9,9 +9,10 @@ import pyro
 import torch
 from torch import Tensor
 
+from ..arguments import check_names_of_arguments
 from ..data.dataset import Dataset, Scaler
 from ..data.training_data import Batch, Rows
-from ..errors import SettingError, check_names_of_arguments
+from ..errors import SettingError
 from ..kernels import Kernel, Matern
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
@@ -42,11 +43,11 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
 
     With the rows in an order, log p(y) is the sum of log p(y_i given the ``neighbours`` rows
     nearest to row i among those before it), where y follows the Gaussian process
-    y ~ N(F beta, K + noise I). The cost is O(n m^3) time and O(n m) memory. The sum is the log
-    density of a Gaussian vector, and with m = n - 1 it is that of the process itself. It suits 2 to
-    10 columns and 10^4 to 10^7 rows; the error grows with the smoothness of the kernel and, where
-    there is noise, with the lengthscale, and falls with m. Vecchia (1988); Datta et al. (2016);
-    Katzfuss & Guinness (2021).
+    y ~ N(F beta, K + noise I) with F [n, k] and K [n, n], which is never formed. The cost is
+    O(n m^3) time and O(n m) memory. The sum is the log density of a Gaussian vector, and with
+    m = n - 1 it is that of the process itself. It suits 2 to 10 columns and 10^4 to 10^7 rows; the
+    error grows with the smoothness of the kernel and, where there is noise, with the lengthscale,
+    and falls with m. Vecchia (1988); Datta et al. (2016); Katzfuss & Guinness (2021).
 
     Neighbours are nearest in columns divided by how far the kernel correlates along each. ``fit``
     with MAP or Laplace searches them again if the fitted lengthscales of two columns differ by a
@@ -57,7 +58,8 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
 
     Args:
         kernel: any kernel of ``ppgp.kernels``, or a composition.
-        noise: prior or number for the noise variance; 0 means no noise.
+        noise: prior or number for the noise variance (a number is in the square of the units of y);
+            0 means no noise.
         neighbours: m, how many earlier rows each row depends on, and how many training rows a
             prediction; None: 30, or all if there are fewer.
         order: the order of the rows: "random", or "maximin", in which each row is far from those
@@ -78,7 +80,27 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
     With a likelihood, ``latent="laplace"`` says how f is integrated out; see ``LatentVecchia``.
 
     Raises:
-        SettingError: for an option that is none of these.
+        SettingError: if kernel or likelihood is something else, for a negative noise, an option
+            that is none of these, ``latent`` without a likelihood, or a ``mean`` beside a drift;
+            from ``fit``, for as many neighbours as rows, or more.
+        NotApplicable: with a likelihood, as ``LatentVecchia``.
+        DataError: from ``fit``, for duplicate rows under a noise of exactly 0, or a drift that the
+            rows do not determine.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, kernels, models
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> X = torch.rand(80, 2, generator=generator, dtype=torch.float64)
+        >>> data = ppgp.Dataset(X, torch.sin(6 * X[:, 0]) + X[:, 1])
+        >>> fixed = {"kernel": kernels.Matern(1.5, 1.0, 0.5), "noise": 0.01, "mean": 0.0}
+        >>> options = {"how": inference.MAP(), "progress": False, "standardise": False}
+        >>> exact = ppgp.fit(models.GP(**fixed), data, **options)
+        >>> def error(m):
+        ...     model = models.Vecchia(**fixed, neighbours=m, drift="none")
+        ...     return abs(ppgp.fit(model, data, **options).log_evidence - exact.log_evidence)
+        >>> error(79) < 1e-6, error(40) < error(10)
+        (True, True)
     """
 
     kernel: Kernel = field(default_factory=lambda: Matern(1.5))

@@ -31,10 +31,10 @@ class Team:
     """The processes that fit one model together, and the place of this one among them.
 
     ``Team.of_environment()`` joins the processes that ``torchrun`` has started, and is a team of
-    one elsewhere, so that one script serves alone and in a team. A Dataset that the team has
-    shared takes part in the fits: ``fit(model, team.share(data), how)``, called on every rank with
-    the same model, method and seed. Value and gradient are averages over the ranks, and the sums
-    over rows that a bound depends on are summed over them.
+    one elsewhere, so that one script serves alone and in a team. A table of rows [n, d] that the
+    team has shared takes part in the fits: ``fit(model, team.share(data), how)``, called on every
+    rank with the same model, method and seed. Value and gradient are averages over the ranks (Li
+    et al. 2020), and the sums over rows that a bound depends on are summed over them.
 
     Attributes:
         rank: The number of this process, 0 .. size - 1.
@@ -46,6 +46,28 @@ class Team:
     ``posterior.data`` and ``log_likelihood()`` are those of this rank's rows, and ``batch_size``
     counts the rows of each rank. Rows of Vecchia depend on rows of other ranks, so that each rank
     then has the rows of all, and the ranks divide the work.
+
+    Raises:
+        DataError: From ``share`` and ``shard`` in a team of several processes, for what is no
+            Dataset or Stream.
+        SettingError: If the processes do not arrive, or the ranks have different tables, models,
+            methods or seeds.
+        LostRank: From every sum, if a rank has ended or does not answer in 300 seconds (the
+            ``timeout`` of ``of_environment``).
+
+    Examples:
+        One script for one process, and for several that ``torchrun`` starts. In one process the
+        part of the rows X [n, d] is the whole table:
+
+        >>> import ppgp
+        >>> team = ppgp.Team.of_environment()
+        >>> team
+        <Team of one process>
+        >>> part = team.share(ppgp.Dataset([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0]))
+        >>> part.n, part.total
+        (3, 3)
+        >>> team.sum(part.y.sum())
+        tensor(9., dtype=torch.float64)
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import DataError, NamedArguments, NotApplicable, SettingError, an
+from ..arguments import NamedArguments
+from ..errors import DataError, NotApplicable, SettingError, an
 from ..kernels.places import check_places
 from ..numerics.cholesky import cholesky
 from ..numerics.standard_normal import log_improvement

@@ -1,4 +1,4 @@
-"""Convergence statistics of draws, and distances between samples."""
+"""Convergence statistics of posteriors, and what their draws lack."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import wasserstein_distance
 from torch import Tensor
 
-from ..errors import NotApplicable, counted_are
+from ..errors import NotApplicable, an, counted_are
 from ..numerics.process_locks import silenced
 from .arviz import arviz
 from .posterior import Posterior
+from .sample_statistics import ess, k_hat_limit, mcse, psis, rhat, wasserstein
 from .scalar_names import scalars
 from .summary import chain_statistics
 from .units_of_draws import quantities
@@ -41,78 +41,6 @@ RHAT_LIMIT = 1.01  # Vehtari et al. (2021)
 ESS_PER_CHAIN = 100
 FEWEST = 4  # draws per chain, for R-hat and effective sample sizes to exist
 FEWEST_INDEPENDENT = 400  # draws without chains: as many as the ESS that four chains need
-
-
-def ess(x: np.ndarray) -> float:
-    """Return the bulk effective sample size of draws [chain, draw]."""
-    return float(arviz().ess(x, method="bulk"))
-
-
-def rhat(x: np.ndarray) -> float:
-    """Return the rank-normalised split R-hat of draws [chain, draw].
-
-    Raises:
-        NotApplicable: If there is a single chain.
-    """
-    if len(x) < 2:
-        do = "run more, for example NUTS(chains=4)"
-        raise NotApplicable("at least two chains for R-hat", "one", do)
-    return float(arviz().rhat(x))
-
-
-def mcse(x: np.ndarray, quantity: str, independent: bool = False) -> float:
-    """Return the Monte Carlo standard error of the mean or the sd.
-
-    The error of the sd accounts for the kurtosis of the draws; that of ArviZ assumes the kurtosis
-    of a normal distribution.
-
-    Args:
-        x: Draws [chain, draw].
-        quantity: "mean" or "sd".
-        independent: Whether the draws are independent; if not, the effective sample size is used.
-    """
-    n = x.size if independent else float(arviz().ess(x, method=quantity))
-    if x.size < 2:
-        return 0.0
-    sd = float(x.std(ddof=1))
-    if quantity == "mean" or sd == 0:
-        return sd / math.sqrt(n)
-    return sd * math.sqrt(max(kurtosis(x) - 1, 0.0) / (4 * n))
-
-
-def kurtosis(x: np.ndarray) -> float:
-    """Return the kurtosis, which is 3 for a normal distribution."""
-    return float(((x - x.mean()) ** 4).mean()) / float(x.var(ddof=1)) ** 2
-
-
-def psis(log_ratio: np.ndarray) -> tuple[np.ndarray, Any]:
-    """Return Pareto-smoothed importance weights and the Pareto shape k-hat.
-
-    Vehtari, Simpson, Gelman, Yao & Gabry (2024).
-
-    Args:
-        log_ratio: Log importance ratios [..., draw].
-
-    Returns:
-        Normalised log weights [..., draw], and k-hat [...].
-    """
-    with silenced():
-        smoothed, k = arviz().psislw(log_ratio)
-    shape = float(k) if np.ndim(k) == 0 else np.asarray(k, dtype=float)
-    return np.asarray(smoothed, dtype=float), shape
-
-
-def k_hat_limit(draws: int) -> float:
-    """Return the k-hat above which weights are unreliable: min(1 - 1 / log10 S, 0.7).
-
-    S is the number of draws. Vehtari, Simpson, Gelman, Yao & Gabry (2024).
-    """
-    return min(1 - 1 / math.log10(max(draws, 11)), 0.7)
-
-
-def wasserstein(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the Wasserstein-1 distance between two samples."""
-    return float(wasserstein_distance(a.ravel(), b.ravel()))
 
 
 def ess_of_each(x: np.ndarray, quantity: str) -> np.ndarray:
@@ -229,7 +157,38 @@ def mixing(posterior: Posterior, table: Any = None) -> Mixing:
 
 
 def convergence_warnings(posterior: Posterior) -> list[str]:
-    """Return one sentence per failed convergence check; [] for a method without chains."""
+    """Return one sentence per failed convergence check; [] for a method without chains.
+
+    The checks are those of ``fit``: R-hat at most 1.01 and a bulk effective sample size of at least
+    100 per chain for every scalar (Vehtari et al. 2021), two chains or more, and draws that differ.
+    R-hat and the sample sizes are computed from draws [chain, draw] and have no units.
+
+    Args:
+        posterior: The fit.
+
+    Returns:
+        The sentences, in words; [] if no check fails.
+
+    Raises:
+        NotApplicable: If ``posterior`` is no Posterior.
+
+    Examples:
+        >>> import warnings
+        >>> import ppgp
+        >>> from ppgp import diagnostics, inference, models
+        >>> data = ppgp.Dataset([[1.0], [2.0], [3.0], [4.0]], [1.0, 2.0, 2.0, 4.0])
+        >>> how = inference.NUTS(draws=20, warmup=20, chains=1)
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")  # fit warns of the same
+        ...     posterior = ppgp.fit(models.LinearRegression(), data, how, progress=False)
+        >>> for sentence in diagnostics.convergence_warnings(posterior):
+        ...     print(sentence)
+        one chain cannot show that it has converged, as R-hat compares chains: ...
+        the effective sample size of ... (wanted 100, 100 per chain): raise draws
+    """
+    if not isinstance(posterior, Posterior):
+        do = "pass what ppgp.fit returns for one output"
+        raise NotApplicable("a posterior", an(type(posterior).__name__), do)
     if not posterior.mcmc:
         return []
     return mixing(posterior).complaints

@@ -33,7 +33,7 @@ FAMILIES = (
     "priors",
 )
 #: names of classes that earlier versions wrote -> names of today; names of fields are in
-#: ``errors.renamed_arguments``
+#: ``arguments.renamed_arguments``
 RENAMED = {"networks.CNN": "kernels.CNN", "networks.MLP": "kernels.MLP"}
 
 
@@ -56,12 +56,25 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
             may go unnoticed. Save it again.
 
     Returns:
-        The Posterior.
+        The Posterior, with the same draws [chain, draw, *event] and params. It predicts in the
+        units of the data, as the one that was saved.
 
     Raises:
         StorageError: If the file is missing, foreign or damaged; if it has no checksum and
             ``unchecked`` is not given; if it needs a program, a module or a user's class and
             ``model`` is not given; or if the module is not the one in the file.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [2.0, 0.0, -1.0])
+        >>> posterior = ppgp.fit(models.GP(kernels.RBF()), data, inference.MAP(), progress=False)
+        >>> path = posterior.save("posterior.ppgp")
+        >>> again = ppgp.load_posterior(path)
+        >>> again
+        <Posterior of GP by MAP: 1 x 1 draws on the standardised scale, ... s>
+        >>> bool(again.predict([[0.5]]).mean == posterior.predict([[0.5]]).mean)
+        True
     """
     posterior, things = read(path, model, unchecked)
     if not isinstance(posterior, Posterior):

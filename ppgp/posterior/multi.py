@@ -24,10 +24,31 @@ __all__ = ["MultiPosterior"]
 class MultiPosterior:
     """One Posterior for each output of a ``models.Multi``.
 
-    No distribution is joint over outputs, and no guarantee is.
+    No distribution is joint over outputs, and no guarantee is. ``predict`` returns one Prediction
+    of m rows for each output, in the units of that output, from the rows X [m, d].
 
     Attributes:
         posteriors: ``{name of the output: Posterior}``, in the order of the outputs.
+
+    Raises:
+        UnknownName: If ``posterior[name]`` has a name that no output has.
+
+    Examples:
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> from ppgp.data import Outputs
+        >>> x = torch.linspace(0, 1, 6, dtype=torch.float64)
+        >>> data = Outputs(x[:, None], torch.stack([2 * x, 1 - x], 1), ("up", "down"))
+        >>> recipe = models.Multi(models.LinearRegression(noise=1e-6))
+        >>> posterior = ppgp.fit(recipe, data, inference.MAP(), progress=False)
+        >>> posterior.names
+        ('up', 'down')
+        >>> prediction = posterior.predict([[0.25]])
+        >>> {name: round(each.mean.item(), 3) for name, each in prediction.items()}
+        {'up': 0.5, 'down': 0.75}
+        >>> posterior["up"]
+        <Posterior of LinearRegression by MAP: 1 x 1 draws on the standardised scale, ... s>
     """
 
     posteriors: dict[str, Posterior]

@@ -82,6 +82,35 @@ class Posterior(BoostedMethods):
             or by numbers or networks of the recipe. Their rows count as training rows too.
         kept: Cache shared by predictions, such as the factor of the covariance of the training
             rows. It is no part of a saved file.
+
+    Raises:
+        NotApplicable: If a method needs what the model or its draws do not have, such as ``loo``
+            of a model without leave-one-out predictions in closed form. Every method lists its
+            own errors.
+
+    Examples:
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> x = torch.linspace(0, 1, 12, dtype=torch.float64)
+        >>> data = ppgp.Dataset(x[:, None], 3 + 2 * x + 0.01 * torch.cos(20 * x))
+        >>> posterior = ppgp.fit(models.LinearRegression(), data, inference.Exact(), progress=False)
+        >>> posterior
+        <Posterior of LinearRegression by Exact: 1 x 1000 draws on the standardised scale, ... s>
+        >>> {site: list(draws.shape) for site, draws in posterior.draws.items()}
+        {'noise': [1, 1000], 'weight': [1, 1000, 1], 'bias': [1, 1000]}
+
+        Draws and predictions in the units of the data:
+
+        >>> slope = posterior.draws_in("data")["weight"]
+        >>> round(slope.mean().item(), 1)
+        2.0
+        >>> posterior.predict([[0.5], [1.0]]).mean.round(decimals=1)
+        tensor([4., 5.], dtype=torch.float64)
+        >>> posterior.summary("data").index.tolist()
+        ['noise', 'weight[0]', 'bias']
+        >>> posterior.log_likelihood().shape
+        torch.Size([1, 1000, 12])
     """
 
     model: Any

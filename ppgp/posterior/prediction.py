@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..arguments import Renamed, renamed_arguments
 from ..data.arrays import as_tensor
-from ..errors import DataError, NotApplicable, Renamed, SettingError, renamed_arguments
+from ..errors import DataError, NotApplicable, SettingError
 from ..numerics import mixture, mixture_crps, univariate
 from ..numerics.blocks import each_block, sampled
 from ..numerics.finite import all_finite
@@ -43,6 +44,8 @@ class Prediction(GivenPredictions):
 
     All statistics are those of the mixture: ``quantile`` is its true quantile, not the mean of
     the draws' quantiles, and ``log_prob`` the log of the mean density, not the mean of logs.
+    Means, standard deviations, quantiles and ``crps`` are in the units of y; ``log_prob`` is in
+    nats. Gneiting & Raftery (2007), section 4.2, for the CRPS.
 
     Args:
         distribution: Batch [draw, n] (or [n], one draw); or a joint distribution over the rows,
@@ -58,6 +61,32 @@ class Prediction(GivenPredictions):
 
     Raises:
         DataError: If the distribution has neither of these shapes.
+
+    Examples:
+        The mixture of N(-1, 1) and N(1, 1) has mean 0. Its variance of 2 is the sum of the
+        variance between the draws and the variance within a draw:
+
+        >>> import torch
+        >>> from torch.distributions import Normal
+        >>> import ppgp
+        >>> two_draws = Normal(torch.tensor([[-1.0], [1.0]]), torch.ones(2, 1))
+        >>> prediction = ppgp.Prediction(two_draws)
+        >>> prediction.mean, prediction.variance
+        (tensor([0.]), tensor([2.]))
+        >>> prediction.epistemic, prediction.aleatoric
+        (tensor([1.]), tensor([1.]))
+        >>> prediction.cdf([0.0])
+        tensor([0.5000])
+
+        In the units of the data, here y = 20 + 3 z:
+
+        >>> rows = Normal(torch.zeros(1, 2), torch.ones(1, 2))
+        >>> prediction = ppgp.Prediction(rows, offset=20.0, scale=3.0)
+        >>> prediction.quantile([0.5, 0.975]).round(decimals=2)
+        tensor([[20.0000, 20.0000],
+                [25.8800, 25.8800]])
+        >>> prediction.interval(0.9).covers([21.0, 26.0])
+        tensor([ True, False])
     """
 
     distribution: Distribution

@@ -41,9 +41,10 @@ class Region:
     """One set per row: an interval [lower, upper], or a set of labels.
 
     An interval with lower > upper is empty; an empty interval has lower = inf and upper = -inf.
+    Ends and widths are in the units of y; the width of a label set is its number of labels.
 
     Attributes:
-        level: The nominal coverage, strictly between 0 and 1.
+        level: The nominal coverage, a probability strictly between 0 and 1.
         guarantee: The exact sentence that holds about the coverage.
         lower: Lower ends [n], None for labels.
         upper: Upper ends [n], None for labels.
@@ -55,6 +56,29 @@ class Region:
     Raises:
         SettingError: If there are neither intervals nor labels, or both.
         NumericalError: If an end is NaN. A set that could not be computed is not an empty one.
+
+    Examples:
+        >>> import torch
+        >>> import ppgp
+        >>> lower, upper = torch.tensor([0.0, 1.0]), torch.tensor([2.0, torch.inf])
+        >>> region = ppgp.Region(0.9, "none: an example", lower, upper)
+        >>> region
+        <Region 2 intervals at 0.9: none: an example; 50.0% infinite, 0.0% empty>
+        >>> region.width
+        tensor([2., inf])
+        >>> region.covers([2.0, 0.5])
+        tensor([ True, False])
+
+        Sets of labels:
+
+        >>> labels = torch.tensor([[True, False], [True, True]])
+        >>> sets = ppgp.Region(0.9, "none: an example", labels=labels, classes=("no", "yes"))
+        >>> sets.to_frame()
+                 set
+        0      (no,)
+        1  (no, yes)
+        >>> sets.covers([1, 1])
+        tensor([False,  True])
     """
 
     level: float

@@ -7,8 +7,9 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
+from ..data.arrays import as_tensor
+from ..errors import DataError
 from .arviz_table_axes import table_axes
 from .fitted import Fitted
 from .group_effects import effect_axes
@@ -16,7 +17,7 @@ from .group_effects import effect_axes
 __all__ = ["scalar_names", "scalars"]
 
 
-def scalar_names(draws: Mapping[str, Tensor], fit: Fitted | None = None) -> dict[str, list[str]]:
+def scalar_names(draws: Mapping[str, Any], fit: Fitted | None = None) -> dict[str, list[str]]:
     """Return ``{site: names of its elements}`` in row-major order, such as ``weight[bmi]``.
 
     The entries of an axis that a table names (features, classes, components, terms) have its
@@ -51,15 +52,47 @@ def _labelled(site: str, entry: tuple[Any, ...]) -> str:
 
 
 def scalars(
-    draws: Mapping[str, Tensor], fit: Fitted | None = None
+    draws: Mapping[str, Any], fit: Fitted | None = None
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the name of every scalar (``weight[bmi]``) and its draws [chain, draw] in float64.
 
-    The arguments are those of ``scalar_names``.
+    The entries of an axis that a table names (features, classes, components, terms) have its
+    coordinates, as in ``to_arviz``; those of other axes are numbered from 0.
+
+    Args:
+        draws: ``{site: [chain, draw, *event]}`` in any units, such as ``posterior.draws``.
+        fit: The posterior that they belong to; None: all entries are numbered.
+
+    Yields:
+        The name and the draws of each scalar, in the units of its site.
+
+    Raises:
+        DataError: If a site has no axes of chains and draws.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import diagnostics, inference, models
+        >>> data = ppgp.Dataset(
+        ...     [[1.0, 2.0], [2.0, 1.0], [3.0, 5.0]], [1.0, 2.0, 3.0], feature_names=["age", "bmi"]
+        ... )
+        >>> model, how = models.LinearRegression(), inference.MAP()
+        >>> posterior = ppgp.fit(model, data, how, progress=False)
+        >>> for name, x in diagnostics.scalars(posterior.draws, posterior):
+        ...     print(name, x.shape)
+        weight[age] (1, 1)
+        weight[bmi] (1, 1)
+        bias (1, 1)
+        noise (1, 1)
+        >>> [name for name, _ in diagnostics.scalars({"weight": posterior.draws["weight"]})]
+        ['weight[0]', 'weight[1]']
     """
+    for site, value in draws.items():
+        if np.ndim(value) < 2:
+            got = f"shape {list(np.shape(value))} of {site}"
+            raise DataError("draws with shape [chain, draw, ...]", got, "pass posterior.draws")
     names = scalar_names(draws, fit)
     for site, value in draws.items():
-        array = value.detach().double().cpu().numpy()
+        array = as_tensor(value, site).double().cpu().numpy()
         columns = array.reshape(*array.shape[:2], -1)
         for position, name in enumerate(names[site]):
             yield name, columns[..., position]

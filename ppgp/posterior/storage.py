@@ -12,7 +12,7 @@ Every init field of the record is written; ``loaded_checks.py`` checks those of 
 What differs in format 1 is handled by ``checked_format`` of ``file_checks.py``, by
 ``class_name_in_format_1`` of ``encoding.py``, and by ``_marked_as_standardised`` of ``loading.py``.
 Names of classes that have changed since are in ``RENAMED`` of ``loading.py``, names of fields in
-``errors.renamed_arguments``, and fields that are gone in ``errors.removed_arguments``.
+``arguments.renamed_arguments``, and fields that are gone in ``arguments.removed_arguments``.
 """
 
 from __future__ import annotations

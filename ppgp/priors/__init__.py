@@ -6,10 +6,9 @@ from .from_distribution import FromDistribution
 from .from_distribution import with_plain_fields as with_plain_fields
 from .in_units_of_data import InUnitsOfData
 from .in_units_of_data import bare as bare
-from .records import (
+from .positive_numbers import (
     Dirichlet,
     Exponential,
-    Flat,
     Gamma,
     HalfCauchy,
     HalfNormal,
@@ -17,16 +16,14 @@ from .records import (
     Lengthscale,
     LogNormal,
     LogUniform,
-    Normal,
-    StudentT,
-    Uniform,
 )
+from .positive_numbers import per_column as per_column
+from .real_numbers import Flat, Normal, StudentT, Uniform
 from .records import Number as Number
 from .records import Prior as Prior
 from .records import PriorLike as PriorLike
 from .records import check_numbers as check_numbers
 from .records import finite_numbers as finite_numbers
-from .records import per_column as per_column
 from .records import plain as plain
 from .records import single as single
 from .records import tensor_of as tensor_of

@@ -15,19 +15,16 @@ from torch.distributions import Distribution, ExpTransform, Transform, biject_to
 
 from ..errors import SettingError
 from ..overrides import computed
-from .records import (
+from .positive_numbers import (
     Exponential,
     Gamma,
     HalfCauchy,
     HalfNormal,
     InverseGamma,
     LogNormal,
-    Normal,
-    Prior,
-    StudentT,
-    Uniform,
-    with_plain_numbers,
 )
+from .real_numbers import Normal, StudentT, Uniform
+from .records import Prior, with_plain_numbers
 
 __all__ = ["FromDistribution", "with_plain_fields"]
 
@@ -53,8 +50,10 @@ class FromDistribution(Prior):
     A distribution in place of a prior becomes one by itself: ``RBF(lengthscale=Weibull(1.0, 2.0))``
     is ``RBF(lengthscale=FromDistribution(Weibull(1.0, 2.0)))``, and one of a family that
     ``ppgp.priors`` has becomes that record. Samplers and optimisers move over its support by
-    ``torch.distributions.biject_to``. Files do not hold it: ``load_posterior(path, model=recipe)``
-    takes it from the recipe.
+    ``torch.distributions.biject_to``, as in Kucukelbir et al. (2017), section 2.3. A draw is on the
+    scale that the model sees. In the units of the data it needs ``fit(standardise=False)``, as its
+    equivalent on the standardised scale is not known. Files do not hold it:
+    ``load_posterior(path, model=recipe)`` takes it from the recipe.
 
     Args:
         source: A continuous distribution of one number. Its batch shape is [], or [entries] with
@@ -62,6 +61,20 @@ class FromDistribution(Prior):
 
     Raises:
         SettingError: If it is discrete or of vectors, or ``biject_to`` does not know its support.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        >>> import torch
+        >>> from torch.distributions import HalfNormal, Weibull
+        >>> from ppgp import kernels
+        >>> prior = kernels.RBF(lengthscale=Weibull(1.0, 2.0)).lengthscale
+        >>> prior
+        FromDistribution(Weibull(scale=1.0, concentration=2.0))
+        >>> one = torch.ones((), dtype=torch.float64)
+        >>> round(float(prior.distribution(one).cdf(one)), 3)  # 1 - exp(-1)
+        0.632
+        >>> kernels.RBF(lengthscale=HalfNormal(2.0)).lengthscale  # ppgp.priors has the family
+        HalfNormal(scale=2.0)
     """
 
     source: Any

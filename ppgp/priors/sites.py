@@ -15,9 +15,9 @@ from torch.distributions import constraints
 from ..errors import SettingError, counted
 from .from_distribution import FromDistribution
 from .in_units_of_data import InUnitsOfData
+from .positive_numbers import Dirichlet
+from .real_numbers import Flat
 from .records import (
-    Dirichlet,
-    Flat,
     Prior,
     PriorLike,
     check_numbers,

@@ -12,25 +12,18 @@ from dataclasses import replace
 
 from ..errors import SettingError
 from .in_units_of_data import InUnitsOfData
-from .records import (
+from .positive_numbers import (
     Dirichlet,
     Exponential,
-    Flat,
     Gamma,
     HalfCauchy,
     HalfNormal,
     InverseGamma,
     LogNormal,
     LogUniform,
-    Normal,
-    Number,
-    Prior,
-    PriorLike,
-    StudentT,
-    Uniform,
-    check_numbers,
-    entries,
 )
+from .real_numbers import Flat, Normal, StudentT, Uniform
+from .records import Number, Prior, PriorLike, check_numbers, entries
 
 
 def power(base: float, exponent: float) -> float:
@@ -131,7 +124,8 @@ def _transformed(prior: Prior, factor: Number, shift: Number, what: str) -> Prio
         transformed = _scaled(prior, factor)
     if transformed is None:
         wanted = f"a prior for {what} that has an equivalent on the standardised scale"
-        do = "use Normal, StudentT, Uniform or Flat there, or pass standardise=False to fit"
+        families = "Normal, StudentT, Uniform or Flat" if shifted else "a member of ppgp.priors"
+        do = f"use {families} there, or pass standardise=False to fit"
         raise SettingError(wanted, repr(prior), do)
     return transformed
 

@@ -247,7 +247,7 @@ class LeaveOneOut(Capability):
     """Leave-one-out predictions in closed form."""
 
     expected = "a model with leave-one-out predictions in closed form"
-    advice = "use PSIS-LOO: arviz.loo(posterior.to_arviz())"
+    advice = "use PSIS-LOO: ppgp.psis_loo(posterior)"
 
     @abstractmethod
     def loo(self, theta: Theta, train: Dataset) -> Distribution:

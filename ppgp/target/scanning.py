@@ -51,6 +51,17 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> t
             changes the structure, shape or dtype of the carry or of y.
 
     Source: Bradbury et al. (2018), JAX: composable transformations of Python+NumPy programs.
+
+    Examples:
+        >>> import torch
+        >>> import ppgp
+        >>> y = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        >>> total, sums = ppgp.scan(lambda total, y: (total + y, total + y), torch.tensor(0.0), y)
+        >>> total, sums
+        (tensor(10.), tensor([ 1.,  3.,  6., 10.]))
+        >>> last, errors = ppgp.scan(lambda last, y: (y, y - 0.5 * last), y[0], y[1:])
+        >>> last, errors
+        (tensor(4.), tensor([1.5000, 2.0000, 2.5000]))
     """
     leaves, form = pytree.tree_flatten(xs)
     steps = _steps(leaves)

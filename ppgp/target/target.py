@@ -11,10 +11,11 @@ import pyro
 import torch
 from torch import Tensor
 
+from ..arguments import Renamed
 from ..data.argument_mistakes import explained
 from ..data.arguments import as_training_data
 from ..data.training_data import Rows
-from ..errors import NotApplicable, Renamed
+from ..errors import NotApplicable
 from ..numerics.seeding import seeded
 from .checks import check_program
 from .compiled import Graphs
@@ -47,8 +48,9 @@ def at_once(
 class Target(Density):
     """log p(theta, y | X) as a function of z in R^p: the sites, unconstrained and laid end to end.
 
-    Samplers and optimisers see a Target and nothing else. Discrete latent sites of finite support
-    are summed out.
+    Samplers and optimisers see a Target and nothing else. z [p] has no unit; values are in nats,
+    and with ``jacobian`` they include the log Jacobian of the transformation (Kucukelbir et al.
+    2017). Discrete latent sites of finite support are summed out.
 
     Args:
         model: a model of ``ppgp.models``, or a Program.
@@ -75,6 +77,29 @@ class Target(Density):
         NotApplicable: if a latent site has infinitely many discrete values, or there is nothing to
             search and ``empty`` is False.
         DataError: if a program fails because of the kinds, dtypes or sizes of its arguments.
+
+    Examples:
+        A scale s with the prior exp(-s), and one y = 1 from N(0, s^2). In z = log s the log
+        density is -s - log s - 1 / (2 s^2) - log(2 pi) / 2 + z, whose slope is 1 / s^2 - s:
+
+        >>> import pyro
+        >>> import torch
+        >>> from pyro.distributions import Exponential, Normal
+        >>> import ppgp
+        >>> from ppgp import models
+        >>> def program(y):
+        ...     s = pyro.sample("s", Exponential(1.0))
+        ...     pyro.sample("y", Normal(0.0, s), obs=y)
+        >>> target = ppgp.Target(models.Program(program), {"y": torch.tensor(1.0)})
+        >>> target.dim, target.names()
+        (1, ['s'])
+        >>> z = target.unconstrain({"s": torch.tensor(2.0)})
+        >>> z, target.constrain(z)
+        (tensor([0.6931]), {'s': tensor(2.)})
+        >>> target.value_and_grad(z)
+        (tensor(-3.0439), tensor([-1.7500]))
+        >>> target.log_density(z, jacobian=False)
+        tensor(-3.7371)
     """
 
     def __init__(

@@ -223,3 +223,12 @@ def test_groups_of_mixed_types_are_compared_as_they_are() -> None:
     )
     assert region.upper is not None
     assert region.upper.tolist() == pytest.approx([1.0, 5.0])
+
+
+def test_shift_weights_need_the_same_columns_and_some_rows() -> None:
+    two, one = np.zeros((3, 2)), np.zeros((3, 1))
+    for parts in ((two, one, two), (one, two, two), (two, two, one)):
+        with pytest.raises(DataError, match="the same columns"):
+            shift_weights(*parts)
+    with pytest.raises(DataError, match="got 0 and 3 rows"):
+        shift_weights(two[:0], two, two)

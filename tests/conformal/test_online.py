@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pyro.distributions as dist
 import pytest
 import torch
+from jaxtyping import config
 
 from ppgp.conformal import ACI, LAC, PID, Absolute, AgACI, Quantile, Signed, calibrate
 from ppgp.errors import DataError, NotApplicable, SettingError
@@ -99,8 +101,25 @@ def test_bad_arguments_are_refused() -> None:
         ACI(Absolute(), rate=0.0)
     with pytest.raises(SettingError, match=r"level in \(0, 1\)"):
         ACI(Absolute(), level=1.0)
+    with pytest.raises(SettingError, match="one or more rates"):
+        AgACI(Absolute(), rates=())
     with pytest.raises(NotApplicable):
         ACI(LAC())(standard(5), torch.zeros(5))
+
+
+def test_the_range_of_pid_needs_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # users have no checks of types
+    no_window: Any = None
+    with pytest.raises(SettingError, match="at least one score in PID"):
+        PID(Absolute(), window=no_window)
+
+
+@pytest.mark.parametrize("saturation", [0.0, -1.0, math.inf, math.nan])
+def test_a_saturation_that_would_reverse_or_stop_the_integrator_is_refused(
+    saturation: float,
+) -> None:
+    with pytest.raises(SettingError, match="saturation above 0"):
+        PID(Absolute(), saturation=saturation)
 
 
 def test_misses_are_those_of_sets_in_single_precision() -> None:

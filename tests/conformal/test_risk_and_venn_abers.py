@@ -35,6 +35,8 @@ def test_a_risk_that_cannot_be_controlled_is_reported() -> None:
         risk_control([[1.0, 0.5], [0.2, 0.4]], [0.0, 1.0], 0.3)
     with pytest.raises(DataError, match="at most bound"):
         risk_control([[3.0, 0.5]], [0.0, 1.0], 0.3)
+    with pytest.raises(DataError, match="NaN or infinity in row 1"):
+        risk_control([[1.0, 0.5], [math.nan, 0.0]], [0.0, 1.0], 0.3)
     with pytest.raises(SettingError, match="risk between"):
         risk_control([[1.0, 0.0]], [0.0, 1.0], 1.5)
 

@@ -244,3 +244,14 @@ def test_a_list_as_the_target_of_a_file_is_referred_to_outputs() -> None:
     refusal(
         DataError, lambda: ppgp.load("wells.csv", target=targets), "nitrate", "Outputs.from_frame"
     )
+
+
+@pytest.mark.parametrize("classes", [1, 2.0, "three", True])
+def test_numbers_of_classes(classes: Any) -> None:
+    facts = ("at least 2 classes in SoftmaxRegression", repr(classes))
+    refusal(SettingError, lambda: models.SoftmaxRegression(classes=classes), *facts)
+
+
+def test_a_number_in_place_of_a_name() -> None:
+    number: Any = 3
+    refusal(UnknownName, lambda: models.LatentGP(approximation=number), "got 3: known: laplace")

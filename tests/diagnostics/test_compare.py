@@ -81,6 +81,18 @@ def test_the_reference_may_be_a_name_or_a_posterior() -> None:
     assert ppgp.compare({"a": fake(seed=2)}, reference=fake()).verdicts == {"a": "agrees"}
 
 
+def test_the_reason_of_a_reference_tells_chains_from_other_draws() -> None:
+    chains, draws = fake(), fake(chains=1, seed=1)
+    point = replace(draws, draws={"z": draws.draws["z"][:, :1]})
+    named = {"chains": chains, "draws": draws, "point": point}
+    reasons = {name: ppgp.compare(named, reference=name).reasons[name] for name in named}
+    assert reasons == {
+        "chains": "chains converged",
+        "draws": "independent draws by Laplace",
+        "point": "one point: nothing varies in it",
+    }
+
+
 def test_bad_references_are_refused() -> None:
     with pytest.raises(UnknownName, match="did you mean 'nuts'"):
         ppgp.compare({"nuts": fake()}, reference="nut")

@@ -15,7 +15,8 @@ from ppgp.diagnostics import stacking
 from ppgp.diagnostics.stacking import stacking_weights
 from ppgp.errors import ConvergenceWarning, DataError, NotApplicable
 from ppgp.inference import MAP, NUTS, Exact, Laplace
-from ppgp.models import LinearRegression, LogisticRegression
+from ppgp.kernels import RBF
+from ppgp.models import GP, LinearRegression, LogisticRegression
 from ppgp.posterior.arviz import arviz
 
 F64 = torch.float64
@@ -143,6 +144,21 @@ def test_stacking_weights_that_have_not_converged_give_a_warning(
     densities = torch.randn(4, 30, generator=torch.Generator().manual_seed(0), dtype=F64)
     with pytest.warns(ConvergenceWarning, match="stacking weights"):
         assert float(stacking_weights(densities).sum()) == pytest.approx(1.0)
+
+
+def test_hyperparameters_that_are_numbers_leave_a_closed_form(line: Dataset) -> None:
+    recipe = GP(RBF(variance=1.0, lengthscale=2.0), noise=0.25, mean=0.0)
+    posterior = ppgp.fit(recipe, line, MAP(), standardise=False, progress=False)
+    found = ppgp.psis_loo(posterior)
+    assert found.method == "closed form"
+    assert repr(found).endswith("in closed form>")
+    assert found.pointwise == pytest.approx(posterior.loo().log_prob(line.y).numpy())
+
+
+def test_a_model_without_closed_form_names_psis_loo(line: Dataset) -> None:
+    posterior = ppgp.fit(LinearRegression(), line, Exact(), progress=False)
+    with pytest.raises(NotApplicable, match=r"ppgp\.psis_loo\(posterior\)"):
+        posterior.loo()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

@@ -54,6 +54,9 @@ def test_unknown_names_and_other_objects_are_refused() -> None:
         recipes.model("gpp")
     with pytest.raises(UnknownName, match="kind of recipe"):
         recipes.names("kernel")
+    no_text: Any = ["model"]
+    with pytest.raises(UnknownName, match="kind of recipe"):
+        recipes.names(no_text)
     no_name: Any = models.GP(kernels.RBF())
     with pytest.raises(SettingError, match=r"the name of a model.*got a GP"):
         recipes.model(no_name)

@@ -165,7 +165,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             inference.MAP(),
             progress=False,
         ),
-        "equivalent on the standardised scale",
+        r"equivalent on the standardised scale.*use a member of ppgp\.priors there",
     ),
 }
 

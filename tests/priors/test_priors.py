@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from jaxtyping import config
 from scipy import stats
 from torch.distributions import Gumbel
 
@@ -116,6 +117,7 @@ def test_flat_has_density_zero_and_draws_its_start() -> None:
         (Uniform, (1.0, 1.0)),
         (Uniform, (2.0, 1.0)),
         (Flat, (float("inf"),)),
+        (priors.Dirichlet, (0.0,)),
     ],
 )
 def test_bad_arguments_are_refused(kind: type[Prior], arguments: tuple[float, ...]) -> None:
@@ -124,6 +126,12 @@ def test_bad_arguments_are_refused(kind: type[Prior], arguments: tuple[float, ..
     assert isinstance(error.value, PpgpError)
     assert kind.__name__ in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_the_concentration_of_dirichlet_is_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # as for users
+    with pytest.raises(SettingError, match="one number as concentration"):
+        priors.Dirichlet((1.0, 2.0))  # type: ignore[arg-type]
 
 
 def test_a_site_repeats_its_prior_over_its_shape() -> None:

@@ -88,10 +88,12 @@ def test_plain_use_is_the_prior_as_written() -> None:
 
 
 def test_mistakes_are_refused() -> None:
-    with pytest.raises(SettingError, match="number"):
+    with pytest.raises(SettingError, match="pass a number by itself"):
         InUnitsOfData(3.0)  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="InUnitsOfData"):
+    with pytest.raises(SettingError, match="leave one of them out"):
         InUnitsOfData(InUnitsOfData(Normal()))
+    with pytest.raises(SettingError, match=r"got 'LogNormal': for example InUnitsOfData\(Log"):
+        InUnitsOfData("LogNormal")
     with pytest.raises(SettingError, match="positive"):
         site("length", InUnitsOfData(Normal()), positive=True)
     with pytest.raises(SettingError, match="3"):

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import Renamed, SettingError, renamed_arguments
+from ...arguments import Renamed, renamed_arguments
+from ...errors import SettingError
 from ...overrides import computed
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
@@ -54,12 +55,36 @@ class APS(Score):
     """The total probability of the labels more probable than y, plus U p_y.
 
     These are adaptive prediction sets. Romano, Sesia & Candes (2020). Labels of equal probability
-    are ranked in their fixed order.
+    are ranked in their fixed order. The scores [n] are probabilities.
 
     Args:
         randomized: whether U is uniform (exact coverage, sets may be empty). Otherwise U = 1, and
             the coverage exceeds the level.
         seed: of U, which is a function of the seed and of the row.
+
+    Raises:
+        NotApplicable: by ``calibrate`` and by its calibrator, if y is not a class.
+
+    Examples:
+        The eighth smallest of nine scores is 0.88. Labels are added, the most probable first, while
+        their total is at most that:
+
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> first = [0.5, 0.6, 0.4, 0.7, 0.5, 0.82, 0.45, 0.55, 0.9]
+        >>> second = [0.3, 0.3, 0.35, 0.2, 0.38, 0.1, 0.35, 0.25, 0.06]
+        >>> p = [[a, b, 1 - a - b] for a, b in zip(first, second)]
+        >>> calibration = ppgp.Prediction.from_probabilities(p)
+        >>> score = conformal.APS(randomized=False)
+        >>> calibrator = ppgp.calibrate(score, calibration, [0, 0, 1, 0, 1, 0, 1, 0, 0])
+        >>> new = ppgp.Prediction.from_probabilities(
+        ...     [[0.85, 0.1, 0.05], [0.5, 0.3, 0.2], [0.2, 0.4, 0.4]], classes=["a", "b", "c"]
+        ... )
+        >>> calibrator(new, level=0.8).to_frame()
+              set
+        0    (a,)
+        1  (a, b)
+        2  (b, c)
     """
 
     randomized: bool = True
@@ -100,14 +125,32 @@ class RAPS(APS):
     """APS with a penalty on large sets: penalty * (rank of y - k_reg)+ is added.
 
     Angelopoulos et al. (2021). Choose ``penalty`` and ``k_reg`` beforehand, or on rows that are not
-    used for calibration.
+    used for calibration. The scores are [n], one per row; ``scores(prediction)`` gives those of
+    all labels, [n, K].
 
     Args:
-        penalty: per label beyond ``k_reg``, at least 0.
+        randomized: as in ``APS``.
+        seed: as in ``APS``.
+        penalty: per label beyond ``k_reg``, at least 0; in the units of the score, a total of
+            probabilities.
         k_reg: how many labels have no penalty.
 
     Raises:
         SettingError: if ``penalty`` or ``k_reg`` is negative.
+        NotApplicable: by ``calibrate`` and by its calibrator, if y is not a class.
+
+    Examples:
+        The penalty of 0.2 counts once for the second label, twice for the third:
+
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> prediction = ppgp.Prediction.from_probabilities([[0.4, 0.3, 0.2, 0.1]])
+        >>> plain = conformal.APS(randomized=False)
+        >>> [round(s, 2) for s in plain.scores(prediction)[0].tolist()]
+        [0.4, 0.7, 0.9, 1.0]
+        >>> penalised = conformal.RAPS(randomized=False, penalty=0.2, k_reg=1)
+        >>> [round(s, 2) for s in penalised.scores(prediction)[0].tolist()]
+        [0.4, 0.9, 1.3, 1.6]
     """
 
     penalty: float = 0.1

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...errors import NamedArguments, NotApplicable, an, own_class
+from ...arguments import NamedArguments
+from ...errors import NotApplicable, an, own_class
 from ...numerics.finite import all_finite
 from ...numerics.float_search import Condition, last_inside
 from ...posterior.origin import Origin
@@ -28,7 +29,11 @@ class Score(NamedArguments):
 
     They satisfy ``y in region(prediction, q, level)  <=>  score(prediction, y, level) <= q`` in
     every column of the score. A new score defines ``score`` and ``region``. Both take the level, as
-    some scores need it; larger means stranger.
+    some scores need it; larger means stranger. Vovk, Gammerman & Shafer (2005), chapter 2, call it
+    a nonconformity measure.
+
+    ``score`` returns [n], or [n, 2] with one column per side, in units of its own; the threshold q
+    is in the same units, and the set in the units of y.
 
     Attributes:
         kinds: the kinds of Prediction that the score is for.
@@ -38,6 +43,33 @@ class Score(NamedArguments):
         of_level: whether the score of a y may differ between levels.
         roundings: the number of roundings by which the score of one row may differ between two
             batches of rows.
+
+    Raises:
+        UnknownArgument: if the constructor of a score has no argument of a name.
+        NotApplicable: by ``check``, if the score is not for such a y.
+
+    Examples:
+        A score of one's own, the residual relative to the mean:
+
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> class Relative(conformal.Score):
+        ...     def score(self, prediction, y, level):
+        ...         return (y - prediction.mean).abs() / prediction.mean
+        ...
+        ...     def region(self, prediction, q, level):
+        ...         half = q * prediction.mean
+        ...         return ppgp.Region(level, "", prediction.mean - half, prediction.mean + half)
+        >>> calibration = ppgp.Prediction.from_points([10.0] * 9)
+        >>> y = [11.0, 12.0, 13.0, 14.0, 15.0, 9.5, 8.5, 7.5, 6.5]
+        >>> calibrator = ppgp.calibrate(Relative(), calibration, y)
+        >>> region = calibrator(ppgp.Prediction.from_points([100.0, 200.0]), level=0.9)
+        >>> region.to_frame()
+           lower  upper
+        0   50.0  150.0
+        1  100.0  300.0
+        >>> region.guarantee
+        'marginal coverage >= 0.9 (exchangeable rows)'
     """
 
     kinds: ClassVar[tuple[str, ...]] = ("continuous", "count")

@@ -24,7 +24,27 @@ class Density(Score):
     highest-predictive-density sets; Izbicki, Shimizu & Stern (2022). One Normal per row has a
     closed form. For a mixture, points are placed around the mode of every component at its own
     scale; modes and dips are searched between them, and then the ends, each the last floating-point
-    number whose score is at most q.
+    number whose score is at most q. The scores [n] are in nats, of a density per unit of y: another
+    unit adds one constant to all of them, and the sets are the same.
+
+    Raises:
+        NotApplicable: by ``calibrate`` and by its calibrator, if y is a count or a class; by the
+            calibrator, if the predictions have no density (points or quantiles alone).
+
+    Examples:
+        Predictions with modes at -3 and 3, and values of y up to 1 away from a mode:
+
+        >>> import ppgp
+        >>> import pyro.distributions as dist
+        >>> import torch
+        >>> from ppgp import conformal
+        >>> modes = torch.tensor([[-3.0], [3.0]])  # two draws
+        >>> calibration = ppgp.Prediction(dist.Normal(modes.expand(2, 9), 0.5))
+        >>> y = [-4.0, -3.7, -3.4, -3.1, 2.5, 2.8, 3.1, 3.4, 3.9]
+        >>> calibrator = ppgp.calibrate(conformal.Density(), calibration, y)
+        >>> region = calibrator(ppgp.Prediction(dist.Normal(modes, 0.5)), level=0.9)
+        >>> [(round(low, 2), round(high, 2)) for low, high in region.pieces[0]]
+        [(-4.0, -2.0), (2.0, 4.0)]
     """
 
     kinds = ("continuous",)

@@ -18,11 +18,37 @@ from .base import Score
 class LAC(Score):
     """The score 1 - p_y: sets of the labels whose probability is at least 1 - q.
 
-    A set may be empty. Sadinle, Lei & Wasserman (2019).
+    A set may be empty. Sadinle, Lei & Wasserman (2019). The scores [n] are probabilities.
 
     Args:
         keep_best: whether every set holds the most probable label, so that none is empty; the
             coverage then exceeds the level.
+
+    Raises:
+        NotApplicable: by ``calibrate`` and by its calibrator, if y is not a class.
+
+    Examples:
+        The eighth smallest of nine scores is 0.45: labels with a probability of 0.55 or more.
+
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> p = [0.1, 0.2, 0.7, 0.4, 0.55, 0.25, 0.95, 0.65, 0.85]  # of label 1
+        >>> calibration = ppgp.Prediction.from_probabilities([[1 - one, one] for one in p])
+        >>> y = [0, 0, 1, 1, 1, 0, 1, 1, 1]
+        >>> calibrator = ppgp.calibrate(conformal.LAC(), calibration, y)
+        >>> new = ppgp.Prediction.from_probabilities(
+        ...     [[0.98, 0.02], [0.5, 0.5], [0.3, 0.7]], classes=["no", "yes"]
+        ... )
+        >>> calibrator(new, level=0.8).to_frame()
+              set
+        0   (no,)
+        1      ()
+        2  (yes,)
+        >>> calibrator(new, level=0.9).to_frame()
+                 set
+        0      (no,)
+        1  (no, yes)
+        2     (yes,)
     """
 
     keep_best: bool = False

@@ -18,7 +18,26 @@ class Normalized(Score):
     The sd is that of the predictive distribution of y (noise included). Papadopoulos & Haralambous
     (2011). The calibration rows must not have been used to fit the model, its sd included. Where
     the predictive distribution has no finite mean or no sd that is finite and positive,
-    ``Prediction.centre`` and ``Prediction.spread`` are the median and the interquartile range.
+    ``Prediction.centre`` and ``Prediction.spread`` are the median and the interquartile range
+    (over 1.349, so that of a normal distribution equals its sd). The scores [n] have no unit: they
+    are numbers of standard deviations.
+
+    Raises:
+        NotApplicable: by ``calibrate`` and by its calibrator, if y is a class; by the calibrator,
+            if predictions are points without a spread.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> sd = [1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0, 4.0]
+        >>> calibration = ppgp.Prediction.from_points([0.0] * 9, sd=sd)
+        >>> y = [0.5, -2.0, 1.0, -1.5, 4.0, -7.5, 3.0, -7.0, 9.0]
+        >>> calibrator = ppgp.calibrate(conformal.Normalized(), calibration, y)
+        >>> new = ppgp.Prediction.from_points([20.0, 20.0], sd=[1.0, 5.0])
+        >>> calibrator(new, level=0.8).to_frame()  # three sds each way
+           lower  upper
+        0   17.0   23.0
+        1    5.0   35.0
     """
 
     of_level = False

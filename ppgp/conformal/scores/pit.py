@@ -23,7 +23,29 @@ class PIT(Score):
     The set is F^-1 of a central interval of probabilities. The score ranks rows as |F(y) - 1/2|
     does, also where F rounds to 0 or 1. Distributional conformal prediction; Chernozhukov,
     Wuethrich & Zhu (2021). Each set is as skewed and as wide as the predictive distribution of its
-    row; where that is right, the set is its central interval.
+    row; where that is right, the set is its central interval. The scores [n] are in nats: minus the
+    log of a probability, at least log 2.
+
+    Raises:
+        NotApplicable: by ``calibrate`` and by its calibrator, if y is a count or a class; by the
+            calibrator, if the predictions have no CDF (points or quantiles alone).
+
+    Examples:
+        Exponential predictions. The second smallest tail probability of nine is 0.1, so that the
+        sets lie between the quantiles at 0.1 and 0.9:
+
+        >>> import ppgp
+        >>> import pyro.distributions as dist
+        >>> import torch
+        >>> from ppgp import conformal
+        >>> tails = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 0.95]).double()
+        >>> calibration = ppgp.Prediction(dist.Exponential(torch.ones(1, 9).double()))
+        >>> calibrator = ppgp.calibrate(conformal.PIT(), calibration, -torch.log(tails))
+        >>> new = ppgp.Prediction(dist.Exponential(torch.tensor([[1.0, 0.1]]).double()))
+        >>> calibrator(new, level=0.8).to_frame().round(2)
+           lower  upper
+        0   0.11    2.30
+        1   1.05  23.03
     """
 
     kinds = ("continuous",)

@@ -21,7 +21,7 @@ class Quantile(Score):
     """The score max(l - y, y - u), with [l, u] the central predictive interval at the level.
 
     Romano, Patterson & Candes (2019), equation 6. A negative threshold narrows an interval that was
-    too wide; where the ends would cross, the set is empty.
+    too wide; where the ends would cross, the set is empty. The scores are [n], one per row.
 
     Args:
         widen_only: whether the score is clipped at 0, so that the set never shrinks. It covers at
@@ -33,6 +33,29 @@ class Quantile(Score):
 
     Raises:
         UnknownName: if ``unit`` is none of these.
+        NotApplicable: by ``calibrate`` and by its calibrator, if y is a class; by the calibrator,
+            if the predictions have no such quantiles.
+
+    Examples:
+        Every y lies in the interval from 0 to 10 of a quantile regression, at least 1 from its
+        ends. The new interval from 20 to 40 is made narrower by 1 each side:
+
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> calibration = ppgp.Prediction.from_quantiles([[0.0, 10.0]] * 9, [0.05, 0.95])
+        >>> y = [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 8.5, 9.0]
+        >>> new = ppgp.Prediction.from_quantiles([[20.0, 40.0]], [0.05, 0.95])
+        >>> ppgp.calibrate(conformal.Quantile(), calibration, y)(new, level=0.9).to_frame()
+           lower  upper
+        0   21.0   39.0
+        >>> in_widths = conformal.Quantile(unit="width")  # by a tenth of the width
+        >>> ppgp.calibrate(in_widths, calibration, y)(new, level=0.9).to_frame()
+           lower  upper
+        0   22.0   38.0
+        >>> wider = conformal.Quantile(widen_only=True)
+        >>> ppgp.calibrate(wider, calibration, y)(new, level=0.9).to_frame()
+           lower  upper
+        0   20.0   40.0
     """
 
     widen_only: bool = False

@@ -23,7 +23,26 @@ class Signed(Score):
 
     Args:
         normalized: whether the residuals are in units of the predictive standard deviation
-            (``Prediction.spread``).
+            (``Prediction.spread``). The scores [n, 2] are in the units of y otherwise.
+
+    Raises:
+        NotApplicable: by ``calibrate`` and by its calibrator, if y is a class; by ``ACI``,
+            ``AgACI`` and ``PID``, which need one side.
+
+    Examples:
+        Residuals from -3 to 15: the upper side reaches further than the lower one.
+
+        >>> import ppgp
+        >>> from ppgp import conformal
+        >>> calibration = ppgp.Prediction.from_points([0.0] * 19)
+        >>> y = [float(v) for v in range(-3, 16)]
+        >>> new = ppgp.Prediction.from_points([100.0])
+        >>> ppgp.calibrate(conformal.Signed(), calibration, y)(new, level=0.8).to_frame()
+           lower  upper
+        0   98.0  114.0
+        >>> ppgp.calibrate(conformal.Absolute(), calibration, y)(new, level=0.8).to_frame()
+           lower  upper
+        0   88.0  112.0
     """
 
     normalized: bool = False

@@ -69,6 +69,32 @@ class NaturalGradientBoosting(Inference):
         temperature: whether to rescale the distributions by a temperature fitted on rows held out,
             which only widens those of classes and of censored targets. It has no effect where no
             rows are held out: ``folds=None`` without ``hold_out``.
+
+    Raises:
+        SettingError: for an option outside its range, or ``hold_out`` beside folds; on use, for
+            folds that do not fit the rows.
+        UnknownName: if there is no such score, search, way to weigh or to stop.
+        NotApplicable: on use, if the model is no ``Boosted``, a parameter has a prior, or the
+            likelihood has no such score.
+        DataError: on use, if all targets are equal, and the likelihood predicts their spread.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, learners, models
+        >>> X = torch.linspace(0, 1, 120, dtype=torch.float64)[:, None]
+        >>> wiggle = torch.sin(200 * X[:, 0])
+        >>> y = torch.where(X[:, 0] < 0.5, 0.1 * wiggle, wiggle)  # ten times the noise on the right
+        >>> options = {"steps": 20, "learning_rate": 0.5, "folds": 2}
+        >>> how = inference.NaturalGradientBoosting("nll", **options)
+        >>> model = models.Boosted(learner=learners.Trees(depth=2))
+        >>> posterior = ppgp.fit(model, ppgp.Dataset(X, y), how, progress=False)
+        >>> posterior.draws["start"].shape  # [chain, draw, function], a draw per fold
+        torch.Size([1, 2, 2])
+        >>> narrow, wide = posterior.predict([[0.25], [0.75]]).std
+        >>> bool(wide > 3 * narrow)
+        True
+        >>> posterior.out_of_fold().mean.shape
+        torch.Size([120])
     """
 
     score: Annotated[str, OneOf(("nll", "crps"))] = "crps"

@@ -36,8 +36,8 @@ class HMC(Chains):
     Gelman 2014, algorithm 5) and the mass matrix by the covariance of all chains together, in
     windows of doubling length, starting from the Laplace approximation.
 
-    Stats, [chain, draw]: ``acceptance_rate``, ``diverging``, ``n_steps``, ``energy``, ``lp``,
-    ``step_size``.
+    Stats, [chain, draw]: ``acceptance_rate``, ``diverging``, ``n_steps``, ``energy`` and ``lp`` (in
+    nats), ``step_size``.
 
     Args:
         draws: draws per chain that are kept.
@@ -47,6 +47,27 @@ class HMC(Chains):
             successive draws of a Gaussian independent. Each length is this times
             Uniform(0.5, 1.5), which avoids resonance.
         target_accept: the mean acceptance that the step size is tuned to.
+
+    Raises:
+        SettingError: for an option outside its range.
+        ImproperPosterior: on use, if the density does not fall in some direction.
+        NumericalError: on use, if the density is not finite anywhere near the start.
+
+    Examples:
+        >>> import ppgp, pyro, torch
+        >>> import pyro.distributions as dist
+        >>> from ppgp import inference
+        >>> covariance = torch.tensor([[1.0, 0.9], [0.9, 1.0]])
+        >>> def correlated():
+        ...     pyro.sample("z", dist.MultivariateNormal(torch.zeros(2), covariance))
+        >>> how = inference.HMC(draws=400, warmup=100, chains=8)
+        >>> posterior = ppgp.fit(correlated, {}, how, progress=False)
+        >>> posterior.draws["z"].shape  # [chain, draw, *event]
+        torch.Size([8, 400, 2])
+        >>> bool((torch.cov(posterior.theta["z"].T) - covariance).abs().max() < 0.15)
+        True
+        >>> bool(posterior.stats["acceptance_rate"].mean() > 0.6)
+        True
     """
 
     trajectory: Positive = math.pi / 2

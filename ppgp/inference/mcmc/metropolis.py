@@ -25,14 +25,34 @@ class MetropolisHastings(Chains):
     together. The step size is tuned to an acceptance of 0.234. The steps use no gradient, which
     suits densities whose gradient does not exist or is not worth its cost.
 
-    Stats, [chain, draw]: ``acceptance_rate`` (mean over the steps of the draw), ``lp``,
-    ``step_size``.
+    Stats, [chain, draw]: ``acceptance_rate`` (mean over the steps of the draw), ``lp`` (in nats),
+    ``step_size`` (in posterior standard deviations).
 
     Args:
         draws: draws per chain that are kept; each draw is the last of ``thin`` steps.
         warmup: draws per chain that are thrown away.
         chains: the number of chains, which advance together.
         thin: steps per draw.
+
+    Raises:
+        SettingError: for an option outside its range.
+        ImproperPosterior: on use, if the density does not fall in some direction.
+        NumericalError: on use, if the density is not finite anywhere near the start.
+
+    Examples:
+        >>> import ppgp, pyro, torch
+        >>> import pyro.distributions as dist
+        >>> from ppgp import inference
+        >>> def step(y):  # a density with a jump at y, where it has no gradient
+        ...     x = pyro.sample("x", dist.Normal(0.0, 1.0))
+        ...     pyro.factor("above", torch.where(x > y, 0.0, -1000.0))
+        >>> how = inference.MetropolisHastings(draws=250, warmup=50, chains=8)
+        >>> posterior = ppgp.fit(step, {"y": torch.tensor(0.0)}, how, progress=False)
+        >>> draws = posterior.theta["x"]
+        >>> bool(draws.min() >= 0)
+        True
+        >>> bool(abs(draws.mean() - 0.798) < 0.1)  # of a half-normal: sqrt(2 / pi)
+        True
     """
 
     thin: Count = 10

@@ -60,7 +60,31 @@ class NUTS(Inference):
             more than 200 dimensions the second.
 
     Raises:
-        UnknownName: if the engine does not have the metric.
+        UnknownName: if there is no such engine, or if the engine does not have the metric.
+        SettingError: for an option outside its range.
+        ImproperPosterior: on use, if the density does not fall in some direction.
+        NumericalError: on use, if the density is not finite anywhere near the start.
+
+    Examples:
+        >>> import ppgp, pyro, torch
+        >>> import pyro.distributions as dist
+        >>> from ppgp import inference
+        >>> def coin(heads):
+        ...     p = pyro.sample("p", dist.Beta(2.0, 2.0))
+        ...     with pyro.plate("tosses", len(heads)):
+        ...         pyro.sample("heads", dist.Bernoulli(p), obs=heads)
+        >>> heads = torch.tensor([1.0] * 7 + [0.0] * 3)
+        >>> how = inference.NUTS(draws=400, chains=2)
+        >>> posterior = ppgp.fit(coin, {"heads": heads}, how, progress=False)
+        >>> posterior.draws["p"].shape  # [chain, draw]
+        torch.Size([2, 400])
+        >>> draws = posterior.theta["p"]
+        >>> bool(abs(draws.mean() - 9 / 14) < 0.03)  # p ~ Beta(9, 5) given the tosses
+        True
+        >>> bool(abs(draws.std() - 0.1237) < 0.02)
+        True
+        >>> bool(posterior.r_hat()["p"] < 1.05)
+        True
     """
 
     draws: Count = 1000

@@ -38,8 +38,8 @@ class SGLD(Chains):
     Where the density falls much faster than at the mode, steps are cut short, and a warning reports
     how often.
 
-    Stats, [chain, draw]: ``lp`` (of the mini-batch, scaled to all rows), ``step_size``, ``cut``
-    (share of the steps cut short).
+    Stats, [chain, draw]: ``lp`` (in nats, of the mini-batch, scaled to all rows), ``step_size``,
+    ``cut`` (share of the steps cut short).
 
     Args:
         draws: draws per chain that are kept; each is the last of ``thin`` steps.
@@ -50,6 +50,25 @@ class SGLD(Chains):
         batch_size: rows per step, drawn without replacement, which makes the gradient unbiased.
             None: all rows, but 1,000 of a stream.
         thin: steps per draw.
+
+    Raises:
+        SettingError: for an option outside its range; on use, for a ``batch_size`` above the number
+            of rows.
+        NotApplicable: on use, for mini-batches of a model that needs all rows at once, such as GP.
+        ImproperPosterior: on use, if the density does not fall in some direction.
+        NumericalError: on use, if the density is not finite anywhere near the start.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, models
+        >>> X = torch.linspace(-1, 1, 200, dtype=torch.float64)[:, None]
+        >>> data = ppgp.Dataset(X, 1 + 2 * X[:, 0] + 0.5 * torch.sin(40 * X[:, 0]))
+        >>> how = inference.SGLD(draws=250, warmup=20, step=0.8, thin=4, batch_size=100)
+        >>> posterior = ppgp.fit(models.LinearRegression(noise=0.1), data, how, progress=False)
+        >>> posterior.stats["lp"].shape  # [chain, draw]
+        torch.Size([4, 250])
+        >>> bool(abs(posterior.coefficients()["weight"].mean() - 2) < 0.2)
+        True
     """
 
     step: Annotated[float, Between(0.0, 2.0, "use 0.05")] = 0.05
@@ -152,7 +171,8 @@ class SGLD(Chains):
 class SGHMC(SGLD):
     """Stochastic gradient Hamiltonian Monte Carlo: Langevin dynamics with momentum and friction.
 
-    Chen, Fox & Guestrin (2014), equation 15.
+    Chen, Fox & Guestrin (2014), equation 15. The preconditioner and the stats [chain, draw] are
+    those of ``SGLD``.
 
     Args:
         draws: draws per chain that are kept; each is the last of ``thin`` steps.
@@ -162,6 +182,26 @@ class SGHMC(SGLD):
         batch_size: rows per step. None: all rows.
         thin: steps per draw.
         friction: the share of the momentum that is lost per step.
+
+    Raises:
+        SettingError: for an option outside its range; on use, for a ``batch_size`` above the number
+            of rows.
+        NotApplicable: on use, for mini-batches of a model that needs all rows at once, such as GP.
+        ImproperPosterior: on use, if the density does not fall in some direction.
+        NumericalError: on use, if the density is not finite anywhere near the start.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, models
+        >>> X = torch.linspace(-2, 2, 100, dtype=torch.float64)[:, None]
+        >>> y = (X[:, 0] + torch.sin(50 * X[:, 0]) > 0).double()
+        >>> how = inference.SGHMC(draws=300, warmup=20, step=0.5, thin=4, batch_size=50)
+        >>> data = ppgp.Dataset(X, y)
+        >>> posterior = ppgp.fit(models.LogisticRegression(), data, how, progress=False)
+        >>> posterior.draws["weight"].shape  # [chain, draw, d]
+        torch.Size([4, 300, 1])
+        >>> posterior.predict([[-2.0], [2.0]]).probabilities[:, 1].numpy().round(0)
+        array([0., 1.])
     """
 
     step: Annotated[float, Between(0.0, 2.0, "use 0.15")] = 0.15

@@ -79,10 +79,27 @@ class Laplace(Inference):
             mode, rather than those of the network itself at each draw.
 
     Raises:
-        SettingError: if ``base`` is given for a model that is no network.
-        NotApplicable: if a network has more than 5,000 weights for the full structure, or has no
-            Kronecker factors for "kron".
-        ImproperPosterior: if a flat prior leaves the precision of "kron" singular.
+        SettingError: for an option outside its range; on use, if ``base`` is given for a model that
+            is no network.
+        UnknownName: if there is no such structure.
+        NotApplicable: on use, if a network has more than 5,000 weights for the full structure, or
+            has no Kronecker factors for "kron".
+        ImproperPosterior: on use, if the density does not fall in some direction from the mode, or
+            a flat prior leaves the precision of "kron" singular.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [1.1, 2.9, 5.1, 6.9])
+        >>> model = models.LinearRegression(noise=0.25)  # whose posterior is normal
+        >>> normal = ppgp.fit(model, data, inference.Laplace(), progress=False)
+        >>> exact = ppgp.fit(model, data, inference.Exact(), progress=False)
+        >>> bool(abs(normal.log_evidence - exact.log_evidence) < 1e-6)
+        True
+        >>> normal.stats["covariance"].shape  # of weight and bias, [p, p]
+        torch.Size([2, 2])
+        >>> normal.draws["weight"].shape  # [chain, draw, d]
+        torch.Size([1, 1000, 1])
     """
 
     draws: Count | None = None

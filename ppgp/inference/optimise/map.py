@@ -96,7 +96,11 @@ class MAP(Inference):
 
     Raises:
         SettingError: if ``hold_out``, ``batch_size`` or ``adversarial`` does not apply to the
-            optimizer.
+            optimizer, or for an option outside its range.
+        UnknownName: if there is no such optimizer or schedule; on use, for a rate of a site that
+            the model does not have.
+        NotApplicable: on use, for "gauss_newton" or "kfac" of a model that does not serve them.
+        NumericalError: on use, if the density is not finite anywhere near the start.
 
     Notes:
         K-FAC pays where the density at the mode is what counts, as for ``Laplace``. In 8 seconds of
@@ -115,6 +119,20 @@ class MAP(Inference):
 
         A higher density is no better prediction: both regressions overfit, K-FAC more so in the
         same time. Pass ``hold_out``, or stay with Adam, where predictions by the mode count.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import inference, models, priors
+        >>> data = ppgp.Dataset([[0.0], [1.0], [0.0], [1.0]], [1.0, 3.0, 2.0, 6.0])
+        >>> model = models.LinearRegression(priors.Flat(), priors.Flat(), priors.Flat())
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)  # maximum likelihood
+        >>> posterior.draws["weight"].shape  # [chain, draw, d]
+        torch.Size([1, 1, 1])
+        >>> mode = posterior.draws_in("data")
+        >>> {name: round(float(value), 3) for name, value in mode.items()}
+        {'weight': 3.0, 'bias': 1.5, 'noise': 1.25}
+        >>> round(posterior.aic - 2 * posterior.stats["parameters"], 3)  # -2 log likelihood
+        12.244
     """
 
     optimizer: Annotated[str, OneOf(tuple(OPTIMIZERS))] = "lbfgs"

@@ -57,7 +57,26 @@ class MCDropout(Inference):
         lengthscale: l of the penalty.
 
     Raises:
-        SettingError: if a rate is not between 0 and 1.
+        SettingError: if a rate is not between 0 and 1, or for an option outside its range; on use,
+            if fewer than 2 rows are held out, or left.
+        NotApplicable: on use, for another model than a network of dense layers with Gaussian noise
+            of one variance.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, likelihoods, models, networks
+        >>> X = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None]
+        >>> data = ppgp.Dataset(X, X[:, 0] ** 2)
+        >>> model = models.NeuralRegression(networks.MLP(hidden=(20,)), likelihoods.Gaussian())
+        >>> how = inference.MCDropout(rates=(0.01, 0.05), epochs=100, draws=100)
+        >>> posterior = ppgp.fit(model, data, how, progress=False)
+        >>> posterior.stats["rate"] in (0.01, 0.05)
+        True
+        >>> prediction = posterior.predict([[0.0], [0.9]])
+        >>> bool(prediction.mean[1] - prediction.mean[0] > 0.4)  # 0.81
+        True
+        >>> bool((prediction.epistemic > 0).all())  # networks with other units left out disagree
+        True
     """
 
     rates: tuple[float, ...] = (0.005, 0.01, 0.05, 0.1)

@@ -50,6 +50,26 @@ class SWAG(Inference):
             over the rows, or fewer so that ``rank`` iterates are recorded.
         draws: the number of draws.
         base: how the mode is found; with ``init`` it starts there.
+
+    Raises:
+        SettingError: for an option outside its range; on use, for a ``batch_size`` above the number
+            of rows.
+        NotApplicable: on use, for a program with its own arguments, or for mini-batches of a model
+            that needs all rows at once, such as GP.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, models
+        >>> X = torch.linspace(-1, 1, 100, dtype=torch.float64)[:, None]
+        >>> data = ppgp.Dataset(X, 1 + 2 * X[:, 0] + 0.5 * torch.sin(40 * X[:, 0]))
+        >>> how = inference.SWAG(rank=5, steps=300, every=20, base=inference.MAP())
+        >>> posterior = ppgp.fit(models.LinearRegression(), data, how, progress=False)
+        >>> posterior.stats["deviations"].shape, posterior.stats["iterates"]
+        (torch.Size([5, 3]), 15)
+        >>> posterior.draws["weight"].shape  # [chain, draw, d]
+        torch.Size([1, 1000, 1])
+        >>> bool(abs(posterior.coefficients()["weight"].mean() - 2) < 0.2)
+        True
     """
 
     rank: Annotated[int, Whole(2)] = 20

@@ -82,7 +82,8 @@ class Pathfinder(Inference):
     infinity do not mislead it. ``fit(..., init=posterior)`` starts another method from its
     posterior.
 
-    Stats: ``elbo`` (of the best path), ``path_elbo`` [path], ``lp`` and ``log_q`` of the draws.
+    Stats, in nats: ``elbo`` (of the best path), ``path_elbo`` [path], ``lp`` and ``log_q`` of the
+    draws, [1, draw].
 
     Args:
         draws: draws from the mixture.
@@ -91,7 +92,24 @@ class Pathfinder(Inference):
         steps: the largest number of steps of L-BFGS.
 
     Raises:
-        NumericalError: on use, if no Gaussian of any path has a finite ELBO.
+        SettingError: for an option outside its range.
+        NumericalError: on use, if no Gaussian of any path has a finite ELBO, or the density is not
+            finite anywhere near a start.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, models
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0], [3.0]], [1.1, 2.9, 5.1, 6.9])
+        >>> model = models.LinearRegression(noise=0.25)
+        >>> paths = ppgp.fit(model, data, inference.Pathfinder(), progress=False)
+        >>> exact = ppgp.fit(model, data, inference.Exact(), progress=False)
+        >>> bool(abs(paths.theta["weight"].mean() - exact.theta["weight"].mean()) < 0.1)
+        True
+        >>> paths.stats["path_elbo"].shape  # one per path, in nats
+        torch.Size([4])
+        >>> mode = ppgp.fit(model, data, inference.MAP(), init=paths, progress=False)
+        >>> bool(abs(mode.theta["weight"] - exact.theta["weight"].mean()) < 0.1)
+        True
     """
 
     draws: Count = 1000

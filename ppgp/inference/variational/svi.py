@@ -83,7 +83,30 @@ class SVI(Inference):
         draws: draws from the fitted guide.
 
     Raises:
-        SettingError: for options that exclude each other.
+        SettingError: for options that exclude each other, or one outside its range; on use, for a
+            ``batch_size`` above the number of rows.
+        UnknownName: if there is no such guide, method, schedule, optimizer or gradient.
+        NotApplicable: on use, for options that the guide does not support, mini-batches of a model
+            that needs all rows at once, or a program without uncertain sites.
+        ImproperPosterior: on use of a Gaussian guide, if the density does not fall in some
+            direction.
+
+    Examples:
+        >>> import ppgp, torch
+        >>> from ppgp import inference, models
+        >>> data = ppgp.Dataset([[1.0], [2.0], [3.0], [4.0]], [1.1, 1.9, 3.2, 3.8])
+        >>> model = models.LinearRegression(noise=0.1)
+        >>> options = {"progress": False, "standardise": False}
+        >>> how = inference.SVI("normal", method="deterministic")
+        >>> mean_field = ppgp.fit(model, data, how, **options)
+        >>> exact = ppgp.fit(model, data, inference.Exact(), **options)
+        >>> ratio = mean_field.theta["weight"].std() / exact.theta["weight"].std()
+        >>> bool(ratio < 0.6)  # too narrow, as weight and bias are correlated
+        True
+        >>> bool(mean_field.stats["elbo"] < exact.log_evidence)
+        True
+        >>> mean_field.stats["covariance"].shape  # by linear response, [p, p]
+        torch.Size([2, 2])
     """
 
     guide: Annotated[str, OneOf(GUIDES)] | Callable[..., Any] | None = None

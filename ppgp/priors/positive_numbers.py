@@ -1,0 +1,355 @@
+"""Priors of positive numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions.torch_distribution import TorchDistributionMixin
+from torch import Tensor
+
+from ..errors import SettingError
+from .distributions import LogUniformDistribution
+from .records import Number, Prior
+
+
+@dataclass(frozen=True)
+class LogNormal(Prior):
+    """exp of a Normal(loc, scale). Gelman et al. (2013), appendix A.
+
+    A draw is on the scale that the model sees; one of ``InUnitsOfData(LogNormal(...))`` is in the
+    units of the data.
+
+    Args:
+        loc: The log of the median, a number or a tuple [entries] with one per entry along the last
+            axis of the site.
+        scale: The standard deviation of the log, likewise; it has no unit.
+
+    Raises:
+        SettingError: If a number is not finite, or the scale is not positive.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        A period of about 365, which lies within 10 percent of it with probability 0.95:
+
+        >>> import math
+        >>> import torch
+        >>> from ppgp import priors
+        >>> period = priors.LogNormal(math.log(365.0), math.log(1.1) / 1.96)
+        >>> like = torch.zeros((), dtype=torch.float64)
+        >>> p = torch.tensor([0.025, 0.5, 0.975], dtype=torch.float64)
+        >>> period.distribution(like).icdf(p).round(decimals=1).tolist()
+        [331.8, 365.0, 401.5]
+    """
+
+    loc: Number = 0.0
+    scale: Number = 1.0
+    family = dist.LogNormal
+    positive = True
+
+
+@dataclass(frozen=True)
+class Lengthscale(LogNormal):
+    """The default prior of lengthscales, LogNormal(loc + log(columns) / 2, scale).
+
+    A single lengthscale for all columns has the median 1 (``columns=1``); each of the d
+    lengthscales [d] of ``ARD`` has the median sqrt(d). Both are in standard deviations of a column,
+    on the standardised scale.
+
+    Two rows of d standardised columns are sqrt(2 d) apart on average. With a median of 1 in each of
+    many columns all rows would be far apart, and the data would have to correct the prior in every
+    column; a median of sqrt(d) leaves the distance of two rows, in lengthscales, as it is for one
+    column. A single lengthscale is one quantity that few rows determine. Hvarfner, Hellsten & Nardi
+    (2024) use the same growth with d. Features of a network (``Deep``) lie in a ball whatever their
+    number, so the median is 1 there.
+
+    Args:
+        loc: The mean of the logarithm for one column.
+        scale: The standard deviation of the logarithm.
+        columns: d; ``ARD`` sets it.
+
+    Raises:
+        SettingError: If a number is not finite, or the scale or the number of columns is not
+            positive.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        The median lengthscale of each of four columns is 2:
+
+        >>> import torch
+        >>> from ppgp import kernels
+        >>> site = kernels.ARD(kernels.RBF()).sites(4)["lengthscale"]
+        >>> site.prior
+        Lengthscale(loc=0.0, scale=1.0, columns=4)
+        >>> half = torch.tensor(0.5, dtype=torch.float64)
+        >>> round(float(site.prior.distribution(half).icdf(half)), 6)
+        2.0
+    """
+
+    columns: int = 1
+
+    def _numbers(self, like: Tensor) -> list[Any]:
+        loc, scale, columns = super()._numbers(like)
+        return [loc + 0.5 * columns.log(), scale]
+
+
+def per_column(prior: Any, d: int) -> Any:
+    """Return the prior of each of d lengthscales: only ``Lengthscale`` depends on d."""
+    return replace(prior, columns=d) if isinstance(prior, Lengthscale) else prior
+
+
+@dataclass(frozen=True)
+class Gamma(Prior):
+    """Gamma with mean shape / rate. Gelman et al. (2013), appendix A.
+
+    A draw is on the scale that the model sees; one of ``InUnitsOfData(Gamma(...))`` is in the units
+    of the data.
+
+    Args:
+        shape: The shape, without a unit: a number or a tuple [entries] with one per entry along the
+            last axis of the site.
+        rate: The rate, in 1 / the unit of a draw, likewise.
+
+    Raises:
+        SettingError: If a number is not finite and positive.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        The default prior of the degrees of freedom of ``likelihoods.StudentT``, whose tails may be
+        heavy or close to normal, and which are below 1 with a probability of half a percent:
+
+        >>> import torch
+        >>> from ppgp import likelihoods
+        >>> prior = likelihoods.StudentT().df
+        >>> prior
+        Gamma(shape=2.0, rate=0.1)
+        >>> degrees = prior.distribution(torch.zeros((), dtype=torch.float64))
+        >>> float(degrees.mean), round(float(degrees.cdf(torch.ones(()))), 3)
+        (20.0, 0.005)
+    """
+
+    shape: Number
+    rate: Number
+    family = dist.Gamma
+    positive = True
+
+
+@dataclass(frozen=True)
+class InverseGamma(Prior):
+    """1 / Gamma(shape, rate). Gelman et al. (2013), appendix A.
+
+    A draw is on the scale that the model sees; one of ``InUnitsOfData(InverseGamma(...))`` is in
+    the units of the data.
+
+    Args:
+        shape: The shape, without a unit: a number or a tuple [entries] with one per entry along the
+            last axis of the site.
+        rate: The rate of the gamma variable, in the unit of a draw, likewise.
+
+    Raises:
+        SettingError: If a number is not finite and positive.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        A prior of lengthscales that keeps them away from 0, where a Gaussian process follows every
+        row. The mean is rate / (shape - 1):
+
+        >>> import torch
+        >>> from ppgp import priors
+        >>> like = torch.zeros((), dtype=torch.float64)
+        >>> inverse = priors.InverseGamma(shape=3.0, rate=2.0).distribution(like)
+        >>> log_normal = priors.LogNormal(0.0, 1.0).distribution(like)
+        >>> round(float(inverse.mean), 6)
+        1.0
+        >>> short = torch.tensor(0.1, dtype=torch.float64)
+        >>> bool(inverse.cdf(short) < 1e-6), bool(log_normal.cdf(short) > 1e-2)
+        (True, True)
+    """
+
+    shape: Number
+    rate: Number
+    family = dist.InverseGamma
+    positive = True
+
+
+@dataclass(frozen=True)
+class Exponential(Prior):
+    """Exponential with mean 1 / rate. Gelman et al. (2013), appendix A.
+
+    A draw is on the scale that the model sees; one of ``InUnitsOfData(Exponential(...))`` is in the
+    units of the data.
+
+    Args:
+        rate: The rate, in 1 / the unit of a draw: a number or a tuple [entries] with one per entry
+            along the last axis of the site.
+
+    Raises:
+        SettingError: If the rate is not finite and positive.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        The penalised complexity prior of a standard deviation (Simpson et al. 2017), of which one
+        says that it exceeds 3 with probability 0.01:
+
+        >>> import math
+        >>> import torch
+        >>> from ppgp import priors
+        >>> prior = priors.Exponential(rate=-math.log(0.01) / 3.0)
+        >>> sd = prior.distribution(torch.zeros((), dtype=torch.float64))
+        >>> round(1 - float(sd.cdf(torch.tensor(3.0, dtype=torch.float64))), 4)
+        0.01
+    """
+
+    rate: Number = 1.0
+    family = dist.Exponential
+    positive = True
+
+
+@dataclass(frozen=True)
+class HalfNormal(Prior):
+    """The absolute value of a Normal(0, scale).
+
+    It is the limit, for many degrees of freedom, of the half-t family of Gelman (2006). A draw is
+    on the scale that the model sees; one of ``InUnitsOfData(HalfNormal(...))`` is in the units of
+    the data.
+
+    Args:
+        scale: The scale, in the unit of a draw: a number or a tuple [entries] with one per entry
+            along the last axis of the site.
+
+    Raises:
+        SettingError: If the scale is not finite and positive.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        A standard deviation that is below 1.96 scales with probability 0.95:
+
+        >>> import torch
+        >>> from ppgp import priors
+        >>> sd = priors.HalfNormal(2.0).distribution(torch.zeros((), dtype=torch.float64))
+        >>> round(float(sd.icdf(torch.tensor(0.95, dtype=torch.float64))), 2)
+        3.92
+    """
+
+    scale: Number = 1.0
+    family = dist.HalfNormal
+    positive = True
+
+
+@dataclass(frozen=True)
+class HalfCauchy(Prior):
+    """The absolute value of a Cauchy(0, scale). Gelman (2006).
+
+    Its tail is so heavy that it has no mean. A draw is on the scale that the model sees; one of
+    ``InUnitsOfData(HalfCauchy(...))`` is in the units of the data.
+
+    Args:
+        scale: The median, in the unit of a draw: a number or a tuple [entries] with one per entry
+            along the last axis of the site.
+
+    Raises:
+        SettingError: If the scale is not finite and positive.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        The median is the scale, and 10 scales are exceeded with a probability of 6 percent; under a
+        half-normal prior they are out of reach:
+
+        >>> import torch
+        >>> from ppgp import priors
+        >>> like = torch.zeros((), dtype=torch.float64)
+        >>> values = torch.tensor([2.0, 20.0], dtype=torch.float64)
+        >>> below = priors.HalfCauchy(2.0).distribution(like).cdf(values)
+        >>> below.round(decimals=3).tolist()
+        [0.5, 0.937]
+        >>> bool(priors.HalfNormal(2.0).distribution(like).cdf(values)[1] == 1)
+        True
+    """
+
+    scale: Number = 1.0
+    family = dist.HalfCauchy
+    positive = True
+
+
+@dataclass(frozen=True)
+class Dirichlet(Prior):
+    """Symmetric Dirichlet of proportions [K] that sum to 1. Gelman et al. (2013), appendix A.
+
+    The ``Site`` has the number of proportions. They have no unit: each is a probability.
+
+    Args:
+        concentration: One number for all proportions; 1 is uniform, and more brings them closer to
+            1 / K.
+
+    Raises:
+        SettingError: If the concentration is not one finite and positive number.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        As the prior of the shares of ordered classes it counts as ``concentration`` rows in each of
+        them: with 2 and 1 rows the shares become (2 + 3) / 9 and (1 + 3) / 9.
+
+        >>> import ppgp
+        >>> from ppgp import inference, likelihoods, models, priors
+        >>> likelihood = likelihoods.Ordinal(cutpoints=priors.Dirichlet(3.0))
+        >>> data = ppgp.Dataset([[0.0], [1.0], [2.0]], [0, 0, 1])
+        >>> model = models.GLM(likelihood, weight=0.0)
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> posterior.predict([[0.0]]).probabilities.round(decimals=3).tolist()
+        [[0.556, 0.444]]
+    """
+
+    concentration: float = 1.0
+    positive = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.concentration, tuple):
+            got = repr(self.concentration)
+            raise SettingError("one number as concentration of Dirichlet", got, "change it")
+
+    def distribution(self, like: Tensor, size: int = 2) -> TorchDistributionMixin:
+        return dist.Dirichlet(self._numbers(like)[0].expand(size).clone())
+
+
+@dataclass(frozen=True)
+class LogUniform(Prior):
+    """exp of a Uniform(log(low), log(high)), with 0 < low < high: no magnitude is preferred.
+
+    Hamming (1970). A draw is on the scale that the model sees; one of
+    ``InUnitsOfData(LogUniform(...))`` is in the units of the data.
+
+    Args:
+        low: The lower bound, a number or a tuple [entries] with one per entry along the last axis
+            of the site.
+        high: The upper bound, likewise.
+
+    Raises:
+        SettingError: If a number is not finite, or 0 < low < high does not hold.
+        UnknownArgument: If an argument has another name.
+
+    Examples:
+        Each of four powers of 10 has the probability 1 / 4:
+
+        >>> import torch
+        >>> from ppgp import priors
+        >>> prior = priors.LogUniform(0.01, 100.0)
+        >>> ends = torch.tensor([0.01, 0.1, 1.0, 10.0, 100.0], dtype=torch.float64)
+        >>> below = prior.distribution(torch.zeros((), dtype=torch.float64)).cdf(ends)
+        >>> below.diff().round(decimals=6).tolist()
+        [0.25, 0.25, 0.25, 0.25]
+    """
+
+    low: Number
+    high: Number
+    family = LogUniformDistribution
+    positive = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = self._numbers(torch.zeros((), dtype=torch.float64))
+        if not bool(((low > 0) & (low < high)).all()):
+            got = f"low={self.low}, high={self.high}"
+            raise SettingError("0 < low < high in LogUniform", got, "swap or widen them")
