@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from .. import plots
 from ..data.dataset import Dataset
 from ..diagnostics.comparison import Comparison
+from ..errors import counted
+from ..plots.common import panels
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 
 __all__ = ["ReportFigure", "figures_of", "slug_of"]
 
-WIDTH = 5.6  # inches, of figures with two panels; text is then readable on a narrow screen
-CHECK = (3.4, 2.3)  # inches, of a figure of residuals or PIT
+WIDTH = 5.0  # inches, of a figure; text is then readable on a narrow screen
+CHECK = (3.4, 2.8)  # inches, of a figure of residuals or PIT
 BINS = 10  # of a histogram of PIT values
 ROWS_PER_BIN = 5  # at least
 
@@ -68,16 +69,19 @@ def figures_of(
     for name, (model, _) in names.items():
         by_model.setdefault(model, []).append(name)
     for model, of_model in by_model.items():
-        figures += _of_marginals(model, {names[name][1]: posteriors[name] for name in of_model})
+        # the reference first, in the colour and line that are easiest to see
+        ordered = sorted(of_model, key=lambda name: not posteriors[name].mcmc)
+        figures += _of_marginals(model, {names[name][1]: posteriors[name] for name in ordered})
     # MCMC, if there is one, is the method to trust most, and represents the model
     shown = [
         next((name for name in of_model if posteriors[name].mcmc), of_model[0])
         for of_model in by_model.values()
     ]
     for name in shown:
-        figures += _of_sets(comparison, name, test)
+        others = len(by_model[names[name][0]]) - 1
+        figures += _of_sets(comparison, name, test, others)
     for name, prediction in comparison.predictions.items():
-        figures += _of_residuals(name, prediction, test.y)
+        figures += _of_residuals(name, prediction, _target(test))
     for name in shown:
         figures += _of_chains(name, posteriors[name])
     order = list(dict.fromkeys(one.section for one in figures))
@@ -103,21 +107,34 @@ def _of_marginals(model: str, by_method: Mapping[str, Posterior]) -> Iterator[Re
     if len(by_method) < 2 or not all(posterior.draws for posterior in by_method.values()):
         return
     caption = (
-        "The density of each uncertain number of the model, by method; a dashed line is a point. "
-        "Curves on top of one another agree."
+        "The density of each uncertain number of the model, by method. A vertical line is a method "
+        "that gives one value alone, such as MAP. Curves on top of one another agree."
     )
     figure = plots.marginals(by_method, columns=2)
     title = f"Marginals of {model}"
     yield ReportFigure(f"marginals-{slug_of(model)}", title, figure, caption, "Marginals")
 
 
-def _of_sets(comparison: Comparison, name: str, test: Dataset) -> Iterator[ReportFigure]:
-    """Yield the figure of the intervals of the test rows, or of the reliability of classes."""
+def _of_sets(
+    comparison: Comparison, name: str, test: Dataset, others: int
+) -> Iterator[ReportFigure]:
+    """Yield the figure of the intervals of the test rows, or of the reliability of classes.
+
+    Args:
+        comparison: The comparison.
+        name: The posterior.
+        test: The test rows.
+        others: How many other posteriors of the same model have no such figure.
+    """
     prediction = comparison.predictions[name]
+    not_shown = ""
+    if others:
+        number = counted(others, "other posterior")
+        not_shown = f" Not shown: those of {number} of this model."
     if prediction.kind == "classes":
         caption = (
             "How often the most probable label is right, against its predicted probability: on "
-            "the line where the probabilities are right."
+            f"the line where the probabilities are right.{not_shown}"
         )
         figure = plots.reliability(prediction, test.y)
         title = f"Reliability of {name}"
@@ -125,18 +142,19 @@ def _of_sets(comparison: Comparison, name: str, test: Dataset) -> Iterator[Repor
     elif name in comparison.regions:
         region = comparison.regions[name]
         own = prediction.interval(region.level)
-        figure = plots.intervals(prediction, _target(test), region, own, title=name)
-        figure.set_size_inches(WIDTH, 3.6)
+        figure, axes = panels(WIDTH, 4.0)
+        y = _target(test)
+        plots.intervals(prediction, y, region, own, title=name, ax=axes[0, 0])
         title = f"Intervals of {name}, before and after calibration"
         caption = (
-            f"The {region.level:.0%} intervals of the test rows, in the order of the predicted "
-            "mean: those of the model behind the conformal ones."
+            f"The {region.level:.0%} intervals of the test rows, sorted by their predictive mean: "
+            f"those of the model (grey), and the conformal ones in front of them.{not_shown}"
         )
         slug = f"intervals-{slug_of(name)}"
         yield ReportFigure(slug, title, figure, caption, "Intervals of the test rows")
 
 
-def _of_residuals(name: str, prediction: Prediction, y: Tensor) -> Iterator[ReportFigure]:
+def _of_residuals(name: str, prediction: Prediction, y: Any) -> Iterator[ReportFigure]:
     """Yield the residuals and the PIT of the test rows; classes have neither."""
     if prediction.kind == "classes":
         return
@@ -144,9 +162,10 @@ def _of_residuals(name: str, prediction: Prediction, y: Tensor) -> Iterator[Repo
         "Quantile residuals against the predicted mean: standard normal without a trend if the "
         "model is right; the bands then hold half and nine tenths of them."
     )
-    of_residuals, of_pit = plots.residuals(prediction, y), plots.pit(prediction, y)
-    for figure in (of_residuals, of_pit):
-        figure.set_size_inches(*CHECK)
+    of_residuals, axes = panels(*CHECK)
+    plots.residuals(prediction, y, ax=axes[0, 0])
+    of_pit, axes = panels(*CHECK)
+    plots.pit(prediction, y, ax=axes[0, 0])
     yield ReportFigure(
         f"residuals-{slug_of(name)}",
         name,
@@ -156,8 +175,9 @@ def _of_residuals(name: str, prediction: Prediction, y: Tensor) -> Iterator[Repo
         small=True,
     )
     caption = (
-        "The predictive probability of a value below y. If the model is right, all bars lie in "
-        "the band with probability 95 %. A hill: too wide; a valley: too narrow."
+        "The predictive probability of a value up to y. If the model is right, all bars lie in "
+        "the band together with probability 95 %. A hill in the middle means intervals that are "
+        "too wide, a valley ones that are too narrow."
     )
     yield ReportFigure(
         f"pit-{slug_of(name)}",

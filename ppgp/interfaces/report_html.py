@@ -53,7 +53,8 @@ def number(
     """
     if value is None or math.isnan(value):
         return Cell(html.escape(shown or ""), "", "number")
-    content = html.escape(f"{value:.4g}" if shown is None else shown)
+    # with "#", zeros at the end stay, so that the digits of a column line up
+    content = html.escape(f"{value:#.4g}".rstrip(".") if shown is None else shown)
     if tone != PLAIN:
         content = f"<span class='{tone}'>{SIGNS[tone]}{content}</span>"
     if below:
@@ -78,7 +79,8 @@ def answer(words: str, tone: str, reason: str = "", rank: int = 0) -> Cell:
     """
     content = f"<strong class='answer {tone}'>{SIGNS[tone]}{html.escape(words)}</strong>"
     if reason:
-        content += f"<small>{html.escape(reason)}</small>"
+        words = reason.replace("+-", "\u00b1")
+        content += f"<small>{html.escape(words)}</small>"
     return Cell(content, str(rank))
 
 

@@ -24,7 +24,7 @@ __all__ = ["convergence_section", "coverage_section", "errors_section", "ranking
 #: conclusion of the ranking -> (answer, colour)
 CONCLUSIONS = {
     BEST: ("best", GOOD),
-    AS_GOOD: ("within noise of the best", GOOD),
+    AS_GOOD: (AS_GOOD, GOOD),
     WORSE: ("worse", BAD),
     NOT_RANKED: ("not ranked", PLAIN),
 }
@@ -61,9 +61,10 @@ def ranking_section(comparison: Comparison, n_test: int) -> str:
         note(
             f"elpd: the sum of the log predictive densities of the {n_test} test rows; larger is "
             "better. Difference: from the best, ± its standard error, over rows paired with those "
-            f"of the best. It is within noise where it is at most {SMALL:g} nats, or at most "
-            f"{ERRORS:g} standard errors. Weight: of stacking, in the mixture that predicts these "
-            "rows best; alike posteriors share a weight in any proportion."
+            "of the best. A posterior is as good as the best where the difference is at most "
+            f"{SMALL:g} nats, or at most {ERRORS:g} standard errors. Weight: of stacking, in the "
+            "mixture that predicts these rows best; alike posteriors share a weight in any "
+            "proportion."
         ),
     )
 
@@ -139,7 +140,7 @@ def coverage_section(
         return ""
     headings = ["Posterior"]
     if own:
-        headings += ["Coverage of its own intervals", "Their width"]
+        headings += ["Coverage of its own intervals", "Width of its own intervals"]
     if calibrated:
         headings += ["Conformal coverage", f"Band for {n_test} test rows", "Conformal width"]
     rows = []
@@ -151,7 +152,10 @@ def coverage_section(
             cells += _conformal(comparison, name)
         rows.append(cells)
     title = f"Coverage of the test rows (level {level:g})"
-    words = [note("Own intervals: the central ones of the predictive distribution.")]
+    about = "Own intervals: the central ones of the predictive distribution."
+    if own:
+        about += " Width: the mean over the test rows, in the unit of the target."
+    words = [note(about)]
     if calibrated:
         words += [note(sentence) for sentence in _about_the_band(comparison, n_test, level)]
     return section(title, table(headings, rows), *words)

@@ -66,7 +66,7 @@ def page_of(content: Content, figures: Sequence[str]) -> str:
     comparison, names, n_test = content.comparison, content.names, content.n_test
     body = [
         f"<h1>{title}</h1>",
-        _facts(content.about),
+        _facts({**content.about, **_models_and_methods(content.pairs)}),
         verdict_section(comparison, names),
         ranking_section(comparison, n_test),
         coverage_section(comparison, names, n_test, float(content.about.get("level", 0.9))),
@@ -83,6 +83,14 @@ def page_of(content: Content, figures: Sequence[str]) -> str:
         f"<link rel='icon' href='data:,'><title>{title}</title><style>{STYLE}</style></head>"
         f"<body><main>{''.join(body)}</main><script>{SCRIPT}</script></body></html>\n"
     )
+
+
+def _models_and_methods(pairs: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Return the models and the methods by name, of which the name of a posterior consists."""
+    models, methods = (
+        ", ".join(dict.fromkeys(names)) for names in zip(*pairs.values(), strict=True)
+    )
+    return {"models": models, "methods": methods}
 
 
 def _facts(about: Mapping[str, Any]) -> str:

@@ -50,8 +50,8 @@ small{display:block;font-size:.8125rem;color:var(--dim);margin-top:.15rem}
 .verdicts td{width:31%}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));
 gap:1.2rem;align-items:start}
-.figures.small{grid-template-columns:repeat(auto-fill,minmax(min(100%,17rem),1fr))}
-figure{margin:0;min-width:0;max-width:46rem}
+.figures.small{grid-template-columns:repeat(auto-fill,minmax(min(100%,21rem),1fr))}
+figure{margin:0;min-width:0;max-width:40rem}
 figure img{display:block;width:100%;height:auto;background:#fff;border:1px solid var(--line);
 border-radius:4px;padding:.3rem}
 figcaption{font-size:.8125rem;color:var(--dim);margin-top:.3rem}
@@ -83,7 +83,7 @@ h2{break-after:avoid}tr,figure,li{break-inside:avoid}thead{display:table-header-
 th,td{padding:.25rem .35rem}table{font-size:8.5pt}
 .figures{display:block}figure{max-width:16cm;margin-bottom:5mm}
 .figures.small figure{display:inline-block;width:48%;vertical-align:top;margin-right:1%}
-figure img{filter:none}
+figure img{filter:none;width:auto;max-width:100%;max-height:21cm}
 .live th[aria-sort] button::after{content:""}
 }
 """

@@ -55,7 +55,8 @@ QUESTIONS = {
     "errors below do.",
     "The reference": "The posterior from Markov chains, such as those of NUTS, of the same model. "
     "A model without such chains is not judged. Posteriors that equal the reference in "
-    "distribution are called different with probability 0.01 at most.",
+    "distribution are called different with probability 0.01 at most. Numbers after ± are Monte "
+    "Carlo standard errors.",
 }
 
 
@@ -144,11 +145,12 @@ def summary(comparison: Comparison, names: Sequence[str]) -> list[str]:
         return sentences
     differ = comparison.predictive_verdicts
     groups = {
+        "Reference, to which the others are compared": [n for n in names if words[n] == REFERENCE],
         "Faithful to the reference": [n for n in names if words[n] == AGREES],
-        "Not faithful, or not in spread, but with predictions as those of the reference": [
+        "Predictions as those of the reference, but draws that are not faithful": [
             n for n in names if words[n] in (SPREAD, REJECTED) and differ.get(n) == AGREES
         ],
-        "With predictions that differ from those of the reference": [
+        "Predictions that differ from those of the reference": [
             n for n in names if differ.get(n) in (SPREAD, REJECTED)
         ],
     }
@@ -158,7 +160,7 @@ def summary(comparison: Comparison, names: Sequence[str]) -> list[str]:
 
 def _ranked(conclusions: Mapping[str, str], names: Sequence[str]) -> str:
     """Return the ranking as one sentence."""
-    groups = {"Best predictions": BEST, "within noise of the best": AS_GOOD, "worse": WORSE}
+    groups = {"Best predictions": BEST, AS_GOOD: AS_GOOD, WORSE: WORSE}
     parts = []
     for what, conclusion in groups.items():
         found = [name for name in names if conclusions[name] == conclusion]

@@ -36,7 +36,8 @@ The subject of a figure decides its file:
 - ``labels``: predicted classes (reliability, decision regions).
 - ``suited_figures``: the choice that suits one posterior.
 - ``common``: colours, markers and panels. ``notebook_figure``: the Figure that notebooks show.
-  ``densities``: densities within the bounds of a site. ``scalar_names``: names and labels.
+  ``densities``: densities within the bounds of a site. ``shown_scalars``: the scalars that a
+  figure shows. ``table_columns``: the training table, and the names of its columns.
 """
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch

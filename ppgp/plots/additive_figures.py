@@ -13,14 +13,8 @@ from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
 from ..target.capabilities import Components, require
-from .common import COLOURS, colour_of, panels, percent
-from .scalar_names import (
-    column_names,
-    column_numbers,
-    described,
-    inputs_and_targets,
-    target_name,
-)
+from .common import COLOURS, colour_of, described, panels, percent
+from .table_columns import column_names, column_numbers, inputs_and_targets, target_name
 
 
 def components(
@@ -52,8 +46,8 @@ def components(
         >>> model = models.GP(kernels.RBF() + kernels.Periodic(period=1.0))
         >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
         >>> figure = plots.components(posterior)
-        >>> [axis.get_title() for axis in figure.axes]
-        ['sum of the terms and the mean', '0 RBF', '1 Periodic']
+        >>> [axis.get_title() for axis in figure.axes[1:]]
+        ['term 0 RBF', 'term 1 Periodic']
     """
     require(posterior.model, Components)
     exact_level(level)
@@ -72,16 +66,19 @@ def components(
     top.plot(X[:, j], y, ".", ms=3, color="#777777", label=name)
     _curve(top, grid, posterior.latent(rows), level, COLOURS[6])
     top.set_ylabel(name, fontsize=9)
-    top.set_title("sum of the terms and the mean", fontsize=9)
+    title = "sum of the terms and the mean of the model, and the training rows (dots)"
+    top.set_title(title, fontsize=9)
     for k, (term, prediction) in enumerate(terms.items()):
         axis = axes[k + 1, 0]
         _curve(axis, grid, prediction, level, colour_of(k))
         axis.axhline(0.0, color="black", lw=0.5)
-        axis.set_title(term, fontsize=9)
+        axis.set_title(f"term {term}", fontsize=9)
         axis.set_ylabel(name, fontsize=9)
     axes[-1, 0].set_xlabel(column_names(posterior.data)[j])
-    title = f"Terms with {percent(level)} intervals: {described(posterior)}"
+    intervals = f"means and {percent(level)} intervals, without noise"
+    title = f"Terms of the function, {intervals}: {described(posterior)}"
     figure.suptitle(title, fontsize=10)
+    figure.align_ylabels()
     return figure
 
 

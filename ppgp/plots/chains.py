@@ -12,9 +12,19 @@ from matplotlib.lines import Line2D
 from ..errors import NotApplicable, SettingError
 from ..posterior.arviz import arviz
 from ..posterior.posterior import Posterior
-from .common import COLOURS, classic, colour_of, line_of, note_hidden, panels
+from .common import (
+    COLOURS,
+    classic,
+    colour_of,
+    density_axes,
+    described,
+    few_ticks,
+    line_of,
+    note_hidden,
+    panels,
+)
 from .densities import REAL, bounds_of_sites, density
-from .scalar_names import chosen, described, scale_in_words
+from .shown_scalars import chosen, scale_in_words
 
 
 def trace(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
@@ -57,20 +67,21 @@ def trace(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
             if np.ptp(chain) > 0:
                 right.plot(*density(chain, limits), lw=1, **line_of(k))
         left.set_ylabel(name, fontsize=8)
-        right.set_yticks([])
+        density_axes(right)
+        right.set_ylabel("density", fontsize=8)
         right.set_xlabel(name, fontsize=8)
         for axis in (left, right):
             axis.tick_params(labelsize=7)
     label = "draw"
     if any(chain.any() for chain in diverging):
-        label = "draw (ticks: divergences)"
+        label = "draw (ticks at the bottom: divergent transitions)"
     axes[-1, 0].set_xlabel(label, fontsize=8)
     figure.suptitle(f"Traces: {described(posterior)}, {scale_in_words(posterior)}", fontsize=10)
     lines = [Line2D([], [], label=f"chain {k}", **line_of(k)) for k in range(posterior.chains)]
     columns = min(len(lines), 8)
     where = "outside lower center"
     figure.legend(handles=lines, loc=where, ncols=columns, frameon=False, fontsize=8)
-    note_hidden(figure, len(scalars), every)
+    note_hidden(figure, scalars, every)
     return figure
 
 
@@ -79,9 +90,9 @@ def _order(axis: Axes, values: np.ndarray, diverging: list[np.ndarray]) -> None:
     for k, chain in enumerate(values):
         axis.plot(chain, color=colour_of(k), lw=0.5, alpha=0.8)
     low = values.min() - 0.04 * np.ptp(values)
-    for chain in diverging:
+    for k, chain in enumerate(diverging):
         heights = np.full(int(chain.sum()), low)
-        axis.plot(np.flatnonzero(chain), heights, "|", color="black", ms=4, alpha=0.4)
+        axis.plot(np.flatnonzero(chain), heights, "|", color=colour_of(k), ms=6, mew=0.8)
 
 
 def _divergences(posterior: Posterior) -> list[np.ndarray]:
@@ -144,11 +155,16 @@ def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
         axis.set_title(name, fontsize=9)
         axis.set_xlabel("rank among all draws", fontsize=8)
         axis.set_ylabel("chain", fontsize=8)
+        # ArviZ puts the ticks at the foot of the bars, where the chain below seems to be meant
+        axis.set_yticks([line.get_ydata()[0] for line in axis.lines], range(posterior.chains))
         axis.tick_params(labelsize=7)
     for axis in axes.flat[len(scalars) :]:
         axis.set_visible(False)
     figure.suptitle(f"Ranks of the draws of each chain: {described(posterior)}", fontsize=10)
-    note_hidden(figure, len(scalars), every)
+    label = "equally many in each bin, as if the chains agree"
+    line = Line2D([], [], color="black", ls="--", label=label)
+    figure.legend(handles=[line], loc="outside lower center", frameon=False, fontsize=8)
+    note_hidden(figure, scalars, every)
     return figure
 
 
@@ -202,13 +218,14 @@ def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
             elif column == row:
                 limits = bounds.get(name.split("[")[0], REAL)
                 axis.plot(*density(x, limits), color=COLOURS[0], lw=1.2)
-                axis.set_yticks([])
+                density_axes(axis)
             else:
                 _cloud(axis, x, y, diverging)
+                few_ticks(axis.xaxis)
             if row == size - 1:
                 axis.set_xlabel(name, fontsize=8)
-            if column == 0 and row > 0:
-                axis.set_ylabel(below, fontsize=8)
+            if column == 0:
+                axis.set_ylabel(below if row else "density", fontsize=8)
     dots = [Line2D([], [], ls="", marker="o", ms=3, color=COLOURS[0], label="draws")]
     if diverging.any():
         label = f"divergences ({int(diverging.sum())})"
@@ -216,7 +233,7 @@ def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
     title = f"Draws of pairs: {described(posterior)}, {scale_in_words(posterior)}"
     figure.suptitle(title, fontsize=10)
     figure.legend(handles=dots, loc="outside lower center", frameon=False, fontsize=8, ncols=2)
-    note_hidden(figure, size, every)
+    note_hidden(figure, scalars, every)
     return figure
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ..errors import NotApplicable, SettingError, an
 from ..numerics.process_locks import silenced
 from ..posterior.arviz import arviz
+from ..posterior.posterior import Posterior
 from .notebook_figure import NotebookFigure
 
 #: colours that colour-blind readers can tell apart; Okabe & Ito (2008)
@@ -25,6 +28,12 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 1)
 MOST_SITES = 12
 #: the most characters of a title per inch of the figure
 CHARACTERS_PER_INCH = 13
+#: in a figure narrower than this, in inches, the legend lies below the panel
+NARROW = 5.5
+#: the most names of scalars that are not shown which a figure states
+MOST_NAMES = 3
+#: intervals between the ticks of a small panel, at most
+FEW_TICKS = 4
 
 
 def panels(
@@ -93,6 +102,13 @@ def line_of(k: int) -> dict[str, Any]:
     return {"color": colour_of(k), "ls": DASHES[k % len(DASHES)]}
 
 
+def described(posterior: Posterior) -> str:
+    """Return the model and the method in words: ``GP by NUTS``."""
+    program = getattr(posterior.model, "function", None)
+    name = getattr(program, "__name__", type(posterior.model).__name__)
+    return f"{name} by {type(posterior.how).__name__}"
+
+
 def set_title(axis: Axes, text: str) -> None:
     """Set the title of a panel, in several lines if it is long."""
     width = axis.figure.figure.get_figwidth() * axis.get_position().width
@@ -100,14 +116,20 @@ def set_title(axis: Axes, text: str) -> None:
 
 
 def legend(axis: Axes, **options: Any) -> None:
-    """Put the legend to the right of the panel, where it covers no data."""
+    """Put the legend where it covers no data.
+
+    It lies to the right of the panel, or below it in a narrow figure of its own.
+    """
     handles, _ = axis.get_legend_handles_labels()
-    if handles:
+    figure = axis.figure.figure
+    if isinstance(figure, NotebookFigure) and figure.get_figwidth() < NARROW:
+        legend_below(figure, axis, None, columns=2)
+    elif handles:
         where = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
         axis.legend(**{"frameon": False, "fontsize": 8, **where, **options})
 
 
-def legend_below(figure: Figure, axis: Axes, ax: Axes | None) -> None:
+def legend_below(figure: Figure, axis: Axes, ax: Axes | None, columns: int = 4) -> None:
     """Put the legend below the figure, for panels with a colour bar on their right.
 
     In the user's own axes it lies below these.
@@ -116,11 +138,12 @@ def legend_below(figure: Figure, axis: Axes, ax: Axes | None) -> None:
         figure: The figure.
         axis: The panel with the labelled series.
         ax: The axes that the user gave, or None.
+        columns: The most entries beside one another.
     """
     handles, labels = axis.get_legend_handles_labels()
     if not handles:
         return
-    style: dict[str, Any] = {"frameon": False, "fontsize": 8, "ncols": min(4, len(labels))}
+    style: dict[str, Any] = {"frameon": False, "fontsize": 8, "ncols": min(columns, len(labels))}
     if ax is None:
         figure.legend(handles, labels, loc="outside lower center", **style)
     else:
@@ -132,11 +155,34 @@ def percent(level: float) -> str:
     return f"{100 * level:g}%"
 
 
-def note_hidden(figure: Figure, shown: int, every: int, what: str = "scalars") -> None:
-    """State below the title of a figure how many scalars it does not show, if there are any."""
-    if shown < every:
-        text = f"{shown} of {every} {what} shown, {every - shown} not shown"
+def note_hidden(
+    figure: Figure, shown: Collection[str], every: Collection[str], what: str = "scalars"
+) -> None:
+    """State below the title of a figure which scalars it does not show; many are counted.
+
+    Args:
+        figure: The figure.
+        shown: The names of the scalars that it shows.
+        every: The names of all scalars that it could show.
+        what: The plural of what they are.
+    """
+    hidden = [name for name in every if name not in shown]
+    if hidden:
+        names = ", ".join(hidden) if len(hidden) <= MOST_NAMES else f"{len(hidden)} others"
+        text = f"{len(shown)} of {len(every)} {what} shown; not shown: {names}"
         figure.suptitle(f"{figure.get_suptitle()}\n{text}", fontsize=10)
+
+
+def density_axes(axis: Axes) -> None:
+    """Start the axis of a density at 0, without numbers, and give the other axis few ticks."""
+    axis.set_ylim(bottom=0.0)
+    axis.set_yticks([])
+    few_ticks(axis.xaxis)
+
+
+def few_ticks(axis: Axis) -> None:
+    """Give an axis of a small panel few ticks, so that their labels do not touch."""
+    axis.set_major_locator(MaxNLocator(FEW_TICKS, steps=[1, 2, 5, 10]))
 
 
 def classic(name: str, *arguments: Any, **options: Any) -> Any:

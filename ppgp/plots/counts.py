@@ -13,8 +13,7 @@ from ..numerics.whole_numbers import check_whole_number
 from ..posterior.fitted import evaluated_at
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
-from .common import COLOURS, legend, panel, set_title
-from .scalar_names import described
+from .common import COLOURS, described, legend, panel, set_title
 
 MOST_BARS = 40
 
@@ -74,14 +73,15 @@ def rootogram(posterior: Posterior, bars: int = MOST_BARS, ax: Axes | None = Non
         0.9 * width,
         bottom=expected - observed,
         color=COLOURS[5],
-        label="observed",
+        label="observed, hung\nfrom the expected",
     )
     axis.plot(centres, expected, "o-", ms=3, lw=1.1, color=COLOURS[1], label="expected")
     axis.axhline(0.0, color="black", lw=0.8)
     name = data.target_name or "count"
     if width > 1:
         name += f", {width} values per bar"
-    axis.set(xlabel=name, ylabel="root of the frequency")
-    set_title(axis, f"Hanging rootogram: {described(posterior)}")
+    axis.set(xlabel=name, ylabel="square root of the number of rows")
+    what = "Hanging rootogram (bars end at 0 where the fit is right)"
+    set_title(axis, f"{what}: {described(posterior)}")
     legend(axis)
     return figure

@@ -22,6 +22,7 @@ from .common import (
     MOST_SITES,
     check_named,
     classic,
+    described,
     legend,
     line_of,
     marker_of,
@@ -29,7 +30,8 @@ from .common import (
     panels,
     set_title,
 )
-from .scalar_names import described
+
+SMOOTHING = 20  # windows of the moving mean of the ELBO that lie side by side
 
 
 def sbc(result: SBC, title: str = "", ax: Axes | None = None) -> Figure:
@@ -54,22 +56,39 @@ def sbc(result: SBC, title: str = "", ax: Axes | None = None) -> Figure:
         >>> axis = plots.sbc(result, title="Exact").axes[0]
         >>> axis.get_title()
         'Exact'
-        >>> axis.get_legend_handles_labels()[1]
-        ['95% of uniform samples', 'weight[0]', 'bias']
+        >>> axis.get_legend_handles_labels()[1][1:]
+        ['weight[0]', 'bias']
     """
     points, each, lower, upper = result.differences()
     figure, axis = panel(ax, 6.5, 3.4)
-    label = f"{result.level:.0%} of uniform samples"
+    label = f"{result.level:.0%} of uniform samples,\nat all points together"
     axis.fill_between(points, lower, upper, step="mid", color="#DDDDDD", label=label)
     names = list(each)
     for k, name in enumerate(names):
         label = name if len(names) <= MOST_SITES else None
-        axis.plot(points, each[name], lw=1.1, label=label, **line_of(k))
+        axis.plot(points, each[name], lw=1.1, label=label, drawstyle="steps-mid", **line_of(k))
+    if len(names) > MOST_SITES:
+        axis.plot([], [], lw=1.1, color="#555555", label=f"{len(names)} scalars, without names")
     axis.axhline(0, color="black", lw=0.6)
-    axis.set(xlabel="rank of the truth among the draws", ylabel="ECDF difference")
-    set_title(axis, title or repr(result)[1:-1])
+    axis.set(
+        xlabel="rank of the true value among the draws, as a share",
+        ylabel="ECDF of the ranks - uniform",
+    )
+    set_title(axis, title or _summary_of(result))
     legend(axis)
     return figure
+
+
+def _summary_of(result: SBC) -> str:
+    """Return whether the calibration passes, and how many scalars leave their band."""
+    simulations = f"{result.simulations} simulations"
+    if result.interrupted:
+        simulations += " (interrupted)"
+    word = "passes" if result.passes else "fails"
+    inside = np.asarray(result.to_frame()["inside"], dtype=bool)
+    outside = len(inside) - int(inside.sum())
+    title = f"Simulation-based calibration, {simulations}: {word}"
+    return f"{title}; {outside} of {len(inside)} scalars leave the band"
 
 
 def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
@@ -98,7 +117,7 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
         >>> posterior = ppgp.fit(model, data, inference.Laplace(draws=1000), progress=False)
         >>> figure = plots.k_hat({"Laplace": posterior})
         >>> figure.axes[0].get_title()
-        'Pareto k-hat, with the limit 0.67'
+        'Not reliable to the right of the dashed limit'
         >>> share_of_draws, share_of_weight = figure.axes[1].lines[0].get_data()
         >>> round(float(share_of_weight[499]), 3)
         0.5
@@ -108,27 +127,29 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
     figure, axes = panels(9, max(2.8, 0.4 * len(posteriors) + 1.6), 1, 2)
     left, right = axes[0]
-    limits, shapes = [], []
+    shapes = []
     for k, (name, posterior) in enumerate(posteriors.items()):
         ratio = diagnosis.log_ratio(posterior)
         shapes.append(diagnosis.k_hat(posterior))
-        limits.append(convergence.k_hat_limit(ratio.size))
+        limit = convergence.k_hat_limit(ratio.size)
         left.plot([shapes[-1]], [k], marker_of(k), color=COLOURS[k % len(COLOURS)])
+        left.plot([limit, limit], [k - 0.4, k + 0.4], color="black", lw=0.8, ls="--")
         weights = np.sort(np.exp(ratio - ratio.max()))[::-1]
         share = np.arange(1, weights.size + 1) / weights.size
         right.plot(share, np.cumsum(weights) / weights.sum(), label=name, **line_of(k))
-    left.axvline(min(limits), color="black", lw=0.8, ls="--")
     left.set_yticks(range(len(posteriors)), list(posteriors), fontsize=8)
     left.set_ylim(len(posteriors) - 0.4, -0.8)
     left.set_xlim(min(0.0, *shapes) - 0.1, max(1.0, *shapes) + 0.1)
-    left.set_xlabel("k-hat of the importance weights")
-    left.set_title(f"Pareto k-hat, with the limit {min(limits):.2f}", fontsize=10)
+    left.set_xlabel("Pareto k-hat of the importance weights")
+    left.set_title("Not reliable to the right of the dashed limit", fontsize=10)
     line = np.geomspace(1e-3, 1.0, 100)
     right.plot(line, line, color="black", lw=0.6, ls=":", label="all weights equal")
     right.set(
-        xlabel="share of the draws, heaviest first", ylabel="share of the weight", xscale="log"
+        xlabel="share of the draws, heaviest first (log axis)",
+        ylabel="share of the weight",
+        xscale="log",
     )
-    right.set_title("Concentration of the weights", fontsize=10)
+    right.set_title("Share of the total weight of the heaviest draws", fontsize=10)
     legend(right)
     return figure
 
@@ -177,7 +198,7 @@ def loo(posterior: Posterior, site: str | None = None, ax: Axes | None = None) -
     axis.axhline(limit, color="black", lw=0.8, ls="--", label=f"limit {limit:.2f}")
     above = int((result.pareto_k.values > limit).sum())
     title = f"PSIS leave-one-out: {above} of {result.n_data_points} rows above the limit"
-    axis.set(xlabel="row", ylabel="Pareto k")
+    axis.set(xlabel="row", ylabel="Pareto k of the row")
     set_title(axis, title)
     legend(axis)
     return figure
@@ -215,12 +236,24 @@ def elbo(posterior: Posterior, ax: Axes | None = None) -> Figure:
         raise NotApplicable("a history of the ELBO", type(posterior.how).__name__, "fit by SVI")
     values = np.asarray(history, dtype=float)
     figure, axis = panel(ax, 6, 3)
-    axis.plot(values, color=COLOURS[0], lw=0.8)
+    xlabel = "step"
+    axis.plot(values, color=COLOURS[5], lw=0.6, label="one step")
+    window = max(2, len(values) // SMOOTHING)
+    moving = np.convolve(values, np.ones(window) / window, mode="valid")
+    label_of_mean = f"mean of {window} steps"
+    steps = np.arange(len(moving)) + (window - 1) / 2
+    axis.plot(steps, moving, color=COLOURS[0], lw=1.4, label=label_of_mean)
     later = values[len(values) // 10 :]
     later = later[np.isfinite(later)]
     if len(later) and np.ptp(later) > 0:
         margin = 0.05 * np.ptp(later)
         axis.set_ylim(later.min() - margin, later.max() + margin)
-    axis.set(xlabel="step", ylabel=label)
+        low, high = axis.get_ylim()
+        # not "inside or not", as a step that is not finite is not shown either
+        hidden = len(values) - int(((values >= low) & (values <= high)).sum())
+        if hidden:
+            xlabel += f" ({hidden} of {len(values)} lie outside the panel)"
+    axis.set(xlabel=xlabel, ylabel=label)
     set_title(axis, f"Objective of SVI: {described(posterior)}")
+    legend(axis)
     return figure

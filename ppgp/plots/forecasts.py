@@ -57,8 +57,8 @@ def forecast(
         >>> prediction = posterior.predict(t[8:, None])
         >>> days = np.datetime64("2024-05-01") + np.arange(10)
         >>> axis = plots.forecast(prediction, days[8:], (days[:8], y[:8]), observed=y[8:]).axes[0]
-        >>> print(axis.get_title())
-        Forecast: median and central intervals; 95% covers 100%
+        >>> axis.get_title().split("; ")[1]
+        'the 95% interval covers 100% of 2 observed values'
         >>> axis.get_ylabel()
         'demand'
     """
@@ -89,7 +89,8 @@ def forecast(
         axis.plot(at[order], values, "x", ms=4, color=COLOURS[1], label="observed")
         if ordered:
             share = float(prediction.interval(ordered[0]).covers(truth).double().mean())
-            title += f"; {percent(ordered[0])} covers {share:.0%}"
+            rows = f"{share:.0%} of {len(prediction)} observed values"
+            title += f"; the {percent(ordered[0])} interval covers {rows}"
     axis.set(xlabel=name_of(times) or "time", ylabel=name or "y")
     axis.tick_params(labelsize=8)
     set_title(axis, title)

@@ -10,10 +10,10 @@ from ..numerics.whole_numbers import check_whole_number
 from ..posterior.group_effects import drawn_effects
 from ..posterior.posterior import Posterior
 from ..target.capabilities import GroupEffects, require
-from .common import COLOURS, note_hidden, panels
-from .scalar_names import described
+from .common import COLOURS, described, note_hidden, panels
 
 MOST_LEVELS = 60
+NO_POOLING = "no pooling: the rows of the group alone"
 
 
 def shrinkage(
@@ -73,16 +73,17 @@ def shrinkage(
         shown = largest[order]
         low, high = (draws[:, shown, j].quantile(q, 0) for q in (0.05, 0.95))
         middle, heights = middle[order], range(len(shown))
-        axis.axvline(0.0, color="black", lw=0.8)
-        axis.hlines(heights, low, high, color=COLOURS[0], lw=1.0)
-        axis.plot(middle, heights, "o", ms=3, color=COLOURS[0], label="partial pooling")
+        axis.axvline(0.0, color="black", lw=0.8, label="complete pooling")
+        axis.hlines(heights, low, high, color=COLOURS[0], lw=1.0, label="90% interval")
+        axis.plot(middle, heights, "o", ms=3, color=COLOURS[0], label="partial pooling: mean")
         if alone is not None:
             raw = torch.where(sizes[shown] > 0, alone[shown, j].double(), torch.nan)
-            axis.plot(raw, heights, "s", ms=4, mfc="none", color=COLOURS[1], label="no pooling")
-        axis.set_yticks(heights, [labels[k] for k in shown.tolist()], fontsize=6)
-        axis.set_xlabel(f"{term} of {name}", fontsize=9)
+            axis.plot(raw, heights, "s", ms=4, mfc="none", color=COLOURS[1], label=NO_POOLING)
+        axis.set_yticks(heights, [labels[k] for k in shown.tolist()], fontsize=7)
+        axis.set_xlabel(f"{term} of {name}, relative to all groups", fontsize=9)
     handles, words = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, words, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     figure.suptitle(f"Coefficients of {name}: {described(posterior)}", fontsize=10)
-    note_hidden(figure, len(largest), len(sizes), "levels")
+    shown_labels = [str(labels[k]) for k in largest.tolist()]
+    note_hidden(figure, shown_labels, [str(label) for label in labels], "levels")
     return figure

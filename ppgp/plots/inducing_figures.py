@@ -11,15 +11,8 @@ from matplotlib.figure import Figure
 
 from ..errors import NotApplicable
 from ..posterior.posterior import Posterior
-from .common import COLOURS, legend, panel, set_title
-from .scalar_names import (
-    column_names,
-    column_numbers,
-    described,
-    inputs_and_targets,
-    table_of,
-    target_name,
-)
+from .common import COLOURS, described, legend, panel, set_title
+from .table_columns import column_names, column_numbers, inputs_and_targets, table_of, target_name
 
 
 def inducing(
@@ -70,7 +63,7 @@ def inducing(
     if len(numbers) == 2:
         heights, label = X[:, numbers[1]], names[numbers[1]]
     text = f"{len(X)} training rows"
-    axis.plot(X[:, i], heights, "o", ms=3, color=COLOURS[5], mec="none", alpha=0.6, label=text)
+    axis.plot(X[:, i], heights, "o", ms=3, color=COLOURS[0], mec="none", alpha=0.5, label=text)
     marks: dict[str, Any] = {"ls": "", "color": COLOURS[1], "label": f"{len(Z)} inducing inputs"}
     if len(numbers) == 2:
         axis.plot(Z[:, i], Z[:, numbers[1]], marker="x", ms=7, mew=1.6, **marks)

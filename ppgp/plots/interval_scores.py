@@ -74,10 +74,11 @@ def interval_score(
         scores = [mean_interval_score(region, truth) for region in regions]
         widths = [float(region.width.double().mean()) for region in regions]
         axis.plot(levels, scores, marker=marker_of(k), ms=4, lw=1.2, label=label, **line_of(k))
-        axis.plot(levels, widths, lw=0.8, ls=":", color=colour_of(k))
-    axis.plot([], [], lw=0.8, ls=":", color="#555555", label="mean width")
+        style: dict[str, Any] = {"ls": ":", "lw": 0.8, "color": colour_of(k)}
+        style |= {"marker": marker_of(k), "ms": 4, "mew": 0.8, "mfc": "white"}
+        axis.plot(levels, widths, label=f"{label}: mean width", **style)
     axis.set(
-        xlabel="level of the central interval", ylabel=f"interval score, in the unit of {name}"
+        xlabel="level of the central interval", ylabel=f"score and width, in the unit of {name}"
     )
     axis.set_ylim(bottom=0.0)
     set_title(axis, f"Mean interval score of {len(truth)} rows (lower is better)")

@@ -17,15 +17,8 @@ from ..kernels.wrappers import Multiple, Scale
 from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 from ..priors import under
-from .common import colour_of, legend_below, marker_of, panel, set_title
-from .scalar_names import (
-    column_names,
-    column_numbers,
-    described,
-    inputs_and_targets,
-    table_of,
-    target_name,
-)
+from .common import colour_of, described, legend_below, marker_of, panel, set_title
+from .table_columns import column_names, column_numbers, inputs_and_targets, table_of, target_name
 
 MOST_ROWS = 300
 MOST_DRAWS = 20
@@ -83,11 +76,11 @@ def kernel_matrix(
         for theta in _draws_of(posterior):
             covariances.append(kernel(under("kernel", theta), X).double())
     K = torch.stack(covariances).mean(0) * posterior.scaler.y_sd.double() ** 2
-    unit = f"covariance of f, in the squared unit of {target_name(data)}"
+    unit = f"prior covariance of f, in the squared unit of {target_name(data)}"
     limits: dict[str, Any] = {}
     if correlation:
         sd = K.diagonal().sqrt()
-        K, unit, limits = K / sd[:, None] / sd, "correlation of f", {"vmax": 1.0}
+        K, unit, limits = K / sd[:, None] / sd, "prior correlation of f", {"vmax": 1.0}
     matrix = K.cpu().numpy()
     if matrix.min() < 0:
         most = limits.get("vmax", float(np.abs(matrix).max()))
@@ -100,7 +93,7 @@ def kernel_matrix(
     label = f"rows, sorted by {column_names(data)[j]}"
     if len(X) < data.n:
         label += f" ({len(X)} of {data.n})"
-    axis.set(xlabel=label, ylabel="rows")
+    axis.set(xlabel=label, ylabel="rows, in the same order")
     set_title(axis, f"Kernel matrix: {described(posterior)}")
     return figure
 
@@ -155,10 +148,12 @@ def features(posterior: Posterior, ax: Axes | None = None) -> Figure:
             axis.plot(*points[y == k].T, marker_of(k), **style)
         legend_below(figure, axis, ax)
     else:
-        shown = axis.scatter(*points.T, c=y, s=14, cmap="viridis")
+        edge: dict[str, Any] = {"edgecolor": "#555555", "lw": 0.4}
+        shown = axis.scatter(*points.T, c=y, s=16, cmap="viridis", **edge)
         figure.colorbar(shown, ax=axis, label=name)
     axis.set(xlabel=words[0], ylabel=words[1])
-    set_title(axis, f"{values.shape[1]} learned features: {described(posterior)}")
+    rows = f"of {len(values)} training rows"
+    set_title(axis, f"{values.shape[1]} learned features {rows}: {described(posterior)}")
     return figure
 
 

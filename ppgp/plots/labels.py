@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 
 from ..conformal.calibration_checks import check_codes, refuse_names
@@ -15,14 +16,10 @@ from ..errors import DataError
 from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
-from .common import COLOURS, legend_below, marker_of, panel, set_title
-from .scalar_names import (
-    column_names,
-    columns_of_plane,
-    described,
-    inputs_and_targets,
-    target_name,
-)
+from .common import COLOURS, described, legend, legend_below, marker_of, panel, set_title
+from .table_columns import column_names, columns_of_plane, inputs_and_targets, target_name
+
+CONTOURS = (0.1, 0.5, 0.9)  # probabilities of the second of two classes
 
 
 def reliability(prediction: Prediction, y: Any, bins: int = 10, ax: Axes | None = None) -> Figure:
@@ -71,12 +68,21 @@ def reliability(prediction: Prediction, y: Any, bins: int = 10, ax: Axes | None 
     sizes = [len(g) for g in groups]
     error = [np.sqrt(max(c * (1 - c), 1 / n) / n) for c, n in zip(observed, sizes, strict=True)]
     figure, axis = panel(ax, 3.8, 3.6)
-    start = min(*predicted, *observed) - 0.05
-    axis.plot([start, 1], [start, 1], color="black", lw=0.8)
-    axis.errorbar(predicted, observed, yerr=error, fmt="o-", color=COLOURS[0], ms=4, lw=1)
-    axis.set(xlabel="predicted probability", ylabel="share correct")
+    # a share is at least 0 and at most 1, and so are the ends of its bar
+    below = [min(e, c) for e, c in zip(error, observed, strict=True)]
+    above = [min(e, 1 - c) for e, c in zip(error, observed, strict=True)]
+    lowest = min(c - e for c, e in zip(observed, below, strict=True))
+    start = max(0.0, min(*predicted, lowest) - 0.03)
+    axis.plot([start, 1], [start, 1], color="black", lw=0.8, label="calibrated")
+    style: dict[str, Any] = {"fmt": "o-", "color": COLOURS[0], "ms": 4, "lw": 1}
+    label = "share correct, \u00b1 its standard error"
+    axis.errorbar(predicted, observed, yerr=[below, above], label=label, **style)
+    axis.set(
+        xlabel="probability of the most probable label", ylabel="share of rows with this label"
+    )
     set_title(axis, f"Reliability, {len(correct)} rows in {len(groups)} bins")
-    axis.set_ylim(start, 1.03)
+    axis.set_ylim(start - 0.02, 1.03)
+    legend(axis)
     return figure
 
 
@@ -117,7 +123,7 @@ def decision(
         >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
         ('length', 'width')
         >>> figure.axes[1].get_ylabel()  # of the bar of colours
-        'p(kind = small)'
+        'p(kind = small), with the lines of the map'
     """
     do = "use posterior.predict(X).probabilities"
     i, j = columns_of_plane(posterior, features, points, "a decision boundary", do)
@@ -135,8 +141,10 @@ def decision(
     colours: Sequence[str] = COLOURS
     if classes == 2:
         colours = ("#2166AC", "#B2182B")
-        shown = _two_classes(axis, xs, ys, p[..., 1])
-        figure.colorbar(shown, ax=axis, label=f"p({target_name(data)} = {labels[1]})")
+        shown, contours = _two_classes(axis, xs, ys, p[..., 1])
+        ticks = (0.0, *CONTOURS, 1.0)
+        label = f"p({target_name(data)} = {labels[1]}), with the lines of the map"
+        figure.colorbar(shown, ax=axis, label=label, ticks=ticks).add_lines(contours)
     else:
         _several_classes(axis, xs, ys, p)
     for k in range(classes):
@@ -151,13 +159,14 @@ def decision(
     return figure
 
 
-def _two_classes(axis: Any, xs: np.ndarray, ys: np.ndarray, p: np.ndarray) -> Any:
-    """Draw the probability of the second class, and return the coloured mesh."""
+def _two_classes(
+    axis: Any, xs: np.ndarray, ys: np.ndarray, p: np.ndarray
+) -> tuple[Any, ContourSet]:
+    """Draw the probability of the second class, and return the coloured mesh and the contours."""
     style = {"cmap": "RdBu_r", "vmin": 0, "vmax": 1, "shading": "auto", "rasterized": True}
     mesh = axis.pcolormesh(xs, ys, p, **style)
-    widths = [0.7, 1.6, 0.7]
-    axis.contour(xs, ys, p, levels=[0.1, 0.5, 0.9], colors="black", linewidths=widths)
-    return mesh
+    style = {"colors": "black", "linewidths": [0.7, 1.6, 0.7]}
+    return mesh, axis.contour(xs, ys, p, levels=CONTOURS, **style)
 
 
 def _several_classes(axis: Any, xs: np.ndarray, ys: np.ndarray, p: np.ndarray) -> None:

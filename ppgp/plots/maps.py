@@ -12,15 +12,9 @@ from mpl_toolkits.mplot3d.axes3d import Axes3D
 from ..models import Kriging
 from ..posterior.posterior import Posterior
 from ..target.capabilities import LatentFunction, supports
-from .common import panels
+from .common import described, legend_below, panels
 from .notebook_figure import NotebookFigure
-from .scalar_names import (
-    column_names,
-    columns_of_plane,
-    described,
-    inputs_and_targets,
-    target_name,
-)
+from .table_columns import column_names, columns_of_plane, inputs_and_targets, target_name
 
 Columns = tuple[int | str, int | str]
 
@@ -52,9 +46,10 @@ def map_of(posterior: Posterior, columns: Columns = (0, 1), points: int = 60) ->
         >>> posterior = ppgp.fit(model, data, inference.Exact(), progress=False)
         >>> figure = plots.map_of(posterior, points=10)
         >>> [axis.get_title() for axis in figure.axes[:2]]
-        ['mean, with the rows', 'standard deviation']
+        ['mean, and zinc of the training rows (circles)',
+         'standard deviation, and the training rows (dots)']
         >>> [bar.get_ylabel() for bar in figure.axes[2:]]
-        ['zinc', 'sd of zinc']
+        ['mean of zinc', 'sd of zinc']
     """
     at = _on_grid(posterior, columns, points)
     i, j, X, y, mean = at.i, at.j, at.X, at.y, at.mean
@@ -66,18 +61,18 @@ def map_of(posterior: Posterior, columns: Columns = (0, 1), points: int = 60) ->
     mesh = left.pcolormesh(at.xs, at.ys, mean, cmap="viridis", norm=norm, **style)
     dots = {"s": 16, "edgecolor": "black", "linewidth": 0.6}
     left.scatter(X[:, i], X[:, j], c=y, cmap="viridis", norm=norm, **dots)
-    figure.colorbar(mesh, ax=left, label=name)
+    figure.colorbar(mesh, ax=left, label=f"mean of {name}")
     mesh = right.pcolormesh(at.xs, at.ys, at.sd, cmap="magma", vmin=0.0, **style)
     right.scatter(X[:, i], X[:, j], s=9, color="white", edgecolor="black", linewidth=0.5)
     figure.colorbar(mesh, ax=right, label=f"sd of {name}")
     left.set(xlabel=names[i], ylabel=names[j])
-    right.set(xlabel=names[i])
-    left.set_title("mean, with the rows", fontsize=10)
-    right.set_title("standard deviation", fontsize=10)
+    right.set(xlabel=names[i], ylabel=names[j])
+    left.set_title(f"mean, and {name} of the training rows (circles)", fontsize=10)
+    right.set_title("standard deviation, and the training rows (dots)", fontsize=10)
     if _one_space(posterior, i, j):
         for axis in (left, right):
             axis.set_aspect("equal")
-    figure.suptitle(f"{name}: {described(posterior)}", fontsize=10)
+    figure.suptitle(f"{at.what} {name}: {described(posterior)}", fontsize=10)
     return figure
 
 
@@ -126,7 +121,7 @@ def surface(posterior: Posterior, columns: Columns = (0, 1), points: int = 40) -
         lw=0,
     )
     rows: Any = (at.X[:, i], at.X[:, j], at.y)
-    axis.scatter(*rows, s=8, color="black", depthshade=False)
+    axis.scatter(*rows, s=8, color="black", depthshade=False, label="training rows")
     names, name = column_names(posterior.data), target_name(posterior.data)
     axis.set_xlabel(names[i], labelpad=8)
     axis.set_ylabel(names[j], labelpad=8)
@@ -134,7 +129,8 @@ def surface(posterior: Posterior, columns: Columns = (0, 1), points: int = 40) -
     axis.tick_params(labelsize=8)
     shown.set(cmap="magma", norm=norm)
     figure.colorbar(shown, ax=axis, label=f"sd of {name}", shrink=0.6, pad=0.12)
-    axis.set_title(f"Mean of {name}: {described(posterior)}", fontsize=10)
+    axis.set_title(f"Mean of {at.what.lower()} {name}: {described(posterior)}", fontsize=10)
+    legend_below(figure, axis, None)
     return figure
 
 
@@ -153,6 +149,7 @@ class _Grid(NamedTuple):
         xs, ys: The grid lines [points] of the columns.
         mean, sd: Of the predictions, [points, points].
         X, y: The training rows [n, d] and [n].
+        what: What the predictions are of, to be followed by the name of y.
     """
 
     i: int
@@ -163,6 +160,7 @@ class _Grid(NamedTuple):
     sd: np.ndarray
     X: np.ndarray
     y: np.ndarray
+    what: str
 
 
 def _on_grid(posterior: Posterior, columns: Columns, points: int) -> _Grid:
@@ -178,7 +176,8 @@ def _on_grid(posterior: Posterior, columns: Columns, points: int) -> _Grid:
     of_f = supports(posterior.model, LatentFunction)
     prediction = posterior.latent(plane) if of_f else posterior.predict(plane)
     mean, sd = (t.cpu().numpy().reshape(points, points) for t in (prediction.mean, prediction.std))
-    return _Grid(i, j, xs, ys, mean, sd, X, y)
+    what = "The function behind" if of_f else "New values of"
+    return _Grid(i, j, xs, ys, mean, sd, X, y, what)
 
 
 def _one_space(posterior: Posterior, i: int, j: int) -> bool:

@@ -73,12 +73,12 @@ def pit(
     lower, upper = band_of_counts(len(u), bins, float(exact_level(level)))
     density = bins / len(u)
     figure, axis = panel(ax, 6.5, 3.4)
-    label = f"{percent(level)} band"
+    label = f"{percent(level)} band of all bins"
     axis.axhspan(lower * density, upper * density, color="#DDDDDD", lw=0, label=label, zorder=0)
-    axis.axhline(1.0, color="black", lw=0.8)
+    axis.axhline(1.0, color="black", lw=0.8, label="calibrated")
     style: dict[str, Any] = {"align": "edge", "edgecolor": COLOURS[0], "facecolor": "none"}
     axis.bar(edges[:-1], counts * density, 1 / bins, lw=1.4, label="rows", **style)
-    axis.set(xlabel="P(Y <= y)", ylabel="density", xlim=(-0.02, 1.02))
+    axis.set(xlabel="predictive probability P(Y <= y)", ylabel="density", xlim=(-0.02, 1.02))
     axis.set_ylim(0.0, 1.08 * max(float(counts.max()), upper) * density)
     outside = int(((counts < lower) | (counts > upper)).sum())
     title = f"PIT of {len(u)} rows: {outside} of {bins} bins outside the band"

@@ -15,8 +15,9 @@ from ..numerics.whole_numbers import check_whole_number
 from ..posterior.arviz_table_axes import table_axes
 from ..posterior.posterior import Posterior
 from ..posterior.region import exact_level
-from .common import colour_of, legend, marker_of, panel, set_title
-from .scalar_names import described, scale_in_words, table_of
+from .common import colour_of, described, legend, marker_of, panel, percent, set_title
+from .shown_scalars import scale_in_words
+from .table_columns import table_of
 
 QUANTITIES = ("relevance", "lengthscale")
 MOST_COLUMNS = 30
@@ -93,13 +94,14 @@ def relevance(
     axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.xaxis.set_minor_locator(NullLocator())
-    label = f"1 / lengthscale ({scale_in_words(posterior)})"
+    label = f"1 / lengthscale ({scale_in_words(posterior)}, log axis)"
     if quantity == "lengthscale":
-        label = f"lengthscale ({scale_in_words(posterior)})"
+        label = f"lengthscale ({scale_in_words(posterior)}, log axis)"
     if len(shown) < len(order):
         label += f"; {len(shown)} of {len(order)} columns shown"
     axis.set_xlabel(label)
-    set_title(axis, f"{quantity.capitalize()} of columns: {described(posterior)}")
+    what = f"{quantity.capitalize()} of columns, median and {percent(level)} interval"
+    set_title(axis, f"{what}: {described(posterior)}")
     if len(found) > 1:
         legend(axis)
     return figure

@@ -5,17 +5,19 @@ Both draw the data at the training rows, and show one line per replicate.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from ..errors import SettingError, UnknownName
 from ..posterior.posterior import Posterior
-from .common import COLOURS, legend, panel, set_title
+from .common import COLOURS, described, legend, panel, set_title
 from .densities import REAL, density
-from .scalar_names import described, target_name
+from .table_columns import target_name
 
 MOST_VALUES = 40  # whole numbers over a wider range than this are drawn as a density
 HEADROOM = 2.5  # the height of the panel of the prior, in heights of the data
@@ -52,7 +54,7 @@ def predictive_check(
         >>> len(axis.lines)  # one per replicate, and the data
         21
         >>> axis.get_legend_handles_labels()[1]
-        ['20 replicates', 'observed']
+        ['20 replicated data sets', 'observed']
     """
     _check_number(replicates)
     groups = posterior.to_arviz(predictive=True, log_likelihood=False, seed=seed)
@@ -62,9 +64,9 @@ def predictive_check(
         drawn = drawn[some]
     figure, axis = panel(ax, 7, 3.4)
     limits = min(np.nanmin(drawn), observed.min()), max(np.nanmax(drawn), observed.max())
-    _draw_all(axis, drawn, observed, limits, f"{len(drawn)} replicates")
+    _draw_all(axis, drawn, observed, limits, f"{len(drawn)} replicated data sets")
     axis.set_ylim(bottom=0.0)
-    axis.set_xlabel(target_name(posterior.data) if site == "y" else site)
+    axis.set_xlabel(_name_of(posterior, site))
     set_title(axis, f"Posterior predictive check: {described(posterior)}")
     return figure
 
@@ -104,7 +106,7 @@ def prior_predictive(
         >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
         >>> axis = plots.prior_predictive(posterior, replicates=30).axes[0]
         >>> axis.get_legend_handles_labels()[1]
-        ['30 draws from the prior', 'observed']
+        ['30 data sets of the prior', 'observed']
         >>> low, high = axis.get_xlim()
         >>> bool(high - low > 50)
         True
@@ -115,11 +117,27 @@ def prior_predictive(
     low, high = np.nanquantile(drawn, [0.025, 0.975])
     limits = min(low, observed.min()), max(high, observed.max())
     figure, axis = panel(ax, 7, 3.4)
-    tallest = _draw_all(axis, drawn, observed, limits, f"{replicates} draws from the prior")
-    axis.set_ylim(0.0, HEADROOM * tallest)
-    axis.set_xlabel(target_name(posterior.data) if site == "y" else site)
-    set_title(axis, f"Prior predictive check: {described(posterior)}")
+    tallest = _draw_all(axis, drawn, observed, limits, f"{replicates} data sets of the prior")
+    axis.set_ylim(0.0, min(HEADROOM * tallest, 1.05 * _tallest(axis.lines, limits)))
+    axis.set_xlabel(_name_of(posterior, site))
+    # the method of inference has no part in draws of the prior
+    model, _, _ = described(posterior).rpartition(" by ")
+    set_title(axis, f"Prior predictive check: {model}, central 95% of the draws")
     return figure
+
+
+def _name_of(posterior: Posterior, site: str) -> str:
+    """Return the name of the values of an observed site."""
+    return target_name(posterior.data) if site == "y" else site
+
+
+def _tallest(lines: Iterable[Line2D], limits: tuple[float, float]) -> float:
+    """Return the greatest height of lines between two places on the horizontal axis."""
+    heights = []
+    for line in lines:
+        x, y = np.asarray(line.get_xydata()).T
+        heights.append(y[(x >= limits[0]) & (x <= limits[1])].max(initial=0.0))
+    return max(heights)
 
 
 def _check_number(replicates: int) -> None:

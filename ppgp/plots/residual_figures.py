@@ -74,22 +74,25 @@ def residuals(
     mean = prediction.mean.double().cpu().numpy()
     ordered = sorted((float(exact_level(level)) for level in levels), reverse=True)
     figure, axis = panel(ax, 7.5, 3.8)
+    title = f"Residuals of {len(mean)} rows"
     if kind == "quantile":
         values = _quantile_residuals(prediction, truth, seed)
         _constant_bands(axis, ordered)
         label = "quantile residual"
+        title = f"Quantile residuals of {len(mean)} rows (standard normal if calibrated)"
     else:
         values = truth.double().cpu().numpy() - mean
         _row_bands(axis, prediction, mean, ordered)
         label = f"{name} - predictive mean"
     widest = ordered[0] if ordered else 0.9
     outside = ~prediction.interval(widest).covers(truth).cpu().numpy()
-    axis.plot(mean[~outside], values[~outside], "o", ms=4, color=COLOURS[0], label="inside")
+    text = f"inside {percent(widest)}"
+    axis.plot(mean[~outside], values[~outside], "o", ms=4, color=COLOURS[0], label=text)
     text = f"outside {percent(widest)}: {outside.mean():.0%}"
     axis.plot(mean[outside], values[outside], "x", ms=5, color=COLOURS[1], label=text)
     axis.axhline(0.0, color="black", lw=0.8)
     axis.set(xlabel=f"predictive mean of {name}", ylabel=label)
-    set_title(axis, f"Residuals of {len(mean)} rows")
+    set_title(axis, title)
     legend(axis)
     return figure
 

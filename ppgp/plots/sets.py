@@ -17,7 +17,7 @@ from ..errors import DataError, NotApplicable, SettingError
 from ..numerics.whole_numbers import check_whole_number
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .common import COLOURS, check_named, legend, line_of, marker_of, panel, set_title
+from .common import COLOURS, check_named, legend, line_of, marker_of, panel, percent, set_title
 
 
 def intervals(
@@ -52,8 +52,8 @@ def intervals(
         >>> posterior = ppgp.fit(models.LinearRegression(), data, inference.Exact(), progress=False)
         >>> prediction = posterior.predict([[0.5], [1.5], [2.5]])
         >>> axis = plots.intervals(prediction, [0.5, 1.5, 9.0], prediction.interval(0.9)).axes[0]
-        >>> axis.get_legend_handles_labels()[1]
-        ['conformal: covers 67%', 'predictive mean', 'y, covered', 'y, not covered']
+        >>> axis.get_legend_handles_labels()[1][:2]
+        ['conformal: covers 67%', 'predictive mean']
     """
     mean, name = prediction.mean.cpu().numpy(), name_of(y) or "y"
     _check_lengths({"region": region} if own is None else {"region": region, "own": own}, mean)
@@ -61,17 +61,21 @@ def intervals(
     order = np.argsort(mean)
     x = np.arange(len(mean))
     figure, axis = panel(ax, 9, 3.6)
+    # the bars of a row must not cover those of the next
+    points = 72 * figure.get_figwidth() * axis.get_position().width / max(len(x), 1)
     if own is not None:
-        _bars(axis, own, y, order, "model's own", color="#BBBBBB", lw=4.5, zorder=1)
-    _bars(axis, region, y, order, "conformal", color=COLOURS[0], lw=1.6, zorder=2)
-    axis.plot(x, mean[order], color="black", lw=1, label="predictive mean", zorder=3)
+        wide = min(4.5, 0.9 * points)
+        _bars(axis, own, y, order, "model's own", color="#CCCCCC", lw=wide, zorder=1)
+    narrow = min(1.6, 0.4 * points)
+    _bars(axis, region, y, order, "conformal", color=COLOURS[5], lw=narrow, zorder=2)
+    axis.plot(x, mean[order], color=COLOURS[0], lw=1.2, label="predictive mean", zorder=3)
     inside = region.covers(y).cpu().numpy()[order]
     hits, misses = (x[inside], y[order][inside]), (x[~inside], y[order][~inside])
-    missed = f"{name}, not covered"
-    axis.scatter(*hits, s=14, color=COLOURS[2], label=f"{name}, covered", zorder=4)
-    axis.scatter(*misses, s=18, color=COLOURS[1], marker="x", label=missed, zorder=4)
-    title = title or f"{region.level:.0%} intervals: {region.guarantee}"
-    axis.set(xlabel="test rows, by predicted mean", ylabel=name)
+    held, missed = f"{name}, in its conformal interval", f"{name}, outside it"
+    axis.scatter(*hits, s=8, color="black", lw=0, label=held, zorder=4)
+    axis.scatter(*misses, s=20, color=COLOURS[1], marker="x", label=missed, zorder=4)
+    title = title or f"Conformal {percent(region.level)} intervals: {region.guarantee}"
+    axis.set(xlabel="test rows, sorted by their predictive mean", ylabel=name)
     set_title(axis, title)
     legend(axis)
     return figure
@@ -151,8 +155,8 @@ def coverage(
         >>> known = posterior.predict([[0.1 * k] for k in range(2, 42, 2)])
         >>> calibrator = ppgp.calibrate(conformal.Absolute(), known, known.sample(1)[0])
         >>> axis = plots.coverage({"absolute": calibrator}, prediction, prediction.mean).axes[0]
-        >>> axis.get_legend_handles_labels()[1]
-        ['90% band', "model's own", 'absolute']
+        >>> axis.get_legend_handles_labels()[1][1:]
+        ["model's own", 'absolute']
         >>> own = axis.lines[1].get_ydata()  # all rows are covered: 1 - level
         >>> [round(float(excess), 2) for excess in own[:3]]
         [0.95, 0.9, 0.85]
@@ -165,7 +169,7 @@ def coverage(
     known = [band for band in bands.values() if band is not None]
     if known:
         lower, upper = known[0][:, 0] - levels, known[0][:, 1] - levels
-        label = f"{confidence:.0%} band"
+        label = f"{percent(confidence)} band of conformal\ncoverage, at each level"
         axis.fill_between(levels, lower, upper, color="#DDDDDD", label=label, lw=0)
     axis.axhline(0, color="black", lw=0.8)
     truth = as_tensor(y, "y")
@@ -181,8 +185,8 @@ def coverage(
         covered = np.array([_share_covered(region, truth) for region in regions])
         style = {"marker": marker_of(k), "ms": 3, "lw": 1.2, **line_of(k)}
         axis.plot(levels, covered - levels, label=name, **style)
-    axis.set(xlabel="level", ylabel="coverage - level")
-    set_title(axis, f"Coverage of {len(prediction)} test rows minus level")
+    axis.set(xlabel="level of the intervals", ylabel="coverage - level")
+    set_title(axis, f"Coverage of {len(prediction)} test rows minus the level")
     legend(axis)
     return figure
 
@@ -215,7 +219,7 @@ def widths(regions: Mapping[str, Region], y: Any = None, ax: Axes | None = None)
     """
     check_named(regions, "region")
     figure, axis = panel(ax, 6.5, 0.5 * len(regions) + 1.4)
-    unit = "" if name_of(y) is None else f" of {name_of(y)}"
+    of_y = "" if name_of(y) is None else f" of {name_of(y)}"
     names = []
     for position, (name, region) in enumerate(regions.items()):
         w = region.width.double().cpu().numpy()
@@ -235,8 +239,12 @@ def widths(regions: Mapping[str, Region], y: Any = None, ax: Axes | None = None)
         names.append(name)
     axis.set_yticks(range(len(names)), names, fontsize=8)
     axis.set_ylim(len(names) - 0.4, -0.6)
-    axis.set_xlabel("width: median, 50% and 90% of the rows")
-    set_title(axis, f"Widths of the sets{unit}")
+    levels = " and ".join(sorted({percent(region.level) for region in regions.values()}))
+    unit = f", in the unit{of_y}" if of_y else ""
+    if any(region.labels is not None for region in regions.values()):
+        unit = ", in labels"
+    axis.set_xlabel(f"width{unit}: median, 50% (thick) and 90% (thin) of the rows")
+    set_title(axis, f"Widths of the {levels} sets{of_y}")
     return figure
 
 
@@ -342,7 +350,7 @@ def online(
         >>> run = conformal.ACI(conformal.Absolute(), 0.8)(posterior.predict(x[20:, None]), y[20:])
         >>> axis = plots.online({"ACI": run}, window=40).axes[0]
         >>> print(axis.get_title())
-        Coverage of the last 40 rows; dashed: level 80%
+        Coverage of the 40 rows up to each row
         >>> len(axis.lines[0].get_ydata())  # windows among 100 rows
         61
     """
@@ -358,12 +366,12 @@ def online(
     for k, (name, run) in enumerate(runs.items()):
         covered = 1.0 - run.errors.double().cpu().numpy()
         moving = np.convolve(covered, np.ones(window) / window, mode="valid")
-        label = f"{name}: {covered.mean():.1%} in all"
+        label = f"{name}: {covered.mean():.1%} of all rows"
         axis.plot(np.arange(window, len(covered) + 1), moving, lw=1, label=label, **line_of(k))
     if level is None:
         level = next(iter(runs.values())).region.level
-    axis.axhline(level, color="black", lw=0.8, ls="--")
+    axis.axhline(level, color="#777777", lw=2.5, alpha=0.5, label=f"level {percent(level)}")
     axis.set(xlabel="row, in the order of time", ylabel="coverage")
-    set_title(axis, f"Coverage of the last {window} rows; dashed: level {level:.0%}")
+    set_title(axis, f"Coverage of the {window} rows up to each row")
     legend(axis)
     return figure

@@ -12,7 +12,7 @@ from ..errors import SettingError, UnknownName
 from ..posterior.posterior import Posterior
 from ..posterior.region import exact_level
 from .common import colour_of, legend, marker_of, panel, percent, set_title
-from .scalar_names import check_sites, scalars_of, scale_in_words
+from .shown_scalars import check_sites, scalars_of, scale_in_words
 
 MOST_ROWS = 30
 
@@ -86,6 +86,6 @@ def forest(
     if isinstance(sites, int) and len(names) < len(every):
         label += f"; {len(names)} of {len(every)} scalars shown"
     axis.set_xlabel(label)
-    set_title(axis, f"Medians, with intervals of 50% and {percent(level)}")
+    set_title(axis, f"Medians, with intervals of 50% (thick) and {percent(level)} (thin)")
     legend(axis)
     return figure

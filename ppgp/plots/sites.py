@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..diagnostics.comparison import Comparison
+from ..diagnostics.verdicts import REFERENCE
 from ..errors import SettingError
 from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
@@ -17,15 +18,17 @@ from .common import (
     MOST_SITES,
     check_named,
     colour_of,
+    density_axes,
     line_of,
     marker_of,
     note_hidden,
     panels,
 )
 from .densities import REAL, bounds_of_sites, density
-from .scalar_names import scalars_of, scale_in_words
+from .shown_scalars import scalars_of, scale_in_words
 
 MOST_ROWS = 40
+ERRORS = 3  # Monte Carlo standard errors of a bar
 
 
 def marginals(
@@ -79,8 +82,10 @@ def marginals(
         for k, (name, scalars) in enumerate(draws.items()):
             _marginal(axis, scalars[site].ravel(), limits, name, k)
         axis.set_title(site, fontsize=9)
-        axis.set_yticks([])
-        axis.tick_params(labelsize=7)
+        density_axes(axis)
+        axis.tick_params(labelsize=8)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("density", fontsize=8)
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
     figure.suptitle(f"Marginal posteriors, {scale_in_words(first)}", fontsize=10)
@@ -88,7 +93,7 @@ def marginals(
     entries = min(2 * columns, 5, max(1, len(words)))
     where = "outside lower center"
     figure.legend(handles, words, loc=where, ncols=entries, frameon=False, fontsize=8)
-    note_hidden(figure, len(names), len(every))
+    note_hidden(figure, names, every)
     return figure
 
 
@@ -130,7 +135,8 @@ def differences(comparison: Comparison, sites: int = MOST_ROWS, columns: int = 2
         >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
         ['weight[0]', 'bias']
         >>> [axis.get_xlabel() for axis in figure.axes]
-        ['mean - reference mean, in its sds', 'sd / reference sd']
+        ['difference of the means, in sds of the reference',
+         'ratio of the sds, to that of the reference']
     """
     if columns not in (1, 2):
         raise SettingError("1 or 2 columns of panels", str(columns), "write columns=2")
@@ -146,9 +152,10 @@ def differences(comparison: Comparison, sites: int = MOST_ROWS, columns: int = 2
     height, width = 1.7 + 0.2 * len(shown) + 0.06 * len(names), 9.0 if columns == 2 else 5.6
     rows = 2 // columns
     figure, axes = panels(width, rows * height, rows, columns, sharey=True)
+    figure.set_layout_engine("constrained", w_pad=0.12)
     sides = (
-        ("difference", "difference_error", 0.0, "mean - reference mean, in its sds"),
-        ("ratio", "ratio_error", 1.0, "sd / reference sd"),
+        ("difference", "difference_error", 0.0, "difference of the means, in sds of the reference"),
+        ("ratio", "ratio_error", 1.0, "ratio of the sds, to that of the reference"),
     )
     for axis, (column, error, centre, label) in zip(axes.flat, sides, strict=True):
         axis.axvline(centre, color="black", lw=0.8)
@@ -157,14 +164,18 @@ def differences(comparison: Comparison, sites: int = MOST_ROWS, columns: int = 2
             heights = np.array([shown.index(site) for site in part["site"]], dtype=float)
             heights += 0.6 * ((k + 0.5) / len(names) - 0.5)
             style: dict[str, Any] = {"ms": 3, "lw": 0.8, "color": colour_of(k), "alpha": 0.8}
-            bars = 3 * np.asarray(part[error], dtype=float)
+            bars = ERRORS * np.asarray(part[error], dtype=float)
             axis.errorbar(part[column], heights, xerr=bars, fmt=marker_of(k), label=name, **style)
         axis.set_xlabel(label, fontsize=9)
-    axes[0, 0].set_yticks(range(len(shown)), shown, fontsize=7)
+        axis.tick_params(labelsize=8)
+    axes[0, 0].set_yticks(range(len(shown)), shown)
     axes[0, 0].set_ylim(len(shown) - 0.4, -0.6)
-    figure.suptitle("Posteriors relative to the reference", fontsize=10)
+    reference = [name for name, word in comparison.verdicts.items() if word == REFERENCE]
+    title = f"Differences from the reference: {', '.join(reference)}"
+    bars = f"Bars: {ERRORS} Monte Carlo standard errors"
+    figure.suptitle(f"{title}\n{bars}", fontsize=10)
     handles, words = axes[0, 0].get_legend_handles_labels()
     where, columns = "outside lower center", min(5, len(words))
     figure.legend(handles, words, loc=where, ncols=columns, frameon=False, fontsize=8)
-    note_hidden(figure, len(shown), len(every))
+    note_hidden(figure, shown, every)
     return figure

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..geostatistics import EmpiricalVariogram, VariogramFit
 from .common import COLOURS, legend, line_of, panel, set_title
-from .scalar_names import target_name
+from .table_columns import target_name
 
 Fits = Mapping[str, VariogramFit] | VariogramFit
 
@@ -72,10 +72,13 @@ def variogram(
     for x, pairs in zip(distance, empirical.pairs.tolist(), strict=True):
         axis.text(x, 0.98, f"{pairs}", **numbers)
     name = "y" if empirical.rows is None else target_name(empirical.rows)
-    title = "Variogram (above: the number of pairs)"
+    title = "Variogram (numbers: pairs of rows)"
     if empirical.direction is not None:
-        title = f"Variogram along {empirical.direction:g} degrees (above: the number of pairs)"
-    axis.set(xlabel="distance", ylabel=f"semivariance of {name}")
+        title = f"Variogram along {empirical.direction:g} degrees (numbers: pairs of rows)"
+    axis.set(
+        xlabel="distance, in the unit of the coordinates",
+        ylabel=f"semivariance, in the squared unit of {name}",
+    )
     set_title(axis, title)
     legend(axis)
     return figure

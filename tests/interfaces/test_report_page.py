@@ -20,9 +20,11 @@ from ppgp import Posterior, inference, models
 from ppgp.diagnostics import verdicts
 from ppgp.diagnostics.comparison import Comparison, compare
 from ppgp.interfaces import results_file
+from ppgp.interfaces.report_figures import figures_of
 from ppgp.interfaces.report_html import number
 from ppgp.interfaces.report_page import Content, page_of
 from ppgp.interfaces.report_verdicts import DIFFER, FAITHFUL, use_of
+from tests.plots.legible import problems_of
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +67,15 @@ def test_each_verdict_has_the_answer_of_its_question(source: str, comparison: Co
         faithful, _ = FAITHFUL[comparison.verdicts[name]]
         differ, _ = DIFFER[comparison.predictive_verdicts[name]]
         assert faithful in cells["Is the posterior faithful?"]
-        assert comparison.reasons[name] in cells["Is the posterior faithful?"]
+        reason = comparison.reasons[name].replace("+-", "±")
+        assert reason in cells["Is the posterior faithful?"]
         assert differ in cells["Do the predictions differ?"]
         assert comparison.predictive_reasons[name] in cells["Do the predictions differ?"]
     assert comparison.verdicts["line nuts"] == "reference"
     assert comparison.verdicts["flat map"] == "unjudged"
     assert source.index("<h2>Verdict") < source.index("<h2>Ranking")
+    assert "<p>Reference, to which the others are compared: line nuts.</p>" in source
+    assert "<dt>methods</dt><dd>nuts, laplace, map</dd>" in source
 
 
 def test_every_word_has_answers() -> None:
@@ -106,7 +111,8 @@ def test_the_ranking_says_which_differences_are_noise(source: str, comparison: C
     assert ranking is not None
     assert list(shown) == list(ranking.index)
     assert "worse" in shown["flat map"]["Conclusion"]
-    assert "within noise" in shown["line map"]["Conclusion"] + shown["line nuts"]["Conclusion"]
+    of_both = shown["line map"]["Conclusion"] + shown["line nuts"]["Conclusion"]
+    assert "as good as the best" in of_both
     for name, row in ranking.iterrows():
         numbers = f"{row['elpd_difference']:.2f} ± {row['elpd_difference_se']:.2f}"
         assert shown[str(name)]["Difference from the best"] == numbers
@@ -248,6 +254,27 @@ def test_classes_have_accuracy_and_label_sets_but_no_intervals_of_their_own() ->
     assert float(coverage["Conformal coverage"].strip("✓≈ ")) == pytest.approx(expected, abs=6e-4)
     assert "Coverage of its own intervals" not in coverage
     assert "No posterior is judged here" in source
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(53.1, "53.10"), (1234.0, "1234"), (0.5, "0.5000"), (123456.0, "1.235e+05"), (0.0, "0.000")],
+)
+def test_numbers_have_four_digits(value: float, shown: str) -> None:
+    assert number(value).content == shown
+
+
+def test_the_text_of_each_figure_can_be_read(
+    comparison: Comparison, posteriors: dict[str, Posterior]
+) -> None:
+    figures = figures_of(comparison, posteriors, pairs_of(posteriors), parts()[2])
+    assert {one.slug: problems_of(one.figure) for one in figures if problems_of(one.figure)} == {}
+    captions = {one.slug: one.caption for one in figures}
+    assert captions["intervals-line-nuts"].endswith("those of 2 other posteriors of this model.")
+    assert "Not shown" not in captions["intervals-flat-map"]
+    marginals = next(one.figure for one in figures if one.slug == "marginals-line")
+    words = [text.get_text() for text in marginals.legends[0].get_texts()]
+    assert words == ["nuts", "laplace", "map"]
 
 
 @pytest.mark.parametrize(

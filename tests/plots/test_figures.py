@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import matplotlib as mpl
+import numpy as np
 import pytest
 import torch
 from matplotlib import pyplot as plt
@@ -10,6 +13,7 @@ from matplotlib.figure import Figure
 
 import ppgp
 from ppgp import inference, likelihoods, models, plots
+from ppgp.diagnostics.simulation_based_calibration import SBC
 from ppgp.errors import NotApplicable, UnknownName
 from ppgp.posterior import Posterior
 
@@ -89,7 +93,14 @@ def test_counts_and_groups_have_figures_of_their_own() -> None:
 def test_divergences_are_counted_and_scalars_named(chains: Posterior) -> None:
     figure = plots.pair(chains, ["bias", "noise"])
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["draws", "divergences (7)"]
-    assert [axis.get_title() for axis in plots.rank(chains, ["bias"]).axes] == ["bias"]
+    (ranks,) = plots.rank(chains, ["bias"]).axes
+    assert ranks.get_title() == "bias"
+    # the number of a chain stands beside the middle of its own bars
+    assert [text.get_text() for text in ranks.get_yticklabels()] == ["0", "1", "2", "3"]
+    feet = sorted({bar.get_y() for bar in ranks.patches})
+    assert len(feet) == 4
+    for tick, foot, above in zip(ranks.get_yticks(), feet, [*feet[1:], np.inf], strict=True):
+        assert foot < tick < above
     with pytest.raises(UnknownName, match="did you mean 'bias'"):
         plots.pair(chains, ["bais", "noise"])
 
@@ -99,6 +110,10 @@ def test_the_limit_of_k_hat_is_drawn_and_leave_one_out_counts_rows(chains: Poste
     left = plots.k_hat({"Laplace": laplace}).axes[0]
     assert left.lines[0].get_xdata()[0] == pytest.approx(ppgp.diagnose(laplace).k_hat)
     assert left.lines[1].get_xdata()[0] == pytest.approx(2 / 3)
+    few = fitted(inference.Laplace(draws=100))
+    both = plots.k_hat({"many": laplace, "few": few}).axes[0]
+    limits = [line.get_xdata()[0] for line in both.lines if line.get_linestyle() == "--"]
+    assert limits == pytest.approx([2 / 3, 1 - 1 / np.log10(100)])
     assert "of 40 rows above the limit" in plots.loo(chains).axes[0].get_title()
 
 
@@ -137,3 +152,33 @@ def test_a_rootogram_hangs_bars_from_the_expected_counts() -> None:
     assert "values per bar" in wide.get_xlabel()
     with pytest.raises(NotApplicable, match="counts for a rootogram"):
         plots.rootogram(fitted(inference.Laplace()))
+
+
+def test_densities_stand_on_zero(chains: Posterior) -> None:
+    figures = plots.marginals({"fit": chains}), plots.pair(chains), plots.trace(chains)
+    for figure in figures:
+        found = [axis for axis in figure.axes if axis.get_ylabel() == "density"]
+        assert found
+        assert {axis.get_ylim()[0] for axis in found} == {0.0}
+
+
+def test_the_elbo_states_the_steps_outside_its_panel() -> None:
+    posterior = fitted(inference.SVI(steps=600))
+    history = np.linspace(-10, -9, 600)
+    history[:3] = -1e6
+    stats = {**posterior.stats, "elbo_history": history}
+    axis = plots.elbo(dataclasses.replace(posterior, stats=stats)).axes[0]
+    low, high = axis.get_ylim()
+    hidden = int(((history < low) | (history > high)).sum())
+    assert 3 <= hidden < 60
+    assert axis.get_xlabel() == f"step ({hidden} of 600 lie outside the panel)"
+    moving = axis.lines[1]
+    assert moving.get_label() == "mean of 30 steps"
+    assert moving.get_ydata()[-1] == pytest.approx(history[-30:].mean())
+
+
+def test_calibration_states_the_scalars_that_leave_the_band() -> None:
+    rng = np.random.default_rng(0)
+    ranks = {"right": rng.integers(0, 100, 200), "narrow": 99 * rng.integers(0, 2, 200)}
+    title = plots.sbc(SBC(ranks)).axes[0].get_title().replace("\n", " ")
+    assert title.endswith("200 simulations: fails; 1 of 2 scalars leave the band")

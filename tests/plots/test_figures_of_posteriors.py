@@ -60,7 +60,7 @@ def test_a_forest_is_in_the_units_asked_for(linear: ppgp.Posterior) -> None:
 
 def test_figures_state_how_many_scalars_they_do_not_show(linear: ppgp.Posterior) -> None:
     some = plots.marginals({"fit": linear}, sites=3)
-    assert some.get_suptitle().endswith("3 of 4 scalars shown, 1 not shown")
+    assert some.get_suptitle().endswith("3 of 4 scalars shown; not shown: noise")
     assert "not shown" not in plots.marginals({"fit": linear}).get_suptitle()
     assert "2 of 4 scalars shown" in plots.pair(linear, 2).get_suptitle()
 
@@ -80,7 +80,10 @@ def test_every_dot_of_the_differences_has_a_name(linear: ppgp.Posterior) -> None
     largest = table.loc[table["difference"].abs().sort_values().index[-2:], "site"]
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert set(names) == set(largest)
-    assert figure.get_suptitle().endswith("2 of 4 scalars shown, 2 not shown")
+    title = figure.get_suptitle()
+    assert title.startswith("Differences from the reference: NUTS\nBars: 3 Monte Carlo")
+    hidden = [name for name in dict.fromkeys(table["site"]) if name not in names]
+    assert title.endswith(f"2 of 4 scalars shown; not shown: {', '.join(hidden)}")
     shown = np.asarray(figure.axes[0].containers[0][0].get_xdata(), dtype=float)
     expected = table.set_index("site").loc[names, "difference"]
     np.testing.assert_allclose(shown, expected.to_numpy(dtype=float))
@@ -127,7 +130,7 @@ def test_components_show_each_term(linear: ppgp.Posterior) -> None:
     grid = np.tile(X.mean(0), (7, 1))
     grid[:, 1] = np.linspace(X[:, 1].min(), X[:, 1].max(), 7)
     terms = posterior.components(grid)
-    assert titles == list(terms)
+    assert titles == [f"term {term}" for term in terms]
     for axis, term in zip(figure.axes[1:], terms.values(), strict=True):
         np.testing.assert_allclose(axis.lines[0].get_ydata(), term.mean.numpy(), atol=1e-9)
     with pytest.raises(NotApplicable, match="a sum of"):
@@ -181,7 +184,13 @@ def test_prior_predictive_shows_draws_of_the_prior_and_the_data(linear: ppgp.Pos
     axis = plots.prior_predictive(linear, replicates=15).axes[0]
     assert len(axis.lines) == 16
     labels = [text.get_text() for text in axis.get_legend().get_texts()]
-    assert labels == ["15 draws from the prior", "observed"]
+    assert labels == ["15 data sets of the prior", "observed"]
+    # the panel is as high as what lies inside it needs
+    low, high = axis.get_xlim()
+    inside = [line.get_xydata() for line in axis.lines]
+    tallest = max(xy[(xy[:, 0] >= low) & (xy[:, 0] <= high), 1].max() for xy in inside)
+    assert axis.get_ylim()[1] <= 1.06 * tallest
+    assert "by Laplace" not in axis.get_title()
     assert axis.get_xlabel() == "response"
     with pytest.raises(UnknownName, match="observed site"):
         plots.prior_predictive(linear, "z", replicates=2)

@@ -127,6 +127,30 @@ def test_a_forecast_has_dates_and_bands(normal: tuple[Prediction, pd.Series]) ->
         plots.forecast(prediction, np.array(["a"] * 200))
 
 
+def test_the_bars_of_a_row_do_not_touch_those_of_the_next(
+    normal: tuple[Prediction, pd.Series],
+) -> None:
+    prediction, y = normal
+    region = prediction.interval(0.9)
+    axis = plots.intervals(prediction, y, region, own=prediction.interval(0.5)).axes[0]
+    points = 72 * 9 / len(y)  # of a figure of 9 inches, for each row
+    own, conformal = (bars.get_linewidths()[0] for bars in axis.collections[:2])
+    assert conformal < own < points
+    labels = [text.get_text() for text in axis.get_legend().get_texts()]
+    assert labels[-2:] == ["yield, in its conformal interval", "yield, outside it"]
+
+
+def test_the_error_bars_of_shares_are_shares() -> None:
+    p = torch.tensor([[0.99, 0.01]] * 30 + [[0.55, 0.45]] * 30, dtype=F64)
+    y = torch.zeros(60, dtype=torch.long)
+    prediction = Prediction(torch.distributions.Categorical(probs=p))
+    axis = plots.reliability(prediction, y, bins=2).axes[0]
+    (bars,) = axis.collections
+    ends = np.concatenate([segment[:, 1] for segment in bars.get_segments()])
+    assert ends.max() == 1.0
+    assert ends.min() > axis.get_ylim()[0]
+
+
 def test_a_map_shows_mean_and_sd_at_the_grid(surface_fit: ppgp.Posterior) -> None:
     figure = plots.map_of(surface_fit, ("north", "east"), points=4)
     left, right = figure.axes[:2]
@@ -177,4 +201,4 @@ def test_a_variogram_shows_its_lags_and_models() -> None:
     x, height = first.get_xydata()[-1]
     assert height == pytest.approx(0.1 + 1 - np.exp(-x / 2))
     assert [text.get_text() for text in axis.texts] == [str(k) for k in empirical.pairs.tolist()]
-    assert axis.get_ylabel() == "semivariance of zinc"
+    assert axis.get_ylabel() == "semivariance, in the squared unit of zinc"

@@ -14,6 +14,7 @@ from nbclient import NotebookClient
 
 from ppgp import plots
 from tests.plots import gallery
+from tests.plots.legible import problems_of
 
 TOLERANCE = 3  # root mean square over the pixels, of 255; a lost curve is more
 MOST_BYTES = 600_000
@@ -49,6 +50,29 @@ def test_a_figure_of_one_panel_draws_in_given_axes(name: str) -> None:
     assert left.get_xlabel()
     assert _artists(left) > 0
     assert _artists(right) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", gallery.FIGURES)
+def test_the_text_of_a_figure_can_be_read(name: str) -> None:
+    assert problems_of(gallery.FIGURES[name]()) == []
+
+
+def test_what_cannot_be_read_is_found() -> None:
+    figure = Figure(figsize=(2, 2))
+    axis = figure.add_axes((0.2, 0.2, 0.6, 0.6))
+    axis.plot([0, 1], label="line")
+    axis.set_xticks([0.0, 0.01, 1.0], ["one", "two", "three"])
+    axis.set_yticks([])
+    axis.set_title("a title that is longer than the figure is wide")
+    axis.set_xlabel("x", fontsize=4)
+    axis.legend(loc="center")
+    assert problems_of(figure) == [
+        "'a title that is longer than the figure is wide' is cut",
+        "'x' has 4.0 points",
+        "'one' and 'two' overlap",
+        "a legend covers a panel",
+    ]
 
 
 def _artists(axes: Axes) -> int:
