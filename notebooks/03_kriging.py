@@ -22,6 +22,7 @@
 # %%
 # %matplotlib inline
 import os
+import textwrap
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -95,9 +96,8 @@ plt.show()
 # the mean is integrated out, so that the density is the restricted likelihood (REML), and NUTS
 # draws sill, range and nugget with the drift marginalised.
 #
-# The chains are short, to keep this notebook quick, and NUTS warns of it: R-hat of a parameter is a
-# little above 1.01, and its effective sample size is below 400. For numbers to publish raise
-# `warmup` and `draws`.
+# The chains are short, to keep this notebook quick, and NUTS warns of it. For numbers to publish
+# raise `warmup` and `draws`.
 
 # %%
 river = np.sqrt(table["dist"].to_numpy(float))
@@ -112,6 +112,8 @@ for name, (model, samples) in fits.items():
     if "NUTS" in name:
         posterior = ppgp.fit(model, samples, inference.NUTS(draws=150, warmup=150), progress=False)
         alone = posteriors[name] = posterior.loo()
+        for sentence in posterior.warnings:
+            print(textwrap.fill(f"{name}: {sentence}", 100))
     else:  # all hyperparameters are numbers: the recipe itself predicts
         alone = ppgp.Prediction(model.loo({}, samples))
     region = alone.interval(0.9)
@@ -145,6 +147,7 @@ print(f"mean sd at a point {float(point.std.mean()):.3f}, of a block {float(bloc
 # %% [markdown]
 # ## A map from neighbourhoods
 #
+# The map is by ordinary kriging with the fitted variogram, at places within 200 m of a sample.
 # Each place is predicted from its 30 nearest samples, as is usual for large data sets. In some
 # places the range of 900 m is wider than the neighbourhood, so that the two maps differ: typically
 # by a small share of the kriging sd, and at the worst place by more than half of it.

@@ -161,7 +161,8 @@ print(f"L-BFGS loses {float(worse.mean()):.2f} nats per held-out row, standard e
 #
 # If the features are the same in all rows, the kernel receives no information, and the gradient is
 # zero. A fit that starts there is refused. Every fit checks its network again at the end, and
-# warns if the features have become constant.
+# warns if the features have become constant. An empty list below means that there is no such
+# warning.
 
 # %%
 dead = mlp.build(train.d)

@@ -55,7 +55,8 @@ rows = [
 # ## Maximum likelihood by gradient descent, stochastic gradient descent, L-BFGS and Newton
 #
 # Newton's method for this model is iteratively reweighted least squares. After a few steps the
-# gradient is zero to rounding.
+# gradient is zero to rounding. Weight 0 is that of the length of the sepals, weight 1 that of their
+# width, both on the standardised scale.
 
 # %%
 likelihood = models.LogisticRegression(flat, flat)
@@ -107,7 +108,8 @@ pd.DataFrame(rows).set_index("how").round(4)
 # %%
 bayesian = {k: fits[k] for k in ("map", "laplace", "svi mean-field", "svi full-rank", "nuts")}
 comparison = ppgp.compare(bayesian, reference="nuts")
-pd.DataFrame({"verdict": comparison.verdicts, "reason": comparison.reasons})
+for name, verdict in comparison.verdicts.items():
+    print(textwrap.fill(f"{name}: {verdict} ({comparison.reasons[name]})", 100))
 
 # %% [markdown]
 # ## Evidence, BIC and AIC: are both measures of the sepals needed?
@@ -125,6 +127,8 @@ for name, columns in {"length and width": [0, 1], "length alone": [0], "width al
 pd.DataFrame(choice).T.round(2)
 
 # %% [markdown]
+# No: all three prefer the length alone.
+#
 # ## Predictive probabilities by Monte Carlo and by the probit approximation
 #
 # The approximation is sigmoid(m / sqrt(1 + pi v / 8)), with m and v the mean and variance of the
@@ -138,6 +142,9 @@ print(f"largest difference: {gap:.4f}")
 
 # %% [markdown]
 # ## Decision boundary and probability surface
+#
+# The thick line is where both classes are equally probable, the thin lines are at the probabilities
+# 0.1 and 0.9. Points are the training rows.
 
 # %%
 plots.decision(fits["nuts"], title="NUTS: p(virginica)")
@@ -161,4 +168,6 @@ assert comparison.verdicts["svi full-rank"] == "agrees"
 assert comparison.verdicts["map"] != "agrees"
 assert gap < 0.02
 assert "separate the classes perfectly" in str(caught[-1].message)
-assert choice["length alone"]["BIC"] < choice["width alone"]["BIC"]
+table = pd.DataFrame(choice)
+assert table.loc["log evidence"].idxmax() == "length alone"
+assert table.loc["BIC"].idxmin() == table.loc["AIC"].idxmin() == "length alone"

@@ -39,6 +39,9 @@ target = Target(models.LogisticRegression(), data)
 # * the same with a baseline, a control variate whose coefficient is computed from the other draws
 #   of the step;
 # * pathwise: the gradient through the draw itself, z = m + L e.
+#
+# The black lines are the means. Each histogram has an axis of its own: the score function varies by
+# hundreds where the pathwise gradient varies by tenths.
 
 # %%
 laplace = ppgp.fit(
@@ -65,7 +68,8 @@ figure
 # %% [markdown]
 # ## The effect on a fit
 #
-# The guide, the optimiser, the learning rate and the number of draws per step are the same.
+# The guide, the optimiser, the learning rate and the number of draws per step are the same. Without
+# a baseline the score function ends at a lower ELBO.
 
 # %%
 fits = {
@@ -135,8 +139,8 @@ figure
 # ## When to stop
 #
 # `SVI` stops once the moving average of the ELBO has not increased for `patience` steps. It warns
-# if it reaches the last step first, as the fit below does after 1,000 steps: `posterior.warnings`
-# holds the sentences.
+# if it reaches the last step first, as the fit in mini-batches below does after 1,000 steps:
+# `posterior.warnings` holds the sentences.
 
 # %%
 short = ppgp.fit(
@@ -146,11 +150,17 @@ short = ppgp.fit(
     standardise=False,
     progress=False,
 )
-full = fits["pathwise"]
-print(short.warnings)
-print(f"stopped after {len(full.stats['elbo_history'])} of 1500 steps")
+enough = inference.SVI(particles=8)
+full = ppgp.fit(models.LogisticRegression(), data, enough, standardise=False, progress=False)
+stopped = len(full.stats["elbo_history"])
+print(f"all rows: stopped after {stopped} of at most {enough.steps} steps")
+for sentence in short.warnings:
+    print(f"mini-batches: {sentence}")
 
 # %%
+assert stopped < enough.steps
+assert not full.warnings
+assert short.warnings
 assert variance["pathwise"] < variance["score_baseline"] < variance["score"]
 assert fits["pathwise"].stats["elbo"] > fits["score"].stats["elbo"]
 assert sum(histories["natural gradient"][200:]) > sum(histories["Adam"][200:])

@@ -42,8 +42,9 @@ def sample(
 # %% [markdown]
 # ## Ten rows: the exact evidence
 #
-# The evidence of two and three components is computed by enumeration. Laplace's method sees one of
-# K! modes, and its evidence is too small by about log K!.
+# The log evidence of two and three components is computed by enumeration. Ten rows hardly tell two
+# components from three. Laplace's method sees one of K! modes, and its log evidence is too small by
+# about log K!, which is 0.69 for two components.
 #
 # The draws of an enumeration have the labels in every order, by definition. The warning that labels
 # switched is therefore expected here and in the next section, and is not shown: the draws are
@@ -61,7 +62,14 @@ evidence = {
 laplace = ppgp.fit(
     models.GaussianMixture(2), tiny, inference.Laplace(), standardise=False, progress=False
 ).log_evidence
-evidence, laplace
+pd.Series(
+    {
+        "2 components, exact": evidence[2],
+        "2 components, Laplace": laplace,
+        "3 components, exact": evidence[3],
+    },
+    name="log evidence",
+).round(2)
 
 # %% [markdown]
 # ## Three methods, one posterior
@@ -85,8 +93,8 @@ table.round(3)
 # ## Label switching
 #
 # If components overlap, chains exchange the labels of the components. The draws are sorted, and a
-# warning of the posterior states how often labels were switched. Two more warnings say that the
-# chains do not agree about the means: the sorted draws of components that overlap mix slowly.
+# warning of the posterior states how often labels were switched. Two more warnings are about R-hat
+# and the effective sample size: the sorted draws of components that overlap mix slowly.
 
 # %%
 overlapping = sample((40, 40), (-0.5, 0.5), (1.0, 1.0))
@@ -96,6 +104,10 @@ for sentence in blurred.warnings:
 
 # %% [markdown]
 # ## The predictive distribution
+#
+# The rows come from three components with the means 0, 6 and 12. The density of the fit averages
+# the mixture over the draws. The default prior of the variances, InverseGamma(3, 1) on the
+# standardised scale, makes the narrow component at 6 a little wider than its rows.
 
 # %%
 data = sample((150, 100, 50), (0.0, 6.0, 12.0), (1.0, 0.7, 2.0))
@@ -116,7 +128,8 @@ figure
 scaler = posterior.scaler
 means = (posterior.draws["mean"].mean((0, 1)) * scaler.y_sd + scaler.y_mean).tolist()
 mass = float(torch.trapezoid(density, x))
-print([round(m, 2) for m in means], round(mass, 4))
+print("posterior means of the components:", ", ".join(f"{m:.2f}" for m in means))
+print(f"integral of the density over the grid: {mass:.4f}")
 
 # %%
 assert evidence[2] - laplace > 0.4

@@ -11,7 +11,8 @@
 #
 # `to_arviz()` converts every posterior to the object of ArviZ. Its axes are named after the plates
 # of the program, so that all figures and statistics of ArviZ apply. The example is eight schools,
-# first in a form that samplers handle badly.
+# (Rubin 1981: effects of coaching, each with a known standard error), first in a form that samplers
+# handle badly.
 
 # %%
 # %matplotlib inline
@@ -26,8 +27,9 @@ from ppgp import inference, models, plots
 from ppgp.posterior.arviz import arviz
 
 az = arviz()
+
 # %%
-y = torch.tensor([28, 8, -3, 7, -1, 18, 1, 12], dtype=torch.float64)
+y = torch.tensor([28, 8, -3, 7, -1, 1, 18, 12], dtype=torch.float64)
 sigma = torch.tensor([15, 10, 16, 11, 9, 11, 10, 18], dtype=torch.float64)
 zero, five = torch.zeros((), dtype=torch.float64), torch.tensor(5.0, dtype=torch.float64)
 
@@ -72,7 +74,7 @@ for line in str(ppgp.diagnose(centred_fit)).splitlines():
     print(textwrap.fill(line, 100))
 
 # %% [markdown]
-# Trace and ranks show chains that stay in one place for a long time. The pair of mu and tau shows
+# Trace and ranks show a chain that stays in one place for a long time. The pair of mu and tau shows
 # where: divergences gather at small tau, in the neck of the funnel, where draws are missing.
 
 # %%
@@ -87,7 +89,8 @@ plots.pair(centred_fit, sites=["mu", "tau", "theta[0]"])
 # %% [markdown]
 # ## The non-centred form
 #
-# This is the same prior in other coordinates. The chains agree, and none gets stuck.
+# This is the same prior in other coordinates, here with smaller steps (`target_accept=0.95`). The
+# chains agree, and none gets stuck.
 
 # %%
 how = inference.NUTS(draws=500, warmup=500, target_accept=0.95)
@@ -102,8 +105,9 @@ plots.rank(fitted, sites=["mu", "tau", "theta[0]"])
 # ## Leave-one-out, and replicated data
 #
 # PSIS-LOO estimates how well each school is predicted from the others, and its Pareto k shows
-# whether the estimate is reliable. Replicates are data drawn from the posterior predictive
-# distribution: the observed data should look like one of them.
+# whether the estimate is reliable. One school is a little above the limit: its prediction from the
+# others is less reliable than those of the other seven. Replicates are data drawn from the
+# posterior predictive distribution: the observed data should look like one of them.
 
 # %%
 loo = az.loo(sound, pointwise=True)
@@ -117,7 +121,7 @@ plots.predictive_check(fitted)
 # ## Approximations
 #
 # Independent draws have no meaningful R-hat or effective sample size, and none is shown: these
-# would always look perfect. k-hat judges them.
+# would always look perfect. k-hat, the Pareto shape of their importance weights, judges them.
 
 # %%
 guide = ppgp.fit(non_centred, data, inference.SVI("normal"), progress=False)
@@ -130,7 +134,7 @@ plots.k_hat({"mean field": guide})
 #
 # Is a method correct on average over the prior? Draw parameters from the prior and data given
 # them, fit, and rank the true parameters among the draws. The ranks of a correct method are
-# uniform, and the line stays within the band.
+# uniform, and the lines stay within the band.
 
 # %%
 calibration = ppgp.sbc(

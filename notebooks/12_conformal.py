@@ -97,23 +97,33 @@ pd.DataFrame(
         n: {
             "coverage": metrics.coverage(r, test.y),
             "width": metrics.mean_width(r),
-            "guaranteed": r.guarantee,
         }
         for n, r in regions.items()
     }
-).T
+).T.round(3)
+
+# %%
+for name in ("model's own", "absolute"):
+    print(f"{name}: {regions[name].guarantee}")
+
+# %% [markdown]
+# The other calibrated sets have the guarantee of "absolute".
 
 # %%
 plots.widths(regions, test.y)
 
 # %% [markdown]
-# The figure shows coverage against level, with the band in which the coverage of these test rows
-# should lie, given the number of calibration rows.
+# The next figure shows coverage against level, with the band in which the coverage of these test
+# rows should lie, given the number of calibration rows.
 
 # %%
 plots.coverage(
     {n: calibrators[n] for n in ("absolute", "quantile (CQR)", "PIT")}, prediction, test.y
 )
+
+# %% [markdown]
+# The model's own band at 60 % holds about 80 % of the rows. `Signed` has a threshold for each side,
+# so that its band lies where the skewed noise puts the rows: a little lower than a central one.
 
 # %%
 line = posterior.predict(grid)
@@ -173,23 +183,36 @@ pd.DataFrame(
         n: {
             "coverage": metrics.coverage(r, test.y),
             "width": metrics.mean_width(r),
-            "guaranteed": r.guarantee,
         }
         for n, r in everything.items()
     }
-).T
+).T.round(3)
+
+# %%
+for name, region in everything.items():
+    print(textwrap.fill(f"{name}: {region.guarantee}", 100, subsequent_indent="    "))
 
 # %% [markdown]
+# A coverage of 0.875 does not contradict the guarantee of 0.9, which is an average over training
+# sets too: with about a hundred ranked rows the coverage of one such set varies by some 0.03.
+#
 # ## Conformal Bayes
 #
 # For a model whose rows are independent given the parameters, each candidate y reweights the draws
 # as if it were a training row. The linear model below assumes a noise that is far too small, and
-# its own intervals miss a third of the rows.
+# its own intervals miss more than a third of the rows. `standardise=False` keeps the scale of the
+# priors free of the ranked rows, which the guarantee needs.
 
 # %%
 straight = ppgp.Dataset(train.X, train.y - torch.sin(4 * train.X[:, 0]))
 target = test.y - torch.sin(4 * test.X[:, 0])
-wrong = ppgp.fit(models.LinearRegression(noise=0.01), straight, inference.Laplace(), progress=False)
+wrong = ppgp.fit(
+    models.LinearRegression(noise=0.01),
+    straight,
+    inference.Laplace(),
+    standardise=False,
+    progress=False,
+)
 plain = wrong.predict(test.X).interval(0.9)
 bayes = ppgp.conformal_bayes(wrong, test.X[:300], level=0.9, fixed_beforehand=True)
 print(
@@ -215,4 +238,7 @@ print(
 # %%
 assert metrics.coverage(failing, test.y) < 0.7
 assert metrics.coverage(mended, test.y) > 0.85
+assert 0.55 < metrics.coverage(plain, target) < 0.65
+assert metrics.coverage(bayes, target[:300]) > 0.85
+assert bayes.guarantee.startswith("coverage >= 0.9")
 assert all(metrics.coverage(r, test.y) > 0.85 for n, r in regions.items() if n != "model's own")

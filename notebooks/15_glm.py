@@ -100,7 +100,8 @@ poisson.coefficients("model", exponentiate=True).round(3)
 
 # %% [markdown]
 # The ratios are close to the truth, but the standard errors are those of counts whose variance is
-# the mean. The sandwich estimate does not use the variance of the likelihood:
+# the mean. The sandwich estimate (`HC3`) does not use the variance of the likelihood. Quasi-Poisson
+# standard errors are those of the model times the root of the ratio above, 3.00:
 
 # %%
 errors = pd.DataFrame(
@@ -113,8 +114,9 @@ errors.round(4)
 # ## The negative binomial distribution
 #
 # It has the variance mean + mean^2 / shape. The shape is a site like the weights, here with a flat
-# prior. The rootograms hang the root of the observed frequencies from the expected ones: under the
-# Poisson distribution there are too many zeros and too many large counts.
+# prior. The rootograms hang the root of the observed frequencies from the expected ones, so that a
+# bar that goes below the line at 0 means more rows than expected. The first rootogram is that of
+# the Poisson distribution: there are too many counts of 0 and 1, and too many large ones.
 
 # %%
 negative = most_likely(likelihoods.NegativeBinomial(flat), train)
@@ -172,8 +174,9 @@ posteriors["nuts"].coefficients("draws", exponentiate=True).round(3)
 # ## Intervals for new policies
 #
 # `predict` needs the offset of the new rows, which a Dataset or a frame has by its name. The
-# intervals of the model are those of the negative binomial distribution; calibrated intervals hold
-# whatever the distribution of the claims is.
+# intervals of the model are those of the negative binomial distribution, and hold more than 90 % as
+# their ends are whole numbers; calibrated intervals hold whatever the distribution of the claims
+# is. With 100 rows to calibrate and 100 to test, their coverage varies by about 0.04.
 
 # %%
 predicted = posteriors["nuts"].predict(test)
@@ -182,7 +185,7 @@ calibrator = ppgp.calibrate(
 )
 regions = {"model": predicted.interval(0.9), "calibrated": calibrator(predicted, level=0.9)}
 coverage = {name: metrics.coverage(region, test.y) for name, region in regions.items()}
-print({name: round(value, 2) for name, value in coverage.items()})
+print(f"coverage at 0.9: model {coverage['model']:.2f}, calibrated {coverage['calibrated']:.2f}")
 
 # %%
 table = logit.coefficients("model")

@@ -65,7 +65,8 @@ likeliest.coefficients("model").round(3)
 # %% [markdown]
 # The default prior of the cutpoints is the one that a Dirichlet prior of the class probabilities
 # induces, so that none of the classes is favoured beforehand. The evidence of Laplace's
-# approximation compares the links: the data hardly distinguish logit and probit.
+# approximation compares the links: the data hardly distinguish them. In the figure, bars are the
+# shares of the ratings, and points their predicted probabilities.
 
 # %%
 links = {
@@ -123,7 +124,9 @@ pd.Series(
 # interval is wider than that of a known batch.
 #
 # The table has no inputs but one column of zeros. A fit that standardises warns that this column is
-# constant. That is meant here, so that the sentence is not shown.
+# constant. That is meant here, so that the sentence is not shown. In the figure, squares are the
+# estimates of each batch alone, dots and bars those of the model, as differences from the level
+# that all batches share.
 
 # %%
 warnings.filterwarnings("ignore", message="column 0 of X constant")
@@ -140,8 +143,9 @@ plots.shrinkage(sampled)
 #
 # Rubin (1981): the effect of coaching in eight schools, each with a known standard error. The
 # posterior of the spread between the schools reaches 0, where the effects are equal. With the
-# priors N(0, 5) of the mean and HalfCauchy(5) of the spread, quadrature gives the means 4.397 and
-# 3.598, with standard deviations 3.318 and 3.220.
+# priors N(0, 5) of the mean (`bias`) and HalfCauchy(5) of the spread (`school.sd`), quadrature
+# gives the posterior means 4.397 and 3.598, with standard deviations 3.318 and 3.220. The standard
+# errors are the only noise, so that the likelihood itself has none.
 
 # %%
 effect = np.array([28.0, 8, -3, 7, -1, 1, 18, 12])
@@ -164,7 +168,8 @@ fits = {
 }
 comparison = ppgp.compare(fits, reference="nuts")
 spread = fits["nuts"].summary()[["mean", "sd"]].round(2)
-print(comparison.verdicts)
+for name, verdict in comparison.verdicts.items():
+    print(f"{name}: {verdict} ({comparison.reasons[name]})")
 spread
 
 # %%

@@ -30,6 +30,8 @@ weeks = co2.load_pandas().data.rename_axis("date").reset_index()
 measured = weeks.dropna()
 print(f"{len(weeks)} weeks, {len(weeks) - len(measured)} of them without a measurement")
 weeks.plot(x="date", y="co2", figsize=(9, 3), legend=False, ylabel="ppm", linewidth=0.8)
+plt.show()
+
 # %% [markdown]
 # ## Dates and priors
 #
@@ -51,7 +53,7 @@ past
 
 # %%
 def about(median: float) -> InUnitsOfData:
-    """Return a prior that is within a factor of four of the median."""
+    """Return a prior that is within a factor of four of the median with probability 0.95."""
     return InUnitsOfData(LogNormal(math.log(median), 0.7))
 
 
@@ -66,6 +68,9 @@ print(f"{past.n} weeks, {fit.seconds:.0f} s")
 fit.summary("data")["mean"].map("{:.2g}".format)
 
 # %% [markdown]
+# `kernel.0` to `kernel.4` are the terms in the order of the sum: line, trend, year, half a year and
+# short deviations. The factors of a product have one more number.
+#
 # ## The components
 #
 # Each term of the sum has a posterior distribution of its own. `update` goes on to the last weeks
@@ -108,6 +113,8 @@ axis.plot(shown["date"], found.mean, linewidth=1)
 axis.plot(shown["date"], shown["co2"], ".", color="black", label="measured")
 axis.set(ylabel="ppm")
 axis.legend()
+plt.show()
+
 # %%
 loo = fit.loo()
 inside = loo.interval(0.95).covers(past.y).double().mean()
@@ -138,8 +145,8 @@ print(f"root mean squared error over four years: {float(error.square().mean().sq
 # `one_step_ahead` predicts each week from all weeks before it, in one pass. These predictions are
 # as good as the model and its noise. Adaptive conformal inference (Gibbs & Candes 2021) corrects
 # them: each miss makes the next intervals wider, and each hit narrower. Its statement on the share
-# of misses in the long run holds for any series. The first 104 weeks calibrate; the others are the
-# sequence.
+# of misses in the long run holds for any series; for about a hundred weeks it is loose. The first
+# 104 weeks calibrate; the others are the sequence.
 
 # %%
 first, rest = slice(0, 104), slice(104, None)
@@ -151,6 +158,7 @@ runs = {"adaptive conformal": aci(stepwise[rest], last.y[rest], calibration)}
 online = runs["adaptive conformal"]
 print(online.region.guarantee)
 plots.online(runs, window=26)
+
 # %%
 dates = measured["date"][later].iloc[rest]
 figure, axis = plt.subplots(figsize=(9, 3.5), layout="constrained")

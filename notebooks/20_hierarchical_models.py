@@ -16,7 +16,7 @@
 # seen.
 #
 # The data are simulated, in the shape of the radon measurements of Minnesota (Gelman & Hill 2007,
-# chapter 12): 85 counties, between 1 and about 100 houses in each, the floor of the measurement,
+# chapter 12): 85 counties, between 1 and 62 houses in each, the floor of the measurement,
 # and the uranium in the soil of the county. As they are simulated, the truth is known.
 
 # %%
@@ -165,7 +165,7 @@ errors = errors_by_size(estimates)
 errors.round(3)
 
 # %% [markdown]
-# `plots.shrinkage` shows the same for each county without knowledge of the truth: circles are the
+# `plots.shrinkage` shows the same for each county without knowledge of the truth: squares are the
 # estimates without pooling, dots and bars those with partial pooling, as differences from the level
 # that all share. The larger the county, the less its estimate moves. The 30 largest are shown.
 

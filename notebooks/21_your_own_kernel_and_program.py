@@ -252,7 +252,7 @@ methods = {
 fits = {name: ppgp.fit(Kinetics(), columns, m, progress=False) for name, m in methods.items()}
 comparison = ppgp.compare(fits, reference="nuts")
 for name, verdict in comparison.verdicts.items():
-    print(textwrap.fill(f"{name}: {verdict} {comparison.reasons.get(name, '')}".rstrip(), 100))
+    print(textwrap.fill(f"{name}: {verdict} ({comparison.reasons[name]})", 100))
 fits["nuts"].summary()[["mean", "sd", "5%", "95%", "r_hat"]].round(3)
 
 # %% [markdown]
@@ -268,6 +268,9 @@ draws = fits["nuts"].theta
 higher_vmax = float((draws["vmax"][:, 1] > draws["vmax"][:, 0]).double().mean())
 higher_k = float((draws["k"][:, 1] > draws["k"][:, 0]).double().mean())
 print(f"probability that the treatment raises vmax {higher_vmax:.3f}, k {higher_k:.3f}")
+
+# %% [markdown]
+# It almost certainly raised vmax, and probably k.
 
 # %%
 c = np.linspace(0.005, 1.2, 100)

@@ -106,8 +106,8 @@ class Diagnosis:
         return self.table.loc[size.sort_values(ascending=False).index]
 
     def __repr__(self) -> str:
-        lines = [f"{self.verdict}: {self.reason}", *self.findings]
-        return "\n".join(lines)
+        others = [finding for finding in self.findings if finding != self.reason]
+        return "\n".join([f"{self.verdict}: {self.reason}", *others])
 
 
 def log_ratio(posterior: Posterior) -> np.ndarray:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -167,3 +168,8 @@ def test_the_repr_shows_the_verdict_and_its_reasons() -> None:
     assert repr(found).splitlines()[0].startswith("means agree, spread does not")
     assert repr(found).splitlines()[1:] == ["first", "second"]
     assert diagnosis.EBFMI_LIMIT == 0.3
+
+
+def test_the_repr_says_the_reason_once() -> None:
+    found = diagnosis.Diagnosis("do not use", "first", ("first", "second"), pd.DataFrame())
+    assert repr(found).splitlines() == ["do not use: first", "second"]

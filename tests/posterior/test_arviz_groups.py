@@ -22,7 +22,7 @@ from ppgp.posterior import Posterior
 from ppgp.posterior import arviz as arviz_bridge
 
 F64 = torch.float64
-Y = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 18.0, 1.0, 12.0], dtype=F64)
+Y = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0], dtype=F64)
 SIGMA = torch.tensor([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0], dtype=F64)
 
 
