@@ -56,8 +56,9 @@ def test_the_figure_of_coverage_has_a_band_where_one_is_known() -> None:
     scores = {"absolute": conformal.Absolute(), "signed": conformal.Signed()}
     calibrators = {name: conformal.calibrate(s, old, y[40:80]) for name, s in scores.items()}
     shown = labels_of(plots.coverage(calibrators, new, y[80:]))
-    assert "90% band" in shown
+    band = "90% band of conformal\ncoverage, at each level"
+    assert band in shown
     assert "signed (band not known)" in shown
     assert "absolute" in shown
     calibrators.pop("absolute")
-    assert "90% band" not in labels_of(plots.coverage(calibrators, new, y[80:]))
+    assert band not in labels_of(plots.coverage(calibrators, new, y[80:]))
