@@ -1,6 +1,6 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install --no-compile --constraint constraints.txt
 
 .PHONY: demo test test-slow lint bench bench-history faults notebooks docs tables clean
 

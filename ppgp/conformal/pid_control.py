@@ -23,12 +23,13 @@ LEAST_STEP = 0.1  # as a share of the largest recent score
 
 @dataclass(frozen=True)
 class PID:
-    """Conformal PID control: q_{t+1} = q_t + rate_t (missed_t - alpha) + integral.
+    """Conformal PID control: the threshold itself follows the misses.
 
-    The threshold itself follows the misses. Angelopoulos, Candes & Tibshirani (2023). The
-    proportional rate is ``rate`` times the range of the last ``window`` scores; the integrator is
-    the paper's tangent with constant ``saturation``. ``PID(score, level)(prediction, y,
-    calibration=None) -> Online``, with y [T] in the order of time, as in ``ACI``.
+    The threshold is track_t + integral_t, with track_{t+1} = track_t + rate_t (missed_t - alpha).
+    Angelopoulos, Candes & Tibshirani (2023). The proportional rate is ``rate`` times the range of
+    the last ``window`` scores; the integrator is the paper's tangent with constant ``saturation``.
+    ``PID(score, level)(prediction, y, calibration=None) -> Online``, with y [T] in the order of
+    time, as in ``ACI``.
 
     Without the integrator the coverage of a sequence is bounded for steps of any size
     (Angelopoulos, Barber & Bates 2024, theorem 2): over T rows, with steps e_t and scores that span

@@ -23,11 +23,11 @@ BUDGET = 8_000_000  # numbers in the largest temporary
 class PredictiveSystem:
     """A calibrated CDF for each of m rows.
 
-    It steps at n values, and a probability of 1 / (n + 1) lies beyond them on either side. The
-    values of row j are ``centre[j] + scale[j] * residuals`` in the split form, or the rows of
-    ``values`` for the full conformal GP. Vovk, Shen, Manokhin & Xie (2019); Vovk et al. (2020) for
-    the split form. Centres, scales, values and slack are in the units of y; residuals are in units
-    of the predictive spread.
+    It steps at n values, by 1 / (n + 1) each. The remaining 1 / (n + 1) lies beyond them, half of
+    it on either side by default. The values of row j are ``centre[j] + scale[j] * residuals`` in
+    the split form, or the rows of ``values`` for the full conformal GP. Vovk, Shen, Manokhin & Xie
+    (2019); Vovk et al. (2020) for the split form. Centres, scales, values and slack are in the
+    units of y; residuals are in units of the predictive spread.
 
     Attributes:
         guarantee: the sentence that holds.

@@ -52,7 +52,7 @@ def weighted_threshold(scores: Tensor, level: float, weights: Tensor, new: Tenso
 
     It is the smallest score whose weight, with all below, reaches the level of the total. The total
     counts the new row, at a score of +infinity. Tibshirani, Barber, Candes & Ramdas (2019), lemma
-    1. The cost is O((n + m) log n). Only ratios of weights matter: both are divided by the largest
+    3. The cost is O((n + m) log n). Only ratios of weights matter: both are divided by the largest
     of the calibration rows, in double precision.
 
     Args:

@@ -68,8 +68,9 @@ def nll(prediction: Prediction, y: Any) -> float:
         y: Their true values [n], in the units of the data; labels as codes 0 to K - 1.
 
     Returns:
-        The loss, in nats per row. The density is one per unit of y: in units that are c times as
-        small, the loss is larger by log c. The log loss of classes has no such dependence.
+        The loss, in nats per row; of a joint prediction, in nats for all n rows together. The
+        density is one per unit of y: in units that are c times as small, the loss is larger by
+        log c for each row. The log loss of classes has no such dependence.
 
     Raises:
         NotApplicable: If ``prediction`` is no Prediction, or one without a density, of points

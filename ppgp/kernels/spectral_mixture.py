@@ -21,8 +21,9 @@ class SpectralMixture(Kernel):
     """sum_q weight_q prod_k exp(-2 pi^2 r_k^2 bandwidth_qk^2) cos(2 pi r_k frequency_qk).
 
     Here r is x - x', for rows x and x' of X [n, d]; Wilson & Adams (2013), equation 12, where
-    bandwidth is the root of their v. With enough components it approximates any stationary kernel,
-    periodic ones included, and can extrapolate a pattern; the posterior has many modes. Searches
+    bandwidth is the root of their v. With enough components it approximates any stationary kernel
+    of one column, periodic ones included, and can extrapolate a pattern. With several columns it
+    approximates those that are even in each difference r_k. The posterior has many modes. Searches
     start with frequencies spread over (0, 1) cycles per unit, because equal components would stay
     equal.
 

@@ -25,8 +25,9 @@ CONTOURS = (0.1, 0.5, 0.9)  # probabilities of the second of two classes
 def reliability(prediction: Prediction, y: Any, bins: int = 10, ax: Axes | None = None) -> Figure:
     """Plot how often the most probable label is correct against its predicted probability.
 
-    The points of a calibrated prediction lie near the diagonal. Bars are one standard error. Guo et
-    al. (2017), section 2, with bins of equally many rows.
+    The points of a calibrated prediction lie near the diagonal. Bars are one standard error, but at
+    least 1 / (rows of the bin), within [0, 1]. Guo et al. (2017), section 2, with bins of equally
+    many rows.
 
     Args:
         prediction: A prediction of classes for n rows.

@@ -49,7 +49,7 @@ def pit(
         DataError: If there is not one y per row.
 
     Examples:
-        The noise of this model is ten times too large: every y lies in the middle.
+        The noise sd of this model is ten times too large: every y lies in the middle.
 
         >>> import numpy as np
         >>> import ppgp

@@ -43,7 +43,8 @@ class Acquisition(NamedArguments):
     places of the highest value. X is in the units of the data; the unit of the value is that of y,
     apart from LogEI, which is the logarithm of such a number. The distribution of f is taken under
     each draw of the hyperparameters, and the value is averaged over the draws (Snoek, Larochelle &
-    Adams 2012, section 3.2). Values are differentiable in X.
+    Adams 2012, section 3.2); that of LogEI is the logarithm of the average. Values are
+    differentiable in X.
 
     Attributes:
         maximise: Whether f is to be maximised; False: minimised.

@@ -87,8 +87,7 @@ def mcse(x: Any, quantity: str, independent: bool = False) -> float:
     """Return the Monte Carlo standard error of the mean or the sd of one scalar.
 
     The error of the mean is sd / sqrt(n), with n the effective sample size; Vehtari et al. (2021),
-    section 4. The error of the sd accounts for the kurtosis of the draws; that of ArviZ assumes the
-    kurtosis of a normal distribution.
+    section 4. The error of the sd accounts for the kurtosis of the draws.
 
     Args:
         x: Draws [chain, draw].

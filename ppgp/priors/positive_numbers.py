@@ -288,8 +288,10 @@ class Dirichlet(Prior):
         UnknownArgument: If an argument has another name.
 
     Examples:
-        As the prior of the shares of ordered classes it counts as ``concentration`` rows in each of
-        them: with 2 and 1 rows the shares become (2 + 3) / 9 and (1 + 3) / 9.
+        As the prior of the shares of K ordered classes it counts as ``concentration`` rows in each
+        of them: the posterior mean of the shares is (n_k + concentration) / (n + K concentration).
+        With two classes the mode of the cutpoint gives the same shares, here of 2 and 1 rows
+        (2 + 3) / 9 and (1 + 3) / 9:
 
         >>> import ppgp
         >>> from ppgp import inference, likelihoods, models, priors

@@ -58,8 +58,9 @@ class APS(Score):
     are ranked in their fixed order. The scores [n] are probabilities.
 
     Args:
-        randomized: whether U is uniform (exact coverage, sets may be empty). Otherwise U = 1, and
-            the coverage exceeds the level.
+        randomized: whether U is uniform: where rows differ in their probabilities the coverage is
+            at most level + 1 / (n + 1), and sets may be empty. Otherwise U = 1, and the coverage
+            may exceed the level, as labels that rank last all have the score 1.
         seed: of U, which is a function of the seed and of the row.
 
     Raises:

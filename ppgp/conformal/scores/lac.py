@@ -21,8 +21,8 @@ class LAC(Score):
     A set may be empty. Sadinle, Lei & Wasserman (2019). The scores [n] are probabilities.
 
     Args:
-        keep_best: whether every set holds the most probable label, so that none is empty; the
-            coverage then exceeds the level.
+        keep_best: whether every set holds the most probable label, so that none is empty. The
+            coverage exceeds the level where this label alone is right more often than that.
 
     Raises:
         NotApplicable: by ``calibrate`` and by its calibrator, if y is not a class.

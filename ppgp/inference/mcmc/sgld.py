@@ -28,7 +28,7 @@ POWER = 0.55  # of the decay of the step size; Welling & Teh (2011) need one in 
 
 @dataclass(frozen=True)
 class SGLD(Chains):
-    """Stochastic gradient Langevin dynamics: half a gradient step plus noise of the same variance.
+    """Stochastic gradient Langevin dynamics: z + (step / 2) gradient + N(0, step).
 
     Welling & Teh (2011). The steps are preconditioned by the Laplace approximation (up to 200
     dimensions), so that ``step`` is in posterior variances. No step is rejected where the density
@@ -46,7 +46,7 @@ class SGLD(Chains):
         warmup: draws per chain that are thrown away.
         chains: the number of chains, which advance together on the same mini-batches.
         step: the size of a step after the warm-up. During the warm-up it falls polynomially from
-            ten times that.
+            ten times that, but at most from 1.
         batch_size: rows per step, drawn without replacement, which makes the gradient unbiased.
             None: all rows, but 1,000 of a stream.
         thin: steps per draw.
@@ -107,7 +107,7 @@ class SGLD(Chains):
         if t >= self.warmup:
             return self.step
         share = t / self.warmup
-        start = min(FIRST * self.step, 1.0)
+        start = max(self.step, min(FIRST * self.step, 1.0))
         return self.step + (start - self.step) * (1 - share) * (1 + t) ** -POWER
 
     def _drift(self, target: Target, state: State) -> tuple[Tensor, Tensor]:
