@@ -18,7 +18,7 @@ NAME = "capabilities"  # of the marks in the documentation
 CALLS = {
     "`Exact()`": capabilities.ClosedForm,
     "`Gibbs()`": capabilities.FullConditionals,
-    "`SVI()` on a collapsed bound": capabilities.CollapsedBound,
+    "`SVI()` on the model's own bound": capabilities.CollapsedBound,
     '`MAP("newton")` by formula': capabilities.LikelihoodDerivatives,
     '`MAP("gauss_newton")`': capabilities.LikelihoodOfFunctions,
     "`SGPR(reselect=)`": capabilities.Reselects,
