@@ -37,7 +37,7 @@ def calibrate(
     weights: Any = None,
     level: float = 0.9,
 ) -> Calibrator:
-    """Measure a conformal score on calibration rows: their predictions and their true y.
+    """Compute the conformal scores of calibration rows from their predictions and true y.
 
     The guarantee (coverage >= level; Vovk et al. 2005) holds for rows that are exchangeable with
     the new ones and that no part of the fit has used. For one-sided scores that are distinct and

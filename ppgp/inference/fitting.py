@@ -117,7 +117,7 @@ def fit(
 ) -> Posterior | MultiPosterior:
     """Fit a model to data.
 
-    A model is a Pyro program (Bingham et al. 2019). The source of each method is in its docstring.
+    A model is a Pyro program (Bingham et al. 2019). The page of each method names its paper.
 
     Args:
         model_or_program: a recipe from ``ppgp.models``, or any Pyro program: a function, or a
@@ -126,31 +126,32 @@ def fit(
             program. A Stream (``ppgp.stream``) for SVGP by SVI; for SGPR by MAP() or MAP("adam");
             and for LinearRegression, LogisticRegression, SoftmaxRegression, GLM without groups,
             NeuralRegression and SVGP by SGLD, or by MAP with "lbfgs", "newton", "adam" or "sgd".
-            Arrays keep their dtype, which is float64 in NumPy and pandas, and torch's products take
-            one dtype: write ``torch.zeros(2, dtype=torch.float64)`` in the priors of a program, or
+            Arrays keep their dtype, which is float64 in NumPy and pandas. Arguments and priors of a
+            program need one dtype: write ``torch.zeros(2, dtype=torch.float64)`` in the priors, or
             pass float32 arguments.
-        how: the method, a record from ``ppgp.inference``. None: the model's own, which is
-            ``NaturalGradientBoosting()`` for Boosted and a deep ensemble for NeuralRegression with
-            flat priors, and ``NUTS()`` for other models; ``Laplace()`` for a Gaussian process of
-            more than ``model.sampled_rows`` rows (500 of GP), with which NUTS would take long. If
-            all hyperparameters of the model are numbers, there is nothing to search: the Posterior
-            of every method is then one draw, with log p(y) (or its lower bound) in its stats.
+        how: the method, a record from ``ppgp.inference``. None:
+            ``NaturalGradientBoosting()`` for Boosted, a deep ensemble for NeuralRegression with
+            flat priors, ``Laplace()`` for a Gaussian process of more than ``model.sampled_rows``
+            rows (500 of GP), and otherwise ``NUTS()``. If every hyperparameter is a number, nothing
+            is fitted: the Posterior has one draw, and its stats hold log p(y) or a lower bound of
+            it.
         seed: the seed that every random number follows from.
         progress: whether to show a progress bar.
         standardise: whether to standardise the data first, as far as the model declares that they
-            may be scaled (never the arguments of a program). Fixed numbers, priors inside
-            ``priors.InUnitsOfData`` and inducing inputs: units of the data. Other priors:
-            standardised scale. Predictions: units of the data.
+            may be scaled (never the arguments of a program). Fixed numbers, inducing inputs and
+            priors inside ``priors.InUnitsOfData`` are in the units of the data, and so are
+            predictions. Other priors are on the standardised scale.
 
             To fit again to other rows, pass ``posterior.recipe``: ``posterior.model`` is on the
             scale of its own rows, and is refused for rows of another scale.
-        init: where to start: a Posterior over all or some of the sites, or z [p]. The rows of
+        init: where to start: a Posterior over all or some of the sites, or a vector z [p] of
+            unconstrained values (see ``Target``). The rows of
             that Posterior count as training rows of this one, as do those on which
             ``fit_variogram`` or ``networks.pretrained`` determined a part of the recipe.
         checkpoint: a file that keeps the state of a long run. If a run is killed, the same call
             continues from the file and ends as the run would have, to the last digit on the same
             machine. MAP by every optimizer, SVI with a Gaussian guide or the bound of a model
-            (SVGP, SVDKL), NaturalGradientBoosting and all Markov chains support it (NUTS per
+            (SVGP), NaturalGradientBoosting and all Markov chains support it (NUTS per
             finished chain). Stochastic methods keep their state after the last step. Deterministic
             searches keep the results of their evaluations, up to 256 MB, which the same call then
             takes in place of new ones. MAP of a model that places its neighbours or inducing
