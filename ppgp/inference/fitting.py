@@ -129,12 +129,11 @@ def fit(
             Arrays keep their dtype, which is float64 in NumPy and pandas. Arguments and priors of a
             program need one dtype: write ``torch.zeros(2, dtype=torch.float64)`` in the priors, or
             pass float32 arguments.
-        how: the method, a record from ``ppgp.inference``. None:
-            ``NaturalGradientBoosting()`` for Boosted, a deep ensemble for NeuralRegression with
-            flat priors, ``Laplace()`` for a Gaussian process of more than ``model.sampled_rows``
-            rows (500 of GP), and otherwise ``NUTS()``. If every hyperparameter is a number, nothing
-            is fitted: the Posterior has one draw, and its stats hold log p(y) or a lower bound of
-            it.
+        how: the method, a record from ``ppgp.inference``. None: ``NaturalGradientBoosting()`` for
+            Boosted, a deep ensemble for NeuralRegression with flat priors, ``Laplace()`` for a
+            Gaussian process of more than ``model.sampled_rows`` rows (500 of GP), and otherwise
+            ``NUTS()``. If every hyperparameter is a number, nothing is fitted: the Posterior has
+            one draw, and its stats hold log p(y) or a lower bound of it.
         seed: the seed that every random number follows from.
         progress: whether to show a progress bar.
         standardise: whether to standardise the data first, as far as the model declares that they
@@ -145,9 +144,9 @@ def fit(
             To fit again to other rows, pass ``posterior.recipe``: ``posterior.model`` is on the
             scale of its own rows, and is refused for rows of another scale.
         init: where to start: a Posterior over all or some of the sites, or a vector z [p] of
-            unconstrained values (see ``Target``). The rows of
-            that Posterior count as training rows of this one, as do those on which
-            ``fit_variogram`` or ``networks.pretrained`` determined a part of the recipe.
+            unconstrained values (see ``Target``). The rows of that Posterior count as training rows
+            of this one, as do those on which ``fit_variogram`` or ``networks.pretrained``
+            determined a part of the recipe.
         checkpoint: a file that keeps the state of a long run. If a run is killed, the same call
             continues from the file and ends as the run would have, to the last digit on the same
             machine. MAP by every optimizer, SVI with a Gaussian guide or the bound of a model

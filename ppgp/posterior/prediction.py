@@ -368,7 +368,7 @@ class Prediction(GivenPredictions):
     _repr_html_ = frames.prediction_as_html
 
     def interval(self, level: float = 0.9) -> Region:
-        """Return the central predictive interval. It covers its level only if the model is right."""
+        """Return the central predictive interval. Its coverage is right only if the model is."""
         alpha = float(1 - exact_level(level))
         lower, upper = self.quantile(alpha / 2), self.quantile(1 - alpha / 2)
         guarantee = "none beyond the model: the central posterior predictive interval"
