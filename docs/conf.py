@@ -53,6 +53,7 @@ napoleon_use_rtype = False
 # Formulas become MathML, which browsers draw themselves: a page loads no script for them.
 html_math_renderer = "mathml"
 html_static_path = ["static"]
+html_css_files = ["pages.css"]
 html_js_files = ["search_from_disk.js"]
 html_theme = "pydata_sphinx_theme"
 html_title = "ppgp"
@@ -65,7 +66,7 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 4,
 }
 ALONE = (
     "installation",

@@ -58,9 +58,6 @@ __all__ = ["Posterior"]
 class Posterior(BoostedMethods):
     """Draws of every uncertain site, with the model and the data that they are conditional on.
 
-    Every init field is saved; a new one needs a default, so that older files open, and a line in
-    ``_facts`` of ``loaded_checks.py``.
-
     Attributes:
         model: The prepared recipe (its settings that depend on the data filled in), or a Program.
         data: The training data on the scale of the model: a Dataset, or a program's arguments.
@@ -113,6 +110,8 @@ class Posterior(BoostedMethods):
         torch.Size([1, 1000, 12])
     """
 
+    # Every init field is saved. A new one needs a default, so that older files open, and a line in
+    # ``_facts`` of ``loaded_checks.py``.
     model: Any
     data: Any
     draws: dict[str, Tensor]

@@ -223,22 +223,22 @@ class Prediction(GivenPredictions):
 
     @property
     def mean(self) -> Tensor:
-        """[n]: the mean of y."""
+        """The mean of y, [n]."""
         return self.offset + self.scale * mixture.mean(self._numbers("mean"))
 
     @property
     def variance(self) -> Tensor:
-        """[n]: the variance of y in squared units, the sum of epistemic and aleatoric."""
+        """The variance of y [n] in squared units, the sum of epistemic and aleatoric."""
         return self.scale * self.scale * mixture.moments(self._numbers("variance"))[1]
 
     @property
     def std(self) -> Tensor:
-        """[n]: the standard deviation of y."""
+        """The standard deviation of y, [n]."""
         return self.scale * mixture.sd(self._numbers("sd"))
 
     @property
     def centre(self) -> Tensor:
-        """[n]: the mean, or the median where the distribution has no finite mean."""
+        """The mean [n], or the median where the distribution has no finite mean."""
         if isinstance(self._rows, KnownInPart):
             return self.offset + self.scale * self._rows.centre
         mean = self.mean
@@ -249,7 +249,7 @@ class Prediction(GivenPredictions):
 
     @property
     def spread(self) -> Tensor:
-        """[n]: the sd, or the interquartile range over 1.349 where the sd is not in (0, inf).
+        """The sd [n], or the interquartile range over 1.349 where the sd is not in (0, inf).
 
         1.349 is the interquartile range of N(0, 1). The sd of the mixture is infinite as soon as
         one draw is a Student's t with at most 2 degrees of freedom.
@@ -265,7 +265,7 @@ class Prediction(GivenPredictions):
 
     @property
     def epistemic(self) -> Tensor:
-        """[n]: variance of the mean of y between draws, which more data would reduce.
+        """The variance [n] of the mean of y between draws, which more data would reduce.
 
         It is 0 for a single draw. A model that integrates the latent function in closed form has
         this uncertainty within each draw, where it counts as aleatoric.
@@ -276,13 +276,13 @@ class Prediction(GivenPredictions):
 
     @property
     def aleatoric(self) -> Tensor:
-        """[n]: mean over draws of the variance of y given the draw."""
+        """The mean over draws of the variance of y given the draw, [n]."""
         within = each_block(lambda block: block.variance.mean(0), self._numbers("variance"))
         return self.scale * self.scale * within
 
     @property
     def probabilities(self) -> Tensor:
-        """[n, K]: the probability of each class, averaged over draws.
+        """The probability of each class, [n, K], averaged over draws.
 
         Raises:
             NotApplicable: If y is not a class.

@@ -125,7 +125,7 @@ class Region:
 
     @property
     def empty(self) -> Tensor:
-        """[n] bool: whether the set is empty."""
+        """Whether the set is empty, [n] bool."""
         if self.labels is not None:
             return ~self.labels.any(-1)
         lower, upper = self._ends()
@@ -133,7 +133,7 @@ class Region:
 
     @property
     def infinite(self) -> Tensor:
-        """[n] bool: whether the interval is unbounded, or the label set holds all labels."""
+        """Whether the interval is unbounded, or the label set holds all labels, [n] bool."""
         if self.labels is not None:
             return self.labels.all(-1)
         lower, upper = self._ends()
@@ -141,7 +141,10 @@ class Region:
 
     @property
     def width(self) -> Tensor:
-        """[n]: length of the interval or of all its pieces, or number of labels; 0 if empty."""
+        """The length of the interval or of all its pieces, or the number of labels, [n].
+
+        It is 0 if the set is empty.
+        """
         if self.labels is not None:
             return self.labels.sum(-1)
         lower, upper = self._ends()
