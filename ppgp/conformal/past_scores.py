@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.arrays import as_tensor
+from ..data.arrays import one_per_row
 from ..errors import DataError, NotApplicable, SettingError, listed
 from ..posterior.prediction import Prediction
 from .scores.base import Score, check_prediction
@@ -78,10 +78,7 @@ def sequence_scores(
     if score.sides != 1:
         do = "use Absolute, Normalized, Quantile or PIT"
         raise NotApplicable("a score with one side", repr(score), do)
-    y = as_tensor(y, "y")
-    if y.shape != (len(prediction),):
-        do = "pass the y of those rows, in their order"
-        raise DataError(f"one y per row ({len(prediction)})", f"shape {list(y.shape)}", do)
+    y = one_per_row(y, len(prediction), do="pass the y of those rows, in their order")
     scores = score.score(prediction, y, level)
     bad = torch.nonzero(torch.isnan(scores)).flatten().tolist()
     if bad:

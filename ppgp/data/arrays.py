@@ -44,6 +44,27 @@ def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tenso
     return tensor.to(dtype)
 
 
+def one_per_row(
+    values: Any, n: int, noun: str = "y", do: str = "pass y with shape [n]", what: str = "y"
+) -> Tensor:
+    """Return values [n] as ``as_tensor`` does: another shape would be spread over the rows.
+
+    Args:
+        values: One number per row.
+        n: The number of rows.
+        noun: What there is one of per row, for the message.
+        do: What the user can do about another shape.
+        what: What the values are called in the messages of ``as_tensor``.
+
+    Raises:
+        DataError: If the shape is not [n].
+    """
+    found = as_tensor(values, what)
+    if found.shape != (n,):
+        raise DataError(f"one {noun} per row ({n})", f"shape {list(found.shape)}", do)
+    return found
+
+
 def array_of(values: Any, what: str) -> np.ndarray:
     """Return a list, a frame or an array as an array of NumPy, with any kind of entries.
 

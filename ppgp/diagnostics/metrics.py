@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ..conformal.calibration_checks import check_codes
 from ..conformal.scores.base import check_prediction
-from ..data.arrays import as_tensor
+from ..data.arrays import one_per_row
 from ..data.magnitudes import root_mean_square
-from ..errors import DataError, NotApplicable, SettingError, an
+from ..errors import NotApplicable, SettingError, an
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
 
@@ -273,11 +273,7 @@ def _one_per_row(prediction: Any, y: Any) -> Tensor:
         DataError: If there is not one y per row.
     """
     check_prediction(prediction)
-    y = as_tensor(y, "y")
-    if y.shape != (len(prediction),):
-        got = f"shape {list(y.shape)}"
-        raise DataError(f"one y per row ({len(prediction)})", got, "pass y with shape [n]")
-    return y
+    return one_per_row(y, len(prediction))
 
 
 def _probabilities(prediction: Any, y: Any) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..data.arrays import as_tensor
+from ..data.arrays import as_tensor, one_per_row
 from ..data.columns import name_of
 from ..errors import DataError
 from ..posterior.prediction import Prediction
@@ -81,10 +81,7 @@ def forecast(
     axis.plot(at[order], median[order], color=COLOURS[0], lw=1.4, label="median")
     title = "Forecast: median and central intervals"
     if observed is not None:
-        truth = as_tensor(observed, "observed")
-        if truth.shape != (len(prediction),):
-            got = f"shape {list(truth.shape)}"
-            raise DataError(f"one observed y per row ({len(prediction)})", got, "pass [n]")
+        truth = one_per_row(observed, len(prediction), "observed y", "pass [n]", "observed")
         values = truth.double().cpu().numpy()[order]
         axis.plot(at[order], values, "x", ms=4, color=COLOURS[1], label="observed")
         if ordered:

@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..data.arrays import as_tensor
+from ..data.arrays import one_per_row
 from ..data.columns import name_of
-from ..errors import DataError, SettingError
+from ..errors import SettingError
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .common import check_named, colour_of, legend, line_of, marker_of, panel, set_title
@@ -63,11 +63,8 @@ def interval_score(
     if not len(levels):
         raise SettingError("at least one level", "none", "for example levels=(0.5, 0.9)")
     name = name_of(y) or "y"
-    truth = as_tensor(y, "y").double().cpu().numpy()
-    for prediction in predictions.values():
-        if truth.shape != (len(prediction),):
-            got = f"shape {list(truth.shape)}"
-            raise DataError(f"one y per row ({len(prediction)})", got, "pass y with shape [n]")
+    values = [one_per_row(y, len(prediction)) for prediction in predictions.values()]
+    truth = values[0].double().cpu().numpy()
     figure, axis = panel(ax, 7.5, 3.8)
     for k, (label, prediction) in enumerate(predictions.items()):
         regions = [prediction.interval(level) for level in levels]

@@ -11,8 +11,7 @@ from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 
 from ..conformal.calibration_checks import check_codes, refuse_names
-from ..data.arrays import as_tensor
-from ..errors import DataError
+from ..data.arrays import one_per_row
 from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
@@ -57,10 +56,7 @@ def reliability(prediction: Prediction, y: Any, bins: int = 10, ax: Axes | None 
     p = prediction.probabilities.cpu()
     confidence, label = (t.numpy() for t in p.max(-1))
     refuse_names(y)
-    truth = as_tensor(y, "y").cpu()
-    if truth.shape != (len(prediction),):
-        got = f"shape {list(truth.shape)}"
-        raise DataError(f"one label per row ({len(prediction)})", got, "pass y with shape [n]")
+    truth = one_per_row(y, len(prediction), "label").cpu()
     check_codes(truth, p.shape[-1])
     correct = label == truth.numpy()
     groups = np.array_split(np.argsort(confidence), min(bins, len(confidence)))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..arguments import Renamed, renamed_arguments
-from ..data.arrays import as_tensor
+from ..data.arrays import as_tensor, one_per_row
 from ..errors import DataError, NotApplicable, SettingError
 from ..numerics import mixture, mixture_crps, univariate
 from ..numerics.blocks import each_block, sampled
@@ -122,10 +122,7 @@ class Prediction(GivenPredictions):
         Raises:
             DataError: If there is not one y per row.
         """
-        y = as_tensor(y, "y")
-        if y.shape != (len(self),):
-            got = f"shape {list(y.shape)}"
-            raise DataError(f"one y per row ({len(self)})", got, "pass the y of those rows")
+        y = one_per_row(y, len(self), do="pass the y of those rows")
         if isinstance(self.in_training, Provenance):
             return self.in_training.in_training_with(y)
         if self.in_training is None:
