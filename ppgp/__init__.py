@@ -128,7 +128,14 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    message = f"module {__name__!r} has no attribute {name!r}"
+    if name[:1].isupper():  # a class of a public module; a part of this package is no class
+        for module in _MODULES:
+            public = importlib.import_module(f"{__name__}.{module}")
+            if name in getattr(public, "__all__", ()):
+                message += f": it is {__name__}.{module}.{name}"
+                break
+    raise AttributeError(message)
 
 
 def __dir__() -> list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import NotApplicable, UnknownArgument
 from .overrides import set_attributes
+from .user_warnings import warn
 from .wording import an
 
 C = TypeVar("C", bound=type)
@@ -150,4 +150,4 @@ def take_renamed_method(kind: type, old: str, new: str) -> None:
 
 def _warn_renamed(owner: str, old: str, new: str) -> None:
     message = f"{owner}.{old} is now {new}; the old name will be removed in the next version"
-    warnings.warn(message, FutureWarning, stacklevel=3)
+    warn(message, FutureWarning)

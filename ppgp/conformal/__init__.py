@@ -4,9 +4,8 @@ What this module exports works on predictions and regions. The methods that fit 
 ``bayes``, ``cross`` and ``full_conformal_sets``.
 """
 
-import warnings
-
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from ..user_warnings import warn
 from .adaptive import ACI
 from .aggregated_adaptive import AgACI
 from .control_of_risk import risk_control
@@ -38,7 +37,7 @@ def __getattr__(name: str) -> object:
             "conformal.deleted is now leave_one_out_parts; "
             "the old name will be removed in the next version"
         )
-        warnings.warn(message, FutureWarning, stacklevel=2)
+        warn(message, FutureWarning)
         return leave_one_out_parts
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from ..posterior.model_inputs import inputs_and_roles
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from ..user_warnings import warn
 from .fixed_beforehand import guarantee_of_prepared
 from .full_conformal_sets import SCALED, training_data
 from .scores.base import ULPS, widened
@@ -188,7 +188,7 @@ def conformal_bayes(
     sentence, unreliable = _guarantee(posterior, add, ends, level, fixed_beforehand)
     if unreliable:
         advice = "take more draws, or use calibrate"
-        warnings.warn(f"conformal_bayes: {sentence}; {advice}", ConvergenceWarning, stacklevel=2)
+        warn(f"conformal_bayes: {sentence}; {advice}", ConvergenceWarning)
     if n < smallest_n(level):
         rows_are = counted_are(n, "row")
         sentence += f": everything, as {rows_are} fewer than the {smallest_n(level)} needed"

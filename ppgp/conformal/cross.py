@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from ..posterior.boosted import OUT_OF_FOLD, members_of
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from ..user_warnings import warn
 from . import LAC, Absolute, Score
 from .cross_sets import cross_guarantee, cross_region, promised_coverage
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, undeclared
@@ -222,7 +222,7 @@ def cross_calibrate(
             f"stopped by Ctrl-C: {len(fitted)} of {K} folds; "
             "the rows of the others are training rows throughout"
         )
-        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+        warn(sentence, ConvergenceWarning)
     done = sorted(fitted)
     posteriors = [fitted[number] for number in done]
     parts = tuple(parts[number] for number in done)

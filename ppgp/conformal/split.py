@@ -5,7 +5,6 @@ The guarantee holds for finite samples, where no calibration row was used in the
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from ..numerics.finite import all_finite
 from ..posterior.fitted import Fitted
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
+from ..user_warnings import warn
 from .calibration_checks import check_codes, group_labels, refuse_names
 from .calibrator import Calibrator
 from .ranks import rank, side_level, smallest_n, threshold
@@ -69,7 +69,7 @@ def calibrate(
         NotApplicable: if the score is not for such a y, or is no score, or the prediction is no
             Prediction.
         DataError: if y, groups or weights do not fit the prediction.
-        SettingError: for a stream, if level does not lie in (0, 1).
+        SettingError: if level does not lie in (0, 1).
 
     Examples:
         Of the errors 1, ..., 9 of nine rows, the interval at level 0.8 has the 8th smallest, as
@@ -95,6 +95,7 @@ def calibrate(
         tensor([True])
     """
     check_score(score)
+    exact_level(level)
     if isinstance(y, Stream):
         return _of_stream(score, prediction, y, {"groups": groups, "weights": weights}, level)
     return _in_memory(score, prediction, y, groups, weights)
@@ -130,7 +131,6 @@ def _of_stream(
     score: Score, posterior: Any, rows: Stream, given: dict[str, Any], level: float
 ) -> StreamCalibrator:
     """Return the calibrator of a stream."""
-    exact_level(level)
     if not isinstance(posterior, Fitted) or not posterior.data.is_table:
         wanted = "the posterior of a model on a table, to predict the rows of a stream"
         raise NotApplicable(
@@ -152,9 +152,8 @@ def _warn_of_training_rows(calibrator: Calibrator) -> None:
     if not calibrator.n_in_training:
         return
     rows = f"{calibrator.n_in_training} of {len(calibrator)} calibration rows"
-    warnings.warn(
+    warn(
         f"{rows} were also used in the fit: their residuals are too small, and no coverage is "
         "guaranteed; calibrate on rows that the fit did not use",
         DataWarning,
-        stacklevel=4,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from numbers import Number
 from types import MappingProxyType
@@ -22,6 +21,7 @@ from ..errors import (
     listed,
     nearest,
 )
+from ..user_warnings import warn
 from .arrays import as_tensor
 from .categories import Levels, codes_of
 from .dates import numbers_of, source_of, unit_of
@@ -313,7 +313,7 @@ def _warn_of_numbers(name: str, entries: np.ndarray, codes: Tensor, levels: Sequ
             f"column {name} holds numbers, none of them among its {listed(levels, 'level')}: all "
             "rows count as a new category; pass the levels, or codes in an array or a Dataset"
         )
-        warnings.warn(sentence, DataWarning, stacklevel=2)
+        warn(sentence, DataWarning)
 
 
 def entries_of(column: Any) -> np.ndarray:

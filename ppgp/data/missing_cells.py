@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ..errors import DataError, DataWarning, counted, listed
+from ..user_warnings import warn
 
 __all__ = ["blank_rows", "without_blanks"]
 
@@ -39,7 +39,7 @@ def without_blanks(
     if blank.all():
         do = f"leave a column out, {also}"
         raise DataError("a row with a value in every cell", f"none in {where}", do)
-    warnings.warn(f"dropped {dropped} without a value in {where}", DataWarning, stacklevel=2)
+    warn(f"dropped {dropped} without a value in {where}", DataWarning)
     return frame[~blank]
 
 
@@ -60,7 +60,7 @@ def blank_rows(frame: Any, columns: Iterable[Any], what: str) -> np.ndarray:
     if blank.any():
         some = f"{int(blank.sum())} of {counted(len(frame), 'row')}"
         sentence = f"{some} have no value in {where}: {what}"
-        warnings.warn(sentence, DataWarning, stacklevel=2)
+        warn(sentence, DataWarning)
     return blank
 
 

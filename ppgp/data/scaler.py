@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -13,6 +12,7 @@ from torch import Tensor
 from ..arguments import Renamed
 from ..errors import DataError, DataWarning, counted, listed
 from ..numerics.team import Team
+from ..user_warnings import warn
 from . import magnitudes
 from .roles import ROLES, columns_given
 
@@ -126,10 +126,9 @@ class Scaler:
             of_y = spreads[1] if spreads else magnitudes.spread(y, data.weights)
             y_mean, y_sd, constant = _of_team(data, y, of_y)
             if bool(constant):
-                warnings.warn(
+                warn(
                     "y is constant: centred, not scaled; every model will predict that constant",
                     DataWarning,
-                    stacklevel=3,
                 )
                 y_sd = y_sd.clamp_min(1.0)
         return cls(x_mean, x_sd, y_mean, y_sd)
@@ -302,11 +301,10 @@ def _warn_constant(constant: Tensor, feature_names: Sequence[str] | None) -> Non
     names: list[Any] = torch.nonzero(constant).flatten().tolist()
     if feature_names:
         names = [feature_names[i] for i in names]
-    warnings.warn(
+    warn(
         f"{listed(names, 'column')} of X constant: centred, not scaled; "
         "a constant column does not inform the model",
         DataWarning,
-        stacklevel=4,
     )
 
 

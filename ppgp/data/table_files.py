@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from .. import files
 from ..errors import DataError, DataWarning, PpgpError, SettingError, listed
+from ..user_warnings import warn
 from .columns import refuse_twice
 from .dataset import Dataset
 from .delimited import read_delimited
@@ -143,7 +143,7 @@ def dataset_in(
             f"{listed(unnamed, 'input column')} without a name in the header, as the index that "
             f"pandas writes: leave out with drop={unnamed!r}, or name in the file"
         )
-        warnings.warn(sentence, DataWarning, stacklevel=2)
+        warn(sentence, DataWarning)
     return data
 
 

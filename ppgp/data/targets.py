@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from numbers import Number
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, DataWarning, counted, listed
+from ..user_warnings import warn
 from .arrays import array_of, as_tensor
 from .entries import DECIMAL_COMMA, has_decimal_comma, is_missing, missing_rows, reads_as_number
 from .role_checks import label_text
@@ -59,11 +59,10 @@ def check_targets(y: Any, classes: Sequence[Any] | None, X: Tensor) -> tuple[Ten
             "drop those rows" if bool(codes.isnan().any()) else "correct them, or drop those rows",
         )
     if classes is not None and FEWEST_OF_MANY <= len(codes) < 2 * len(codes.unique()):
-        warnings.warn(
+        warn(
             f"y has {len(codes.unique())} classes in {counted(len(codes), 'row')}: pass numbers if "
             "it is a quantity",
             DataWarning,
-            stacklevel=3,
         )
     return codes, classes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from ..errors import DataWarning, NotApplicable
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from ..user_warnings import warn
 from .choice_of_reference import Side, reference_of, same_sites
 from .comparison_checks import check_arguments, check_reference
 from .exchangeability import not_exchangeable, used_in_fit
@@ -314,11 +314,11 @@ def _on_test_rows(
     for reason in sorted(names_by_reason):
         names = ", ".join(names_by_reason[reason])
         message = f"metrics of {names} are not those of new rows: {reason}"
-        warnings.warn(message, DataWarning, stacklevel=3)
+        warn(message, DataWarning)
     sentences = {one.region.guarantee for one in found.values() if one.region is not None}
     for sentence in sorted(s for s in sentences if s.startswith("heuristic")):
         message = f"conformal coverage is not that of new rows: {sentence}"
-        warnings.warn(message, DataWarning, stacklevel=3)
+        warn(message, DataWarning)
     return found
 
 

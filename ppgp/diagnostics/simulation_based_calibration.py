@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from ..numerics.progress import bar
 from ..numerics.seeding import seeded
 from ..posterior.convergence import ess
 from ..posterior.scalar_names import scalars
+from ..user_warnings import warn
 from .prior_simulations import OfModel, OfProgram
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def sbc(
             f"stopped by Ctrl-C: {len(done)} of {simulations} simulations; "
             "unfinished ones are left out, and those are more often slow ones"
         )
-        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+        warn(sentence, ConvergenceWarning)
     columns = {name: np.array([ranks[i][name] for i in done]) for name in ranks[done[0]]}
     return SBC(columns, RANKS, level, interrupted)
 

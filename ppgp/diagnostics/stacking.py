@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from ..errors import ConvergenceWarning, DataError, an
 from ..posterior.posterior import Posterior
+from ..user_warnings import warn
 from .same_training_rows import left_out_densities
 
 ROUNDS = 200  # of SLSQP
@@ -116,5 +116,5 @@ def stacking_weights(
             f"the stacking weights may lie {short:.2g} nats per row below the best: "
             f"{result.message}"
         )
-        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+        warn(sentence, ConvergenceWarning)
     return torch.as_tensor(weights).to(log_densities)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from ..errors import DataWarning, NotApplicable, listed
 from ..numerics.libraries import settings_unchanged
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
+from ..user_warnings import warn
 from .any_estimator import (
     Predictor,
     check_estimator_given,
@@ -251,11 +251,10 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         known = [np.asarray(one.fitted[0].classes_) for one in self._kept]
         unknown = [c for c in self.classes_.tolist() if any(c not in seen for seen in known)]
         if unknown:
-            warnings.warn(
+            warn(
                 f"no row of a fit has the {listed(unknown, 'label')}, so that sets are large: use "
                 "folds that hold every label in all fits",
                 DataWarning,
-                stacklevel=3,
             )
 
     def predict(self, X: Any, **params: Any) -> np.ndarray:

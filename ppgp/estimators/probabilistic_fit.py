@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -27,6 +26,7 @@ from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from ..target.capabilities import BoostedSum
+from ..user_warnings import warn
 from .columns_of_text import refuse_text
 from .estimator_inputs import (
     FROM_DTYPE,
@@ -190,7 +190,7 @@ class ProbabilisticEstimator(RecordParameters, BaseEstimator):
         if isinstance(model, BoostedSum):  # such as that a method fits no learners
             posterior = self.posterior_
             for sentence in posterior.model.check_fit(posterior.theta, posterior.data):
-                warnings.warn(sentence, ConvergenceWarning, stacklevel=3)
+                warn(sentence, ConvergenceWarning)
         raise_if_interrupted(self.posterior_)  # so that Ctrl-C ends a grid search
 
     predict_law = Renamed("predict_distribution")

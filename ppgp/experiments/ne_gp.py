@@ -17,7 +17,6 @@ Two choices of the report are compared with their alternative:
 from __future__ import annotations
 
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from ..kernels.networks import MLP
 from ..models import GP, SVGP, Model
 from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
+from ..user_warnings import warn
 from .animations import points_coming
 from .calibration_animation import bands_before_and_after
 from .heteroscedastic_data import dots, table, uneven
@@ -117,12 +117,11 @@ def _tables(data_dir: str | Path | None) -> dict[str, Dataset]:
         else:
             tables[name] = read
     if missing:
-        warnings.warn(
+        warn(
             f"{' and '.join(missing)} not found, so these sets are not run (arrays X and y; UCI's "
             "tables 165, Concrete Compressive Strength, and 294, Combined Cycle Power Plant, from "
             "archive.ics.uci.edu): pass --data-dir with their folder",
             DataWarning,
-            stacklevel=3,
         )
     return tables
 

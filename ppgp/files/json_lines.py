@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import StorageError, StorageWarning
+from ..user_warnings import warn
 from .locks import locked
 from .output_paths import check_regular, explained
 from .periodic_saves import Saves
@@ -110,7 +110,7 @@ class JsonLines:
         """Try once more to write what ``save`` could not, and warn if it fails."""
         self.save()
         for sentence in self._saves.notes():
-            warnings.warn(sentence, StorageWarning, stacklevel=3)
+            warn(sentence, StorageWarning)
 
     def clear(self) -> None:
         """Remove the file and forget its records."""

@@ -5,11 +5,11 @@ A save that fails is reported once and tried again at the next save, and the run
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import StorageError, StorageWarning
+from ..user_warnings import warn
 
 
 class Saves:
@@ -39,11 +39,10 @@ class Saves:
             self._failed = error
             if not self._warned:
                 self._warned = True
-                warnings.warn(
+                warn(
                     f"the checkpoint could not be written: {error}; the run goes on, and tries "
                     "again at the next save",
                     StorageWarning,
-                    stacklevel=3,
                 )
             return False
         self._failed = None

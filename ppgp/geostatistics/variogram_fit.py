@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -18,6 +17,7 @@ from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError,
 from ..kernels import Exponential, Kernel, Product, Sum
 from ..models import Kriging
 from ..models.drift import Drift
+from ..user_warnings import warn
 from .variogram import EmpiricalVariogram
 
 __all__ = ["VariogramFit", "fit_variogram"]
@@ -250,16 +250,13 @@ class _LeastSquares:
 def _warn(converged: bool, numbers: Mapping[str, float], reach: float) -> None:
     """Warn about a fit that stopped early, and about a lengthscale that is as good as infinite."""
     if not converged:
-        warnings.warn(
-            "the fit of the variogram stopped before it converged", ConvergenceWarning, stacklevel=3
-        )
+        warn("the fit of the variogram stopped before it converged", ConvergenceWarning)
     for name, value in numbers.items():
         if name.endswith("lengthscale") and value > FAR * reach:
-            warnings.warn(
+            warn(
                 f"{name} lies {value / reach:.0f} times beyond the last lag, so that these lags "
                 "show no sill; use a larger cutoff, or LinearVariogram",
                 ConvergenceWarning,
-                stacklevel=3,
             )
             return
 

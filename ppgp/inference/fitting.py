@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -43,6 +42,7 @@ from ..posterior.multi import MultiPosterior
 from ..posterior.posterior import Posterior
 from ..target.capabilities import FollowsFit, Reselects
 from ..target.target import Target
+from ..user_warnings import warn
 from . import NUTS, Inference
 from .base import check_draws
 from .other_training_tables import also_seen
@@ -254,7 +254,7 @@ def fit(
             also_seen=also_seen(model_or_program, data, init),
         )
         for sentence in posterior.warnings:
-            warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+            warn(sentence, ConvergenceWarning)
         return posterior
 
 

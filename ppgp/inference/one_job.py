@@ -17,6 +17,7 @@ import pyro
 
 from ..numerics.process_locks import Turns, help_in, one_at_a_time, turns_of_this_thread
 from ..numerics.threads import at_most, blas_on_one_thread
+from ..user_warnings import warn
 
 __all__ = ["Failure", "Home", "Outcome", "in_a_worker", "on_one_thread", "run_job"]
 
@@ -110,7 +111,7 @@ class Outcome:
     def opened(self) -> Any:
         """Issue the warnings here, and return the value or raise the error."""
         for category, message in self.warned:
-            warnings.warn(message, category, stacklevel=4)
+            warn(message, category)
         if self.error is not None:
             raise self.error from Failure(f"in a worker:\n{self.trace}")
         return self.value

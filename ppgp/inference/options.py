@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -18,6 +18,7 @@ from ..errors import SettingError, UnknownName
 
 LARGEST = 2**31 - 1  # the largest number that every backend counts to
 _REFUSED = object()
+CHANGE = "change it"  # the advice where there is none of its own
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Between:
 
     low: float
     high: float
-    advice: str = "change it"
+    advice: str = CHANGE
 
     def __contains__(self, value: float) -> bool:
         return self.low < value < self.high
@@ -43,7 +44,7 @@ class Whole:
 
     low: int = 1
     high: int = LARGEST
-    advice: str = "change it"
+    advice: str = CHANGE
 
     def __contains__(self, value: int) -> bool:
         return self.low <= value <= self.high
@@ -80,18 +81,18 @@ def check_options(record: Any) -> None:
         SettingError: for a value of another type, or outside its range.
         UnknownName: for a word that is not in its list.
     """
-    for name, hint in _hints(type(record)):
+    for name, hint, default in _hints(type(record)):
         value = getattr(record, name)
         converted = _converted(value, hint)
         if converted is _REFUSED:
-            _refuse(type(record).__name__, name, value, hint)
+            _refuse(type(record).__name__, name, value, hint, default)
         if converted is not value:
             object.__setattr__(record, name, converted)
 
 
 @cache
-def _hints(kind: type) -> tuple[tuple[str, Any], ...]:
-    """Return name and annotation of every field.
+def _hints(kind: type) -> tuple[tuple[str, Any, Any], ...]:
+    """Return name, annotation and default of every field.
 
     The fields of a user's record are not checked if its annotations cannot be resolved.
     """
@@ -101,7 +102,7 @@ def _hints(kind: type) -> tuple[tuple[str, Any], ...]:
         hints = get_type_hints(kind, include_extras=True)
     except (NameError, TypeError):
         return ()
-    return tuple((f.name, hints[f.name]) for f in fields(kind))
+    return tuple((f.name, hints[f.name], f.default) for f in fields(kind))
 
 
 def _converted(value: Any, hint: Any) -> Any:
@@ -161,13 +162,15 @@ def _mapping(value: Any, arguments: tuple[Any, ...]) -> Any:
     return value if unchanged else converted
 
 
-def _refuse(record: str, name: str, value: Any, hint: Any) -> None:
+def _refuse(record: str, name: str, value: Any, hint: Any, default: Any) -> None:
     """Raise UnknownName for a word that is not in a list, SettingError for any other value."""
     lists = [each for each in _leaves(hint) if isinstance(each, OneOf)]
     if lists and isinstance(value, str):
         raise UnknownName(f"{name} of {record}", value, lists[0].words)
     ranges = (each for each in _leaves(hint) if isinstance(each, Between | Whole))
-    advice = next((each.advice for each in ranges), "change it")
+    advice = next((each.advice for each in ranges), CHANGE)
+    if advice == CHANGE and default is not MISSING:
+        advice = f"the default is {default!r}"
     if isinstance(value, type):
         advice = f"call it: {value.__name__}()"
     elif get_origin(hint) is tuple and isinstance(value, int | float | list) and value != []:

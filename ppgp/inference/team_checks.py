@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from ..errors import DataWarning, NotApplicable, an, counted
@@ -10,6 +9,7 @@ from ..models import Model
 from ..numerics.process_group import first_time, rank_in_group
 from ..numerics.team import Team
 from ..posterior.posterior import Posterior
+from ..user_warnings import warn
 from .base import Inference
 
 __all__ = ["check_options", "check_team", "warn_of_unshared"]
@@ -24,11 +24,10 @@ def warn_of_unshared(data: Any) -> None:
     unshared = hasattr(data, "in_team") and data.team.alone
     if rank or size == 1 or not unshared or not first_time("rows are not shared"):
         return
-    warnings.warn(
+    warn(
         f"each of the {size} processes fits all {counted(data.n, 'row')} by itself: pass "
         "team.share(data), with team = ppgp.Team.of_environment(), to fit them together",
         DataWarning,
-        stacklevel=3,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from ..errors import (
     counted,
     listed,
 )
+from ..user_warnings import warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,7 +144,7 @@ def predicted_file(
     if written.blank:
         some = f"{written.blank} of {counted(written.n, 'row')}"
         sentence = f"{some} have an input without a value: their predictions are empty"
-        warnings.warn(sentence, DataWarning, stacklevel=2)
+        warn(sentence, DataWarning)
     return written
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
 from ..errors import NotApplicable, PpgpWarning, SettingError, UnknownName
+from ..user_warnings import warn
 from . import recipes
 from .model_options import with_groups, with_likelihood
 from .option_names import unknown_option
@@ -127,7 +127,7 @@ def methods_of_models(
             sentence = (
                 f"{NUTS} is left out for {name}, as it is slow with {n} rows; --how asks for it"
             )
-            warnings.warn(sentence, PpgpWarning, stacklevel=2)
+            warn(sentence, PpgpWarning)
     return plan
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from ..errors import PpgpWarning
+from ..user_warnings import warn
 from .recipes import MODELS
 
 __all__ = ["warn_of_many_rows"]
@@ -39,7 +39,7 @@ def warn_of_many_rows(models: Mapping[str, Any], table: Any) -> None:
             f"{name} {own.reason}; a fit to {table.n:,} takes about {about(own.seconds)}: "
             f"fit {faster}"
         )
-        warnings.warn(sentence, PpgpWarning, stacklevel=2)
+        warn(sentence, PpgpWarning)
 
 
 def _name(model: str) -> str:

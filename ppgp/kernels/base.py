@@ -157,9 +157,12 @@ class Kernel(Hyperparameters):
         """Return k(X1, X2), [*batch, n1, n2]; X2=None means X1, to which White adds its variance.
 
         Raises:
-            SettingError: If the kernel does not take this number of columns.
+            SettingError: If the kernel does not take this number of columns, or X1 is no tensor.
             NotEnoughMemory: If the matrix does not fit into memory.
         """
+        if not isinstance(X1, Tensor):
+            do = "pass torch.as_tensor(X)"
+            raise SettingError("a tensor [n, d] as X1", type(X1).__name__, do)
         self.check_columns(X1.shape[-1])
         n1 = n2 = X1.shape[-2]
         if X2 is not None:

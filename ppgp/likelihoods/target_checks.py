@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 
 from ..data.dataset import Dataset
 from ..errors import DataError, DataWarning, SettingError, counted
+from ..user_warnings import warn
 
 FOR_REGRESSION = "for regression use GP or LinearRegression ('gp' or 'linear' by name)"
 
@@ -147,9 +147,8 @@ def warn_of_alphabet(data: Dataset) -> None:
     if not data.alphabetical or data.classes is None:
         return
     names = " < ".join(map(str, data.classes[:6])) + " < ..." * (len(data.classes) > 6)
-    warnings.warn(
+    warn(
         f"the labels of y are texts, whose order is taken from the alphabet: {names}; for another "
         "order pass labels as pandas' ordered categories",
         DataWarning,
-        stacklevel=2,
     )

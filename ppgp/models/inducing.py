@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from ..numerics.greedy_selection import GREEDY
 from ..numerics.inducing_points import select
 from ..numerics.seeding import seeded
 from ..priors import Param, Prior, Site, under
+from ..user_warnings import warn
 
 DEFAULT_INDUCING = 100
 
@@ -117,12 +117,11 @@ def say_if_fewer(Z: Tensor, inducing: int | None, X: Tensor) -> None:
     """
     m = wanted(inducing, X)
     if len(Z) < m:
-        warnings.warn(
+        warn(
             f"{len(Z)} inducing inputs were placed where {m} were asked for: at the "
             "hyperparameters of the selection, the kernel cannot tell more rows apart; use "
             "selection='kmeans', or a shorter lengthscale, for more",
             NumericalWarning,
-            stacklevel=3,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from ..numerics.result_cache import ResultCache
 from ..overrides import computed
 from ..priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
+from ..user_warnings import warn
 from .advice import instead_of
 from .base import Model, full_batch_only
 from .drift import Drift, basis, check_determined, checked, coordinates, places
@@ -202,9 +202,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         self.sites_at(data.d)
         if data.n > MOST_ROWS:
             do = instead_of("GP", where.shape[1], data.n, kernel=self.kernel)
-            warnings.warn(
-                f"Kriging of {data.n:,} rows costs O(n^3): {do}", DataWarning, stacklevel=2
-            )
+            warn(f"Kriging of {data.n:,} rows costs O(n^3): {do}", DataWarning)
         refuse_broken(self.kernel, where)
         check_determined(self.drift, data.X, self.neighbours)
         if self.nugget == 0:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..arguments import NamedArguments
 from ..data.dataset import Scaler
-from ..errors import DataError, an, counted
+from ..errors import DataError, SettingError, an, counted
 from ..priors import (
     Normal,
     Param,
@@ -257,6 +257,17 @@ def mean_of(given: MeanLike | None) -> Mean:
     if callable(given) and not isinstance(given, type):
         return UserMean(given)
     return ConstantMean(cast("PriorLike | None", given))
+
+
+def refuse_text(given: Any) -> None:
+    """Refuse a text as mean.
+
+    Raises:
+        SettingError: if the mean is a text, such as "zero".
+    """
+    if isinstance(given, str):
+        wanted = "a number, a prior, a LinearMean or a function as mean"
+        raise SettingError(wanted, repr(given), "write mean=0.0 for a mean of 0")
 
 
 def rows_of_mean(mean: Tensor, rows: slice | Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from ..kernels.units import Factor
 from ..priors import Param, Site
 from ..priors.units import power
 from .base import Model
-from .means import ConstantMean, Mean, MeanLike, UserMean, mean_of
+from .means import ConstantMean, Mean, MeanLike, UserMean, mean_of, refuse_text
 from .sites import Theta
 from .units import times
 
@@ -27,6 +27,10 @@ class WithMean(Model):
     """
 
     mean: MeanLike | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_text(self.mean)
 
     @property
     def mean_function(self) -> Mean:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import NumericalError, NumericalWarning, listed
+from ..user_warnings import warn
 
 LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # jitter, relative to the mean of the diagonal
 LOG_2PI = math.log(2 * math.pi)
@@ -63,11 +63,10 @@ def cholesky_and_jitter(
         trial, failed = torch.linalg.cholesky_ex(C + diagonal)
         if not bool(failed.any()):
             added = float(jitter.max())
-            warnings.warn(
+            warn(
                 f"the {what} was not positive definite; {added:.3g} ({relative:g} of its mean "
                 "diagonal) was added to the diagonal",
                 NumericalWarning,
-                stacklevel=3,
             )
             return trial, jitter
     worst = C.reshape(-1, *C.shape[-2:])[int(failed.reshape(-1).argmax())]

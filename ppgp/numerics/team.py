@@ -71,6 +71,9 @@ class Team:
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
+        if not 0 <= rank < size:
+            got = f"rank {rank} of {size}"
+            raise SettingError("a rank from 0 to size - 1", got, "use Team.of_environment()")
         self.rank, self.size = rank, size
         self.bytes_reduced = 0
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 from ..errors import DataWarning, NotKnown
+from ..user_warnings import warn
 from .boosted import INSTEAD, is_boosted
 from .fitted import Fitted
 
@@ -74,6 +74,6 @@ def _at_the_mode(fit: Fitted, criterion: str) -> tuple[float, int, int]:
             f"the {criterion} leaves out pyro.factor ({stats['factors']}), which may hold data; "
             "write data as pyro.sample(..., obs=)"
         )
-        warnings.warn(said, DataWarning, stacklevel=3)
+        warn(said, DataWarning)
     log_likelihood = float(stats["log_likelihood"]) - fit.scaler.log_scale(fit.data)
     return log_likelihood, int(stats["parameters"]), int(stats["observations"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError,
 from ..numerics.sandwich import clustered, robust
 from ..numerics.univariate import sd
 from ..target.capabilities import GeneralisedLinear, RowScores, require
+from ..user_warnings import warn
 from .fitted import Fitted
 
 COVARIANCES = ("model", "HC0", "HC3")
@@ -125,12 +125,11 @@ def _check_maximum(found: RowScores, w: Tensor) -> None:
     total = w @ found.scores
     left = 0.5 * float(total @ torch.linalg.solve(found.expected, total))
     if not left < LEFT:
-        warnings.warn(
+        warn(
             "the likelihood has no maximum here, so the standard errors are not those of maximum "
             "likelihood: fit by MAP('newton') if the search ended early, and Poisson() if the "
             "shape of NegativeBinomial() grows without end",
             ConvergenceWarning,
-            stacklevel=4,
         )
 
 

@@ -80,7 +80,10 @@ def predict_table(fit: Fitted, X: Any, joint: Any, arguments: Mapping[str, Any])
     others = [name for name in arguments if name not in roles]
     if others:
         wanted = f"X, joint, {', '.join(roles[:-1])} and {roles[-1]}"
-        raise NotApplicable(wanted, ", ".join(others), "a program alone has arguments of its own")
+        do = "a program alone has arguments of its own"
+        if any(name.startswith("return_") for name in others):
+            do = "the result has all of them: .mean, .sd, .interval(0.9), .sample(100)"
+        raise NotApplicable(wanted, ", ".join(others), do)
     rows, known = inputs_and_roles(fit, X, arguments)
     with evaluated_at(fit, len(rows)):
         distribution = fit.model.predict(

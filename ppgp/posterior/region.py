@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, NumericalError, SettingError, listed
+from ..errors import DataError, NumericalError, SettingError, counted, listed
 from ..numerics.finite import all_finite
 from . import frames
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Region"]
+
+SHOWN = 3  # intervals whose ends a repr shows
 
 
 def exact_level(level: float) -> Fraction:
@@ -63,7 +65,7 @@ class Region:
         >>> lower, upper = torch.tensor([0.0, 1.0]), torch.tensor([2.0, torch.inf])
         >>> region = ppgp.Region(0.9, "none: an example", lower, upper)
         >>> region
-        <Region 2 intervals at 0.9: none: an example; 50.0% infinite, 0.0% empty>
+        <Region 2 intervals at 0.9: [0, 2]; [1, inf]; none: an example; 50.0% infinite, 0.0% empty>
         >>> region.width
         tensor([2., inf])
         >>> region.covers([2.0, 0.5])
@@ -192,12 +194,16 @@ class Region:
         return frames.region_as_html(self)
 
     def __repr__(self) -> str:
-        kind, whole = "intervals", "infinite"
+        kind, whole = "interval", "infinite"
         if self.labels is not None:
-            kind, whole = "label sets", "hold all labels"
+            kind, whole = "label set", "hold all labels"
         infinite = float(self.infinite.double().mean())
         empty = float(self.empty.double().mean())
-        text = f"<Region {len(self)} {kind} at {self.level}: {self.guarantee}"
+        text = f"<Region {counted(len(self), kind)} at {self.level}: "
+        if self.lower is not None and self.upper is not None and 0 < len(self) <= SHOWN:
+            ends = zip(self.lower.tolist(), self.upper.tolist(), strict=True)
+            text += "".join(f"[{low:.4g}, {high:.4g}]; " for low, high in ends)
+        text += self.guarantee
         if self.n_calibration is not None:
             text += f", {self.n_calibration} calibration rows"
         return f"{text}; {infinite:.1%} {whole}, {empty:.1%} empty>"

@@ -143,6 +143,9 @@ def check_numbers(value: object, what: str) -> tuple[float, ...]:
         )
         if isinstance(value, type):
             do = f"call it: {value.__name__}(...)"
+        elif isinstance(value, list | np.ndarray) and finite_numbers(tuple(value)):
+            numbers = ", ".join(repr(float(number)) for number in value[:5])
+            do = f"write a tuple, ({numbers}{', ...' * (len(value) > 5)})"
         raise SettingError(f"a prior or a finite number for {what}", repr(value), do)
     return numbers
 

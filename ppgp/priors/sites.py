@@ -124,29 +124,34 @@ def site(
         return Site(prior, shape, positive)
     numbers = check_numbers(prior, name)
     if positive and any(v < 0 or (v == 0 and not zero) for v in numbers):
-        raise _not_positive(name, prior)
+        raise _not_positive(name, prior, zero)
     if isinstance(prior, tuple) and (not shape or len(prior) != shape[-1]):
         _refuse_length(name, prior, shape)
     return Site(prior, shape, positive)
 
 
-def refuse_negative(name: str, given: Any) -> None:
-    """Refuse a number below 0, as it is typed, for a quantity that is positive.
+def refuse_negative(name: str, given: Any, zero: bool = False) -> None:
+    """Refuse a number below 0 or a text, as it is typed, for a quantity that is positive.
 
     Args:
         name: The name of the quantity, for error messages.
         given: A number, one number per entry, or anything else, which is not checked here.
+        zero: Whether the quantity may be 0, for the message.
 
     Raises:
-        SettingError: If a number is negative.
+        SettingError: If a number is negative, or the quantity is a text.
     """
+    if isinstance(given, str):
+        check_numbers(given, name)
     if any(number < 0 for number in finite_numbers(given)):
-        raise _not_positive(name, given)
+        raise _not_positive(name, given, zero)
 
 
-def _not_positive(name: str, given: Any) -> SettingError:
-    do = "fix it above 0, or give it a prior"
-    return SettingError(f"a positive number for {name}", repr(given), do)
+def _not_positive(name: str, given: Any, zero: bool) -> SettingError:
+    wanted, do = "a positive number", "fix it above 0, or give it a prior"
+    if zero:
+        wanted, do = "a number of at least 0", "fix it at 0 or above, or give it a prior"
+    return SettingError(f"{wanted} for {name}", repr(given), do)
 
 
 def _refuse_length(name: str, value: tuple[float, ...], shape: tuple[int, ...]) -> None:

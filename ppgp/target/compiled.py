@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -14,6 +13,7 @@ from torch.fx import GraphModule
 
 from ..errors import LostRank, NotApplicable, NumericalWarning
 from ..numerics.process_locks import one_at_a_time
+from ..user_warnings import warn
 from .branches import Key, Watched, difference
 from .density import Density
 from .graph import (
@@ -194,7 +194,7 @@ class Graphs:
             f"the program could not be compiled ({reason}); it runs eagerly, several times slower"
         )
         self.notes.append(note)
-        warnings.warn(note, NumericalWarning, stacklevel=5)
+        warn(note, NumericalWarning)
 
     def was_wrong(self, z: Tensor | None) -> bool:
         """See ``Target.graph_was_wrong``."""
@@ -210,7 +210,7 @@ class Graphs:
         self._recorded.clear()
         self.visited.clear()
         self.notes.append(sentence)
-        warnings.warn(sentence, NumericalWarning, stacklevel=4)
+        warn(sentence, NumericalWarning)
         return True
 
 

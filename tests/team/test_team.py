@@ -50,7 +50,10 @@ def launch(script: Path, size: int, *args: str, options: tuple[str, ...] = (), l
     )
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[
+        pytest.param(size, marks=pytest.mark.xdist_group(f"a team of {size}")) for size in (2, 3)
+    ],
+)
 def results(request, tmp_path_factory):
     """Return the results of one process, and those of each rank of a team."""
     size, folder = request.param, tmp_path_factory.mktemp("team")
