@@ -50,7 +50,9 @@ def launch(script: Path, size: int, *args: str, options: tuple[str, ...] = (), l
     )
 
 
-@pytest.fixture(scope="module", params=[
+@pytest.fixture(
+    scope="module",
+    params=[
         pytest.param(size, marks=pytest.mark.xdist_group(f"a team of {size}")) for size in (2, 3)
     ],
 )
