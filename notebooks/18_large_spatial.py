@@ -149,8 +149,7 @@ by_number.round(4)
 #
 # `SGPR` has 300 inducing inputs on the unit square, about as far apart as the lengthscale: the
 # function between them counts as noise. `SKI` interpolates between the nodes of a grid, which has
-# to be fine for a rough field. The seconds are those of a machine that had other work at the same
-# time, so that they are longer than what `advise` estimates.
+# to be fine for a rough field.
 
 # %%
 quick = inference.MAP(steps=12)

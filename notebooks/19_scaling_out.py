@@ -66,7 +66,7 @@ print("means", statistics.means.round(3), "y", round(statistics.y_mean, 3))
 # Its inducing inputs start from a sample of the rows.
 
 # %%
-how = inference.SVI(steps=1_000, batch_size=500)
+how = inference.SVI(steps=500, batch_size=500)
 streamed = ppgp.fit(models.SVGP(inducing=60), rows, how, progress=False)
 prediction = streamed.predict(test[["east", "north"]])
 y = test["y"].to_numpy()

@@ -30,7 +30,7 @@ def on_dask() -> Iterator[None]:
     distributed = pytest.importorskip("distributed", reason="dask and distributed are missing")
     with (
         distributed.LocalCluster(
-            n_workers=WORKERS, threads_per_worker=1, dashboard_address=None
+            n_workers=WORKERS, threads_per_worker=1, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster),
         joblib.parallel_config("dask"),

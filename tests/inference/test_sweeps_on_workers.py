@@ -103,7 +103,7 @@ def on_dask() -> Iterator[None]:
     distributed = pytest.importorskip("distributed", reason="dask and distributed are missing")
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, protocol="tcp"
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", protocol="tcp"
         ) as cluster,
         distributed.Client(cluster),
         joblib.parallel_config("dask"),

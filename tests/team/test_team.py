@@ -50,12 +50,7 @@ def launch(script: Path, size: int, *args: str, options: tuple[str, ...] = (), l
     )
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(size, marks=pytest.mark.xdist_group(f"a team of {size}")) for size in (2, 3)
-    ],
-)
+@pytest.fixture(scope="module", params=[2, 3])
 def results(request, tmp_path_factory):
     """Return the results of one process, and those of each rank of a team."""
     size, folder = request.param, tmp_path_factory.mktemp("team")
@@ -98,6 +93,7 @@ def tolerance_of(name: str) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("teams of two and of three")  # one worker has their results
 class TestSameNumbers:
     def test_as_one_process(self, results):
         one, ranks = results
