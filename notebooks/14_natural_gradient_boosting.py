@@ -313,7 +313,7 @@ axes[1].axvspan(-1, 0, color="grey", alpha=0.15)
 axes[1].axvspan(6, 7, color="grey", alpha=0.15)
 axes[1].set_xlabel("x")
 axes[1].set_ylabel("sd of the function")
-axes[1].legend(fontsize=8)
+axes[1].legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 plt.show()
 
 # %% [markdown]

@@ -182,7 +182,7 @@ for axis, name in zip(axes, ("Vecchia, m = 30", "SGPR, 300 inducing")):
     axis.plot(line[:, 0], here.mean, label=name)
     axis.plot(line[:, 0], along, "k", lw=0.8, label="field")
     axis.axvspan(LAKE[0] - RADIUS, LAKE[0] + RADIUS, color="0.92", zorder=0)
-    axis.legend(loc="lower left")
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 axes[1].set(xlabel="first coordinate, through the lake (shaded)")
 plt.show()
 

@@ -130,11 +130,11 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     message = f"module {__name__!r} has no attribute {name!r}"
     if name[:1].isupper():  # a class of a public module; a part of this package is no class
-        for module in _MODULES:
-            public = importlib.import_module(f"{__name__}.{module}")
-            if name in getattr(public, "__all__", ()):
-                message += f": it is {__name__}.{module}.{name}"
-                break
+        public = {each: importlib.import_module(f"{__name__}.{each}") for each in _MODULES}
+        places = [m for m, module in public.items() if name in getattr(module, "__all__", ())]
+        if places:
+            names = " or ".join(f"{__name__}.{place}.{name}" for place in places)
+            message += f": it is {names}"
     raise AttributeError(message)
 
 

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import sysconfig
 import warnings
+from types import FrameType
 
 __all__ = ["warn"]
 
-#: packages whose frames lie between a warning and the code of the user
-BETWEEN = ("ppgp", "torch", "pyro")
+PACKAGE = __name__.partition(".")[0]
+#: folders of Python's own modules and of installed packages
+INSTALLED = tuple(
+    {sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Issue a warning at the innermost line that is not of this library, of torch or of Pyro.
+    """Issue a warning at the innermost line that is neither of this nor of an installed package.
 
     Args:
         message: The text of the warning.
         category: The class of the warning.
     """
-    level = 2  # 1 is this function
-    frame = sys._getframe(1)
-    while frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN and frame.f_back:
+    frame, level = sys._getframe(1), 2  # 1 is this function
+    while not _of_user(frame) and frame.f_back is not None:
         frame = frame.f_back
         level += 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def _of_user(frame: FrameType) -> bool:
+    """Whether the code of a frame is the user's."""
+    own = frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE
+    return not own and not frame.f_code.co_filename.startswith((*INSTALLED, "<frozen"))

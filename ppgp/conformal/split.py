@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from ..data.arrays import as_tensor
+from ..data.dataset import Dataset
 from ..data.stream import Stream
-from ..errors import DataError, DataWarning, NotApplicable, listed
+from ..errors import DataError, DataWarning, NotApplicable, SettingError, listed
 from ..numerics.finite import all_finite
 from ..posterior.fitted import Fitted
 from ..posterior.prediction import Prediction
@@ -27,6 +28,8 @@ from .weights import Decay
 
 __all__ = ["Calibrator", "calibrate", "rank", "side_level", "smallest_n", "threshold"]
 
+LEVEL = 0.9  # of a stream, where none is given
+
 
 def calibrate(
     score: Score,
@@ -35,7 +38,7 @@ def calibrate(
     *,
     groups: Any = None,
     weights: Any = None,
-    level: float = 0.9,
+    level: float = LEVEL,
 ) -> Calibrator:
     """Compute the conformal scores of calibration rows from their predictions and true y.
 
@@ -60,7 +63,8 @@ def calibrate(
             (covariate shift; Tibshirani et al. 2019), or ``Decay`` for rows in the order of time
             (Barber et al. 2023).
         level: of the one pass over a stream. A score that depends on the level takes a further pass
-            for each other level that is asked for.
+            for each other level that is asked for. Rows in memory have no level here: pass it to
+            the calibrator.
 
     Returns:
         A Calibrator: call it on the prediction of new rows.
@@ -69,7 +73,7 @@ def calibrate(
         NotApplicable: if the score is not for such a y, or is no score, or the prediction is no
             Prediction.
         DataError: if y, groups or weights do not fit the prediction.
-        SettingError: if level does not lie in (0, 1).
+        SettingError: if level does not lie in (0, 1), or is another than 0.9 for rows in memory.
 
     Examples:
         Of the errors 1, ..., 9 of nine rows, the interval at level 0.8 has the 8th smallest, as
@@ -98,6 +102,9 @@ def calibrate(
     exact_level(level)
     if isinstance(y, Stream):
         return _of_stream(score, prediction, y, {"groups": groups, "weights": weights}, level)
+    if level != LEVEL:
+        do = f"leave it out, and write calibrator(prediction, level={level})"
+        raise SettingError("a level for a stream alone", f"level={level} for rows in memory", do)
     return _in_memory(score, prediction, y, groups, weights)
 
 
@@ -105,6 +112,8 @@ def _in_memory(score: Score, prediction: Any, y: Any, groups: Any, weights: Any)
     """Return the calibrator of rows in memory."""
     check_prediction(prediction)
     score.check(prediction)
+    if isinstance(y, Dataset):
+        raise DataError("y [n] of the calibration rows", "a Dataset", "pass its .y")
     if prediction.kind == "classes":
         refuse_names(y)
     y = as_tensor(y, "y")

@@ -169,9 +169,11 @@ def _refuse(record: str, name: str, value: Any, hint: Any, default: Any) -> None
         raise UnknownName(f"{name} of {record}", value, lists[0].words)
     ranges = (each for each in _leaves(hint) if isinstance(each, Between | Whole))
     advice = next((each.advice for each in ranges), CHANGE)
-    if advice == CHANGE and default is not MISSING:
+    if advice == CHANGE and default is None:
+        advice = "leave it out, and the method chooses it"
+    elif advice == CHANGE and default is not MISSING:
         advice = f"the default is {default!r}"
-    if isinstance(value, type):
+    if isinstance(value, type) and value.__module__.partition(".")[0] == __name__.partition(".")[0]:
         advice = f"call it: {value.__name__}()"
     elif get_origin(hint) is tuple and isinstance(value, int | float | list) and value != []:
         entries = tuple(value) if isinstance(value, list) else (value,)

@@ -157,9 +157,15 @@ class Kernel(Hyperparameters):
         """Return k(X1, X2), [*batch, n1, n2]; X2=None means X1, to which White adds its variance.
 
         Raises:
-            SettingError: If the kernel does not take this number of columns, or X1 is no tensor.
+            SettingError: If the kernel does not take this number of columns, theta is no mapping,
+                or X1 no tensor.
             NotEnoughMemory: If the matrix does not fit into memory.
         """
+        if not isinstance(theta, Mapping):
+            do = (
+                "write kernel(theta, X1, X2), with theta = {} where all hyperparameters are numbers"
+            )
+            raise SettingError("theta, {name: value}, first", type(theta).__name__, do)
         if not isinstance(X1, Tensor):
             do = "pass torch.as_tensor(X)"
             raise SettingError("a tensor [n, d] as X1", type(X1).__name__, do)

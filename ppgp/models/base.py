@@ -32,8 +32,7 @@ from .independent_rows import observed, predicted
 from .sites import Theta, draw
 
 M = TypeVar("M", bound="Model")
-#: quantities that models have as fields, none of them negative -> whether some models take 0
-LEVELS = {"noise": True, "nugget": True, "variance": False}
+LEVELS = ("noise", "nugget", "variance")  # positive quantities that models have as fields
 
 
 class Model(NamedArguments):
@@ -149,8 +148,8 @@ class Model(NamedArguments):
     def __post_init__(self) -> None:
         """Convert and check the numbers; a subclass's ``__post_init__`` calls this first."""
         with_plain_fields(self)
-        for name, zero in LEVELS.items():
-            refuse_negative(name, getattr(self, name, None), zero)
+        for name in LEVELS:
+            refuse_negative(name, getattr(self, name, None))
 
     def __repr__(self) -> str:
         names = [f.name for f in fields(cast(Any, self)) if f.repr]

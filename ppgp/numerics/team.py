@@ -19,6 +19,7 @@ from torch import Tensor
 from ..errors import DataError, LostRank, NotApplicable, PpgpError, SettingError, counted
 from .fingerprint import fingerprint
 from .process_group import join, loss
+from .whole_numbers import check_whole_number
 
 __all__ = ["ALONE", "Team"]
 
@@ -71,9 +72,12 @@ class Team:
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
-        if not 0 <= rank < size:
+        do = "use Team.of_environment()"
+        check_whole_number("size of a Team", size, 1, do)
+        check_whole_number("rank in a Team", rank, 0, do)
+        if rank >= size:
             got = f"rank {rank} of {size}"
-            raise SettingError("a rank from 0 to size - 1", got, "use Team.of_environment()")
+            raise SettingError("a rank from 0 to size - 1", got, do)
         self.rank, self.size = rank, size
         self.bytes_reduced = 0
 

@@ -81,8 +81,10 @@ def predict_table(fit: Fitted, X: Any, joint: Any, arguments: Mapping[str, Any])
     if others:
         wanted = f"X, joint, {', '.join(roles[:-1])} and {roles[-1]}"
         do = "a program alone has arguments of its own"
-        if any(name.startswith("return_") for name in others):
-            do = "the result has all of them: .mean, .sd, .interval(0.9), .sample(100)"
+        if "return_std" in others:
+            do = "leave it out: the result has .mean, .std and .interval(0.9)"
+        elif "return_cov" in others:
+            do = "write predict(X, joint=True), whose .sample(100) has draws of all rows together"
         raise NotApplicable(wanted, ", ".join(others), do)
     rows, known = inputs_and_roles(fit, X, arguments)
     with evaluated_at(fit, len(rows)):

@@ -143,9 +143,11 @@ def check_numbers(value: object, what: str) -> tuple[float, ...]:
         )
         if isinstance(value, type):
             do = f"call it: {value.__name__}(...)"
-        elif isinstance(value, list | np.ndarray) and finite_numbers(tuple(value)):
-            numbers = ", ".join(repr(float(number)) for number in value[:5])
-            do = f"write a tuple, ({numbers}{', ...' * (len(value) > 5)})"
+        elif isinstance(value, list) and finite_numbers(tuple(value)):
+            kernel, _, field = what.rpartition(".")
+            do = "write a tuple where there is one number per entry, and otherwise one number"
+            if kernel and field == "lengthscale":
+                do = f"write one number, or ARD({kernel}(lengthscale={tuple(value)!r:.60}))"
         raise SettingError(f"a prior or a finite number for {what}", repr(value), do)
     return numbers
 

@@ -130,13 +130,12 @@ def site(
     return Site(prior, shape, positive)
 
 
-def refuse_negative(name: str, given: Any, zero: bool = False) -> None:
+def refuse_negative(name: str, given: Any) -> None:
     """Refuse a number below 0 or a text, as it is typed, for a quantity that is positive.
 
     Args:
         name: The name of the quantity, for error messages.
         given: A number, one number per entry, or anything else, which is not checked here.
-        zero: Whether the quantity may be 0, for the message.
 
     Raises:
         SettingError: If a number is negative, or the quantity is a text.
@@ -144,7 +143,7 @@ def refuse_negative(name: str, given: Any, zero: bool = False) -> None:
     if isinstance(given, str):
         check_numbers(given, name)
     if any(number < 0 for number in finite_numbers(given)):
-        raise _not_positive(name, given, zero)
+        raise _not_positive(name, given, False)
 
 
 def _not_positive(name: str, given: Any, zero: bool) -> SettingError:
@@ -158,7 +157,10 @@ def _refuse_length(name: str, value: tuple[float, ...], shape: tuple[int, ...]) 
     wanted = "one number"
     if shape:
         wanted = f"one number, or {shape[-1]} (one per entry),"
-    raise SettingError(f"{wanted} for {name}", counted(len(value), "number"), "change it")
+    do = "write one number, or a prior"
+    if name.endswith("lengthscale"):
+        do = "wrap the kernel in ARD, or write one number"
+    raise SettingError(f"{wanted} for {name}", counted(len(value), "number"), do)
 
 
 def draw(sites: Mapping[str, Site | Param], like: Tensor) -> dict[str, Tensor]:
