@@ -7,6 +7,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+#: pairs of rows closer than this part of their distance from the centre are computed by
+#: differences, where the product of matrices would leave few digits
+NEAR = 1e-3
 FAR = 1e3  # lengthscales up to which the matrix product is accurate to 1e-9
 #: number of columns up to which summing differences by column, which is exact, is as fast
 FEW_COLUMNS = 3
@@ -20,8 +23,9 @@ def squared_distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tens
     With many columns it is |a|^2 + |b|^2 - 2ab of centred rows, always in double precision. The
     absolute error is about 1e-16 times the squared spread of X in lengthscales, which for rows in
     single precision is less than their own rounding. Columns that spread over more than ``FAR``
-    lengthscales are summed by differences, unless their values are not known (inside a compiled
-    density). For X2=None the diagonal is exactly 0.
+    lengthscales, and pairs of rows that are close beside their distance from the centre, are summed
+    by differences, unless their values are not known (inside a compiled density). For X2=None the
+    diagonal is exactly 0.
 
     Args:
         X1: Rows [*b, n1, d].
@@ -47,7 +51,7 @@ def squared_distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tens
         if near:
             squared = squared + by_product(A[..., near], B[..., near]).clamp_min(0.0)
     else:
-        squared = by_product(A, B)
+        squared = _with_near_pairs(by_product(A, B), A, B, X2 is None)
     if dtype != torch.float64:
         squared = squared.to(dtype).clamp_min(0.0)
     if X2 is None:
@@ -63,6 +67,36 @@ def by_product(A: Tensor, B: Tensor) -> Tensor:
     left = torch.cat([-2.0 * A, a, torch.ones_like(a)], -1)
     right = torch.cat([B, torch.ones_like(b), b], -1)
     return left @ right.mT
+
+
+def _with_near_pairs(squared: Tensor, A: Tensor, B: Tensor, same: bool) -> Tensor:
+    """Return squared distances in which those of close pairs are computed again by differences.
+
+    Args:
+        squared: |a - b|^2 by one matrix product, [*b, n1, n2].
+        A: Centred rows [*b, n1, d].
+        B: Centred rows [*b, n2, d].
+        same: Whether the rows are the same; their diagonal is left as it is.
+    """
+    with torch.no_grad():
+        norms = A.square().sum(-1, keepdim=True) + B.square().sum(-1, keepdim=True).mT
+        close = squared < NEAR**2 * norms
+        if same:
+            close.diagonal(dim1=-2, dim2=-1).fill_(False)
+        try:
+            places = torch.nonzero(close, as_tuple=True)
+            count = len(places[0])
+        except RuntimeError:  # under a trace or a vmap, which hides the values
+            return squared
+    if count == 0:
+        return squared
+    if count * A.shape[-1] > squared.numel():
+        return _by_differences(A, B, range(A.shape[-1]))
+    batch = squared.shape[:-2]
+    *first, i, j = places
+    left = A.expand(*batch, *A.shape[-2:])[(*first, i)]
+    right = B.expand(*batch, *B.shape[-2:])[(*first, j)]
+    return squared.index_put(places, (left - right).square().sum(-1))
 
 
 def _by_differences(A: Tensor, B: Tensor, columns: Iterable[int]) -> Tensor:

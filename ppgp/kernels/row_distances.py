@@ -9,11 +9,7 @@ import torch
 from scipy.spatial import KDTree
 from torch import Tensor
 
-from .distance import FEW_COLUMNS
-
-#: pairs of rows closer than this part of the distance of one of them from the centre are computed
-#: by differences, where the product of matrices would leave few digits
-NEAR = 1e-3
+from .distance import FEW_COLUMNS, NEAR
 
 
 class RowDistances:

@@ -191,6 +191,23 @@ def _quantile(distribution: Distribution, p: Tensor) -> Tensor:
         return _count_quantile(distribution, p, centre + spread)
     if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
         return distribution.loc[0] + torch.special.ndtri(p) * distribution.scale[0]
+    with torch.no_grad():
+        found = _root_of_cdf(distribution, p, centre.detach(), spread.detach())
+    if not torch.is_grad_enabled() or not has_gradient(distribution):
+        return found
+    # the derivative of the inverse of a function
+    below, height = cdf_and_density(distribution, found)
+    slope = height.detach().clamp_min(torch.finfo(height.dtype).tiny)
+    return found - (below - below.detach()) / slope
+
+
+def has_gradient(distribution: Distribution) -> bool:
+    """Whether a parameter of the components requires a gradient."""
+    return any(value.requires_grad for value in univariate.parameters(distribution).values())
+
+
+def _root_of_cdf(distribution: Distribution, p: Tensor, centre: Tensor, spread: Tensor) -> Tensor:
+    """Return where the cdf of a continuous mixture is p, from a place and a unit of length [n]."""
     eps = torch.finfo(centre.dtype).eps
     steepest = _steepest(distribution)
 

@@ -13,13 +13,15 @@ from torch.distributions import Distribution, Normal
 from . import normal_differences, univariate
 from .blocks import each_block
 from .count_sums import sum_over_counts
-from .mixture import BUDGET, ROOT_2, cdf, density, quantile
+from .mixture import BUDGET, ROOT_2, cdf, density, has_gradient, quantile
 from .roots import WORTH_IT
 from .rows_on_demand import RowsOnDemand
 from .standard_normal import pdf
 from .univariate import distinct_rows, is_discrete, take
 
 CLOSED_FORM_DRAWS = 256  # up to this number, the CRPS over pairs of draws is cheaper
+#: up to this number, pairs of draws that are narrow beside their range are summed, for exactness
+PAIRS_OF_NARROW = 2048
 PANELS = (1e-8, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-4, 1 - 1e-8)
 NODES = 16
 REST = 1e-14  # probability beyond the counts that the CRPS is summed over, on either side
@@ -32,10 +34,11 @@ def crps(distribution: Distribution, y: Tensor) -> Tensor:
 
     Smaller is better. Gneiting & Raftery (2007), equation 21. Mixtures of normals have a form that
     is exact to rounding: E|X - y| is closed, and E|X - X'| / 2 is that of ``normal_differences``,
-    or where scales are very different and the normals at most 256, a sum over pairs of components
-    (Grimit et al. 2006). For other continuous distributions, the integral of (F(x) - 1[x >= y])^2
-    is computed by Gauss-Legendre quadrature between quantiles of the mixture, and for counts the
-    sum over k.
+    or where scales are very different and the normals at most 2,048, a sum over pairs of components
+    (Grimit et al. 2006). For other continuous distributions, and for more such normals, the
+    integral of (F(x) - 1[x >= y])^2 is computed by Gauss-Legendre quadrature between quantiles of
+    the mixture. Its relative error is up to 0.01 where components are a thousand times as narrow as
+    the mixture. For counts it is the sum over k.
     """
     if isinstance(distribution, RowsOnDemand):
         return each_block(crps, distribution, y)
@@ -43,13 +46,9 @@ def crps(distribution: Distribution, y: Tensor) -> Tensor:
         return _count_crps(distribution, y)
     if not isinstance(distribution, Normal):
         return _crps(distribution, y, False)
-    if torch.is_grad_enabled() and _has_gradient(distribution):
+    if torch.is_grad_enabled() and has_gradient(distribution):
         return _crps(distribution, y, distribution.batch_shape[0] <= CLOSED_FORM_DRAWS)
     return each_block(_normal_crps, distribution, y)
-
-
-def _has_gradient(distribution: Distribution) -> bool:
-    return any(v.requires_grad for v in univariate.parameters(distribution).values())
 
 
 def _crps(distribution: Distribution, y: Tensor, pairs: bool) -> Tensor:
@@ -77,7 +76,7 @@ def _normal_crps(distribution: Any, y: Tensor) -> Tensor:
     score = torch.empty_like(distribution.loc[0])
     if len(apart) < len(y):
         others = torch.nonzero(~few).flatten()
-        pairs = draws <= CLOSED_FORM_DRAWS
+        pairs = draws <= PAIRS_OF_NARROW
         score[others] = _crps(take(distribution, others), y[others], pairs)
     if len(apart):
         some: Any = distribution
@@ -117,7 +116,8 @@ def integral(distribution: Distribution, y: Tensor) -> Tensor:
     """
     x, weights, above = _panels(distribution, y)
     F = cdf(distribution, x.reshape(-1, x.shape[-1])).reshape(x.shape)
-    return ((F - above).square() * weights).sum((0, 1))
+    score = ((F - above).square() * weights).sum((0, 1))
+    return torch.where(y.isinf(), torch.inf, score)
 
 
 def crps_nodes(distribution: Distribution, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -129,7 +129,9 @@ def crps_nodes(distribution: Distribution, y: Tensor) -> tuple[Tensor, Tensor, T
 
 def _panels(distribution: Distribution, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return nodes and weights [NODES, panel, n], and whether each panel is above y."""
-    edges = torch.stack([quantile(distribution, p) for p in PANELS] + [y]).sort(0).values
+    with torch.no_grad():  # the integral does not depend on where its panels end
+        ends = [quantile(distribution, p) for p in PANELS]
+    edges = torch.stack([*ends, y]).sort(0).values
     nodes, weights = (torch.as_tensor(a).to(y) for a in _legendre())
     half = 0.5 * (edges[1:] - edges[:-1])
     centre = 0.5 * (edges[1:] + edges[:-1])

@@ -18,6 +18,7 @@ from torch.distributions import Distribution
 from ..errors import NotApplicable
 
 LEAST = 1e-280  # SciPy's probabilities lose digits or vanish below it, and series are used instead
+SMALL_HAZARD = -30.0  # log of the hazards h whose 1 - exp(-h) is h - h^2 / 2 to rounding
 TERMS = 10_000
 NEGLIGIBLE = 1e-30
 
@@ -184,8 +185,20 @@ def _asymmetric_laplace(d: Any, x: Tensor) -> Pair:
 
 
 def _gumbel(d: Any, x: Tensor) -> Pair:
-    below = -torch.exp(-(x - d.loc) / d.scale)
-    return below, log1mexp(below)
+    log_hazard = -(x - d.loc) / d.scale
+    return -log_hazard.exp(), _log_complement(log_hazard)
+
+
+def _weibull(d: Any, x: Tensor) -> Pair:
+    log_hazard = d.concentration * (x / d.scale).log()
+    return _log_complement(log_hazard), -log_hazard.exp()
+
+
+def _log_complement(log_hazard: Tensor) -> Tensor:
+    """Return log(1 - exp(-h)) for log h, also where h is below the smallest number."""
+    small = log_hazard < SMALL_HAZARD
+    series = log_hazard - 0.5 * log_hazard.exp()
+    return torch.where(small, series, log1mexp(-log_hazard.clamp_min(SMALL_HAZARD).exp()))
 
 
 def _uniform(d: Any, x: Tensor) -> Pair:
@@ -231,7 +244,9 @@ def _logs(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def _student(z: np.ndarray, df: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    near, far = _logs(special.stdtr(df, -np.abs(z)), special.stdtr(df, np.abs(z)))
+    lower, upper = special.stdtr(df, -np.abs(z)), special.stdtr(df, np.abs(z))
+    cauchy = np.arctan2(1.0, np.abs(z)) / np.pi  # SciPy's has 8 digits there at df = 1
+    near, far = _logs(np.where(df == 1, cauchy, lower), np.where(df == 1, 1 - cauchy, upper))
     tiny = np.isfinite(z) & (near < math.log(LEAST))
     if tiny.any():
         v, t = df[tiny], np.abs(z[tiny])
@@ -340,7 +355,7 @@ FORMS: dict[str, Callable[[Any, Tensor], Pair]] = {
     "StudentT": lambda d, x: _numpy(_student, (x - d.loc) / d.scale, d.df),
     "Gumbel": _gumbel,
     "Exponential": lambda d, x: _survival(-d.rate * x),
-    "Weibull": lambda d, x: _survival(-((x / d.scale) ** d.concentration)),
+    "Weibull": _weibull,
     "Pareto": lambda d, x: _survival(d.alpha * (d.scale.log() - x.log())),
     "Kumaraswamy": lambda d, x: _survival(d.concentration0 * torch.log1p(-(x**d.concentration1))),
     "Uniform": _uniform,

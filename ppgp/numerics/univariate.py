@@ -65,7 +65,9 @@ def cdf(d: Distribution, x: Tensor) -> Tensor:
     if isinstance(d, torch.distributions.StudentT):
         z = (x - d.loc) / d.scale
         df = d.df.expand(z.shape)
-        return torch.as_tensor(special.stdtr(df.cpu().numpy(), z.cpu().numpy())).to(z)
+        cauchy = torch.atan2(torch.ones_like(z), -z) / math.pi  # SciPy's has 8 digits at df = 1
+        general = torch.as_tensor(special.stdtr(df.cpu().numpy(), z.cpu().numpy())).to(z)
+        return torch.where(df == 1, cauchy, general)
     if is_discrete(d):
         closed = closed_cdf(d, x)
         if closed is not None:

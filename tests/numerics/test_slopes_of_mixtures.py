@@ -1,0 +1,96 @@
+"""Slopes of quantiles and scores of mixtures, and what they are at the ends of the number line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import cauchy, norm
+from torch.distributions import Distribution, Gumbel, LogNormal, Normal, StudentT, Weibull
+
+from ppgp.numerics import mixture
+from ppgp.numerics.mixture_crps import crps
+from ppgp.numerics.tails import log_tails
+
+STEP = 1e-5
+FAMILIES: dict[str, Callable[[torch.Tensor], Distribution]] = {
+    "Gumbel": lambda m: Gumbel(m, torch.ones_like(m)),
+    "LogNormal": lambda m: LogNormal(m, 0.5 * torch.ones_like(m)),
+    "Normal": lambda m: Normal(m, 0.3 * torch.ones_like(m)),
+}
+
+
+def slopes(of: Callable[[torch.Tensor], torch.Tensor], m: torch.Tensor) -> torch.Tensor:
+    """Return the slope of a number with respect to each location, by central differences."""
+    found = torch.zeros_like(m)
+    for k in range(len(m)):
+        step = torch.zeros_like(m)
+        step[k] = STEP
+        found[k] = (of(m + step) - of(m - step)) / (2 * STEP)
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", ["quantile", "crps"])
+def test_slopes_are_those_of_differences(family: str, name: str) -> None:
+    y = torch.tensor([0.7], dtype=torch.float64)
+
+    def figure(m: torch.Tensor) -> torch.Tensor:
+        distribution = FAMILIES[family](m)
+        if name == "crps":
+            return crps(distribution, y).sum()
+        return mixture.quantile(distribution, 0.2).sum()
+
+    m = torch.tensor([[0.0], [0.4], [1.3]], dtype=torch.float64)
+    given = m.clone().requires_grad_()
+    (found,) = torch.autograd.grad(figure(given), given)
+    torch.testing.assert_close(found, slopes(figure, m), rtol=1e-6, atol=1e-8)
+
+
+def test_the_slope_of_a_quantile_of_separated_components() -> None:
+    m = torch.tensor([[0.0], [1.3]], dtype=torch.float64, requires_grad=True)
+    quantile = mixture.quantile(Normal(m, torch.full_like(m, 1e-3)), 0.05)
+    (found,) = torch.autograd.grad(quantile.sum(), m)
+    torch.testing.assert_close(found, torch.tensor([[1.0], [0.0]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("draws", [257, 1000])
+def test_the_score_of_many_narrow_normals(draws: int) -> None:
+    rng = np.random.default_rng(0)
+    m, sd, y = rng.random(draws), 1e-4, 0.3
+
+    def moment(mean: np.ndarray, scale: float) -> np.ndarray:
+        z = mean / scale
+        return 2 * scale * norm.pdf(z) + mean * (2 * norm.cdf(z) - 1)
+
+    wanted = moment(y - m, sd).mean() - 0.5 * moment(m[:, None] - m, sd * 2**0.5).mean()
+    found = crps(Normal(torch.tensor(m)[:, None], torch.full((draws, 1), sd)), torch.tensor([y]))
+    assert float(found[0]) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_the_score_at_infinity() -> None:
+    ends = torch.tensor([torch.inf, -torch.inf], dtype=torch.float64)
+    zeros = torch.zeros(1, 2, dtype=torch.float64)
+    for distribution in (StudentT(5.0, zeros, 1.0), Normal(zeros, torch.ones_like(zeros))):
+        assert crps(distribution, ends).tolist() == [torch.inf, torch.inf]
+
+
+def test_tails_beyond_the_smallest_number() -> None:
+    one = torch.ones(1, 3, dtype=torch.float64)
+    x = torch.tensor([800.0, 30.0, 2.0], dtype=torch.float64)
+    _, above = log_tails(Gumbel(0 * one, one), x)
+    wanted = np.log(-np.expm1(-np.exp(-x[1:].numpy())))
+    np.testing.assert_allclose(above[0].numpy(), [-800.0, *wanted], rtol=1e-12)
+    below, _ = log_tails(Weibull(one, 5 * one), torch.tensor([1e-70, 1e-20, 0.5], dtype=x.dtype))
+    wanted = [5 * np.log(1e-70), 5 * np.log(1e-20), np.log(-np.expm1(-(0.5**5)))]
+    np.testing.assert_allclose(below[0].numpy(), wanted, rtol=1e-12)
+
+
+def test_student_t_with_one_degree_of_freedom_is_cauchy() -> None:
+    x = torch.tensor([-1e10, -3.0, -1e-8, 5e-9, 2.0], dtype=torch.float64)
+    one = torch.ones(1, len(x), dtype=torch.float64)
+    distribution = StudentT(one, 0 * one, one)
+    np.testing.assert_allclose(mixture.cdf(distribution, x), cauchy.cdf(x), rtol=1e-14)
+    np.testing.assert_allclose(log_tails(distribution, x)[0][0], cauchy.logcdf(x), rtol=1e-12)
