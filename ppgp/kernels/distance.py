@@ -49,9 +49,9 @@ def squared_distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tens
     if wide:
         squared = _by_differences(A, B, wide)
         if near:
-            squared = squared + by_product(A[..., near], B[..., near]).clamp_min(0.0)
+            squared = squared + _by_product(A[..., near], B[..., near], X2 is None).clamp_min(0.0)
     else:
-        squared = _with_near_pairs(by_product(A, B), A, B, X2 is None)
+        squared = _by_product(A, B, X2 is None)
     if dtype != torch.float64:
         squared = squared.to(dtype).clamp_min(0.0)
     if X2 is None:
@@ -69,20 +69,20 @@ def by_product(A: Tensor, B: Tensor) -> Tensor:
     return left @ right.mT
 
 
-def _with_near_pairs(squared: Tensor, A: Tensor, B: Tensor, same: bool) -> Tensor:
-    """Return squared distances in which those of close pairs are computed again by differences.
+def _by_product(A: Tensor, B: Tensor, same: bool) -> Tensor:
+    """Return |a - b|^2 by one matrix product, and of close pairs by differences, [*b, n1, n2].
 
     Args:
-        squared: |a - b|^2 by one matrix product, [*b, n1, n2].
         A: Centred rows [*b, n1, d].
         B: Centred rows [*b, n2, d].
         same: Whether the rows are the same; their diagonal is left as it is.
     """
+    squared = by_product(A, B)
     with torch.no_grad():
         norms = A.square().sum(-1, keepdim=True) + B.square().sum(-1, keepdim=True).mT
         close = squared < NEAR**2 * norms
         if same:
-            close.diagonal(dim1=-2, dim2=-1).fill_(False)
+            close = close & ~torch.eye(A.shape[-2], dtype=torch.bool, device=A.device)
         try:
             places = torch.nonzero(close, as_tuple=True)
             count = len(places[0])
