@@ -61,14 +61,6 @@ def squared_distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tens
     return squared / lengthscale.square()
 
 
-def by_product(A: Tensor, B: Tensor) -> Tensor:
-    """Return |a - b|^2 by one matrix product."""
-    a, b = A.square().sum(-1, keepdim=True), B.square().sum(-1, keepdim=True)
-    left = torch.cat([-2.0 * A, a, torch.ones_like(a)], -1)
-    right = torch.cat([B, torch.ones_like(b), b], -1)
-    return left @ right.mT
-
-
 def _by_product(A: Tensor, B: Tensor, same: bool) -> Tensor:
     """Return |a - b|^2 by one matrix product, and of close pairs by differences, [*b, n1, n2].
 
@@ -77,10 +69,12 @@ def _by_product(A: Tensor, B: Tensor, same: bool) -> Tensor:
         B: Centred rows [*b, n2, d].
         same: Whether the rows are the same; their diagonal is left as it is.
     """
-    squared = by_product(A, B)
+    a, b = A.square().sum(-1, keepdim=True), B.square().sum(-1, keepdim=True)
+    left = torch.cat([-2.0 * A, a, torch.ones_like(a)], -1)
+    right = torch.cat([B, torch.ones_like(b), b], -1)
+    squared = left @ right.mT
     with torch.no_grad():
-        norms = A.square().sum(-1, keepdim=True) + B.square().sum(-1, keepdim=True).mT
-        close = squared < NEAR**2 * norms
+        close = squared < NEAR**2 * (a + b.mT)
         if same:
             close = close & ~torch.eye(A.shape[-2], dtype=torch.bool, device=A.device)
         try:
@@ -94,9 +88,9 @@ def _by_product(A: Tensor, B: Tensor, same: bool) -> Tensor:
         return _by_differences(A, B, range(A.shape[-1]))
     batch = squared.shape[:-2]
     *first, i, j = places
-    left = A.expand(*batch, *A.shape[-2:])[(*first, i)]
-    right = B.expand(*batch, *B.shape[-2:])[(*first, j)]
-    return squared.index_put(places, (left - right).square().sum(-1))
+    of_a = A.expand(*batch, *A.shape[-2:])[(*first, i)]
+    of_b = B.expand(*batch, *B.shape[-2:])[(*first, j)]
+    return squared.index_put(places, (of_a - of_b).square().sum(-1))
 
 
 def _by_differences(A: Tensor, B: Tensor, columns: Iterable[int]) -> Tensor:
