@@ -104,15 +104,15 @@ def _by_differences(A: Tensor, B: Tensor, columns: Iterable[int]) -> Tensor:
     return total
 
 
-def far_columns(A: Tensor, B: Tensor, lengthscale: Tensor) -> list[int]:
-    """Return the columns of centred rows that reach further than ``FAR`` lengthscales from 0.
+def far_columns(A: Tensor, B: Tensor, lengthscale: Tensor, most: float = FAR) -> list[int]:
+    """Return the columns of centred rows that reach further than ``most`` lengthscales from 0.
 
     None are returned under a trace or a vmap, which hides the values.
     """
     with torch.no_grad():
         reach = torch.maximum(A.abs().amax(-2), B.abs().amax(-2)).reshape(-1, A.shape[-1]).amax(0)
         try:
-            return torch.nonzero(reach > FAR * lengthscale.min()).flatten().tolist()
+            return torch.nonzero(reach > most * lengthscale.min()).flatten().tolist()
         except RuntimeError:
             return []
 

@@ -142,7 +142,7 @@ def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tenso
             if length.ndim == 0:
                 slope = _inner(P, squared) / (kernel.times * length)
             else:
-                slope = rows.weighted_squares(P) / length**3
+                slope = rows.weighted_squares(P, length) / length**3
             found["lengthscale"] = profile.factor * slope
         return found
 

@@ -184,15 +184,30 @@ def _quantile(distribution: Distribution, p: Tensor) -> Tensor:
     if isinstance(distribution, KnownInPart):
         return distribution.quantile(p)
     centre, spread = _middle_and_extent(distribution)
-    p = p.to(centre)
-    # a probability next to 1 rounds to 1 in float32
-    p = p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps / 2)
+    ends = torch.finfo(p.dtype)
+    p = p.clamp(ends.tiny, 1 - ends.eps / 2)
+    above = (1 - p).to(centre)  # a probability next to 1 may round to 1 in float32
+    p = p.to(centre).clamp(torch.finfo(centre.dtype).tiny, 1 - torch.finfo(centre.dtype).eps / 2)
     if is_discrete(distribution):
         return _count_quantile(distribution, p, centre + spread)
+    from_above = above < torch.finfo(centre.dtype).eps ** (1 / 3)
     if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
-        return distribution.loc[0] + torch.special.ndtri(p) * distribution.scale[0]
+        ndtri = torch.special.ndtri
+        return (
+            distribution.loc[0]
+            + torch.where(from_above, -ndtri(above), ndtri(p)) * (distribution.scale[0])
+        )
     with torch.no_grad():
-        found = _root_of_cdf(distribution, p, centre.detach(), spread.detach())
+        centre, spread = centre.detach(), spread.detach()
+        if not tails.has_tails(distribution) or not bool(from_above.any()):
+            found = _root_of_cdf(distribution, p, centre, spread)
+        else:
+            found = _root_of_tail(distribution, above.log(), True, centre, spread)
+            if not bool(from_above.all()):
+                lower = torch.where(from_above, 0.5, p)
+                found = torch.where(
+                    from_above, found, _root_of_cdf(distribution, lower, centre, spread)
+                )
     if not torch.is_grad_enabled() or not has_gradient(distribution):
         return found
     # the derivative of the inverse of a function
@@ -258,11 +273,17 @@ def tail_quantile(distribution: Distribution, log_p: Tensor, upper: bool) -> Ten
 
 
 def _tail_quantile(distribution: Distribution, log_p: Tensor, upper: bool) -> Tensor:
-    sign = -1.0 if upper else 1.0
-    guess = sign * _normal_tail(log_p)
     if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
-        return distribution.loc[0] + guess * distribution.scale[0]
-    centre, spread = _middle_and_extent(distribution)
+        z = _normal_tail(log_p)
+        return distribution.loc[0] + (-z if upper else z) * distribution.scale[0]
+    return _root_of_tail(distribution, log_p, upper, *_middle_and_extent(distribution))
+
+
+def _root_of_tail(
+    distribution: Distribution, log_p: Tensor, upper: bool, centre: Tensor, spread: Tensor
+) -> Tensor:
+    """Return ``_tail_quantile`` of a mixture, from a place and a unit of length [n]."""
+    sign = -1.0 if upper else 1.0
     eps = torch.finfo(centre.dtype).eps
 
     def newton(part: Distribution, x: Tensor, rows: Tensor, log_p: Tensor) -> Newton:
@@ -271,7 +292,7 @@ def _tail_quantile(distribution: Distribution, log_p: Tensor, upper: bool) -> Te
         move = excess * torch.exp(tail - log_density(part, x))
         return Newton(excess, move, ROUGH * eps * x.abs())
 
-    start = centre + guess * spread
+    start = centre + sign * _normal_tail(log_p) * spread
     return _within(distribution, root(distribution, newton, start, log_p, centre, spread, ROUGH))
 
 

@@ -208,6 +208,28 @@ def test_a_column_of_many_fixed_lengthscales_takes_no_digits_of_the_others(kerne
     torch.testing.assert_close(K, exact, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("d", [4, 6])
+def test_a_column_of_many_lengthscales_in_bursts(d: int) -> None:
+    """Rows are close in one column, which reaches over 10,000 lengthscales, and in no other."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(60, d, generator=generator, dtype=F64)
+    X[:, 0] = 10 * torch.randn(6, generator=generator, dtype=F64).repeat(10)
+    X[:, 0] += 5e-4 * torch.randn(60, generator=generator, dtype=F64)
+    kernel = ARD(Matern(0.5))
+    theta = hyperparameters(kernel, d)
+    theta["lengthscale"] = torch.tensor([1e-3] + [30.0] * (d - 1), dtype=F64)
+    own, few = RowDistances(X), RowDistances(X)
+    few.few = True  # every difference is exact
+    assert own.near is not None
+    W = torch.randn(60, 60, generator=generator, dtype=F64)
+    W = W + W.mT
+    (K, slopes), (exact, expected) = (
+        (found.K, found.slopes(W, False)) for found in (gram(kernel, theta, o) for o in (own, few))
+    )
+    torch.testing.assert_close(K, exact, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(slopes, expected, rtol=1e-9, atol=1e-9)
+
+
 class Squared(RBF):
     """A user's kernel with another covariance than its base class."""
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import cauchy, norm
+from scipy.stats import t as student
 from torch.distributions import Distribution, Gumbel, LogNormal, Normal, StudentT, Weibull
 
 from ppgp.numerics import mixture
@@ -54,6 +55,38 @@ def test_the_slope_of_a_quantile_of_separated_components() -> None:
     quantile = mixture.quantile(Normal(m, torch.full_like(m, 1e-3)), 0.05)
     (found,) = torch.autograd.grad(quantile.sum(), m)
     torch.testing.assert_close(found, torch.tensor([[1.0], [0.0]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("p", [0.99, 0.99999, 1 - 1e-9, 1 - 1e-13])
+@pytest.mark.parametrize("df", [4.0, np.inf])
+def test_quantiles_next_to_1(df: float, p: float, dtype: torch.dtype) -> None:
+    """The probability above the quantile has the digits that the probability below has not."""
+    m = torch.tensor([[0.0, 1.0], [0.4, 2.0], [1.3, 3.0]], dtype=dtype)
+    scale = torch.full_like(m, 0.3)
+    family = Normal(m, scale) if np.isinf(df) else StudentT(df, m, scale)
+    levels = torch.tensor([[0.5], [p]], dtype=torch.float64)
+    middle, found = mixture.quantile(family, levels)
+    z = (found.double() - m.double()) / 0.3
+    above = (norm.sf(z) if np.isinf(df) else student.sf(z, df)).mean(0)
+    digits = 1e-10 if dtype == torch.float64 else 1e-4
+    np.testing.assert_allclose(above, 1 - p, rtol=digits)
+    torch.testing.assert_close(middle, mixture.quantile(family, 0.5))
+
+
+def test_a_quantile_next_to_1_of_one_normal() -> None:
+    found = mixture.quantile(Normal(torch.ones(1, 1), torch.full((1, 1), 0.3)), 1 - 1e-10)
+    np.testing.assert_allclose(found, 1 + 0.3 * norm.ppf(1 - 1e-10), rtol=1e-6)
+
+
+def test_the_slope_of_a_quantile_next_to_1() -> None:
+    m = torch.tensor([[0.0], [0.4], [1.3]], dtype=torch.float64, requires_grad=True)
+
+    def figure(m: torch.Tensor) -> torch.Tensor:
+        return mixture.quantile(Normal(m, torch.full_like(m, 0.3)), 1 - 1e-9).sum()
+
+    (found,) = torch.autograd.grad(figure(m), m)
+    torch.testing.assert_close(found, slopes(figure, m.detach()), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("draws", [257, 1000])
