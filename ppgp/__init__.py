@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .missing_names import hints, place_of
 from .numerics.openmp import load_passively
 
 __version__ = "0.1.0"
@@ -128,14 +129,14 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    message = f"module {__name__!r} has no attribute {name!r}"
-    if name[:1].isupper():  # a class of a public module; a part of this package is no class
-        public = {each: importlib.import_module(f"{__name__}.{each}") for each in _MODULES}
-        places = [m for m, module in public.items() if name in getattr(module, "__all__", ())]
-        if places:
-            names = " or ".join(f"{__name__}.{place}.{name}" for place in places)
-            message += f": it is {names}"
-    raise AttributeError(message)
+    place = None
+    is_own = name.casefold() in {each.casefold() for each in __all__}
+    if not name.startswith("_") and not is_own:
+        place = place_of(name, __name__, _MODULES)
+    if place is not None:
+        message = f"module {__name__!r} has no attribute {name!r}: it is {place}"
+        raise AttributeError(message, name=name)
+    return hints(__name__, __all__)(name)
 
 
 def __dir__() -> list[str]:

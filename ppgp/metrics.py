@@ -1,5 +1,7 @@
 """Measures of point and probabilistic predictions."""
 
+from typing import TYPE_CHECKING
+
 from .diagnostics.metrics import (
     accuracy,
     brier,
@@ -10,6 +12,7 @@ from .diagnostics.metrics import (
     nll,
     rmse,
 )
+from .missing_names import hints
 
 __all__ = [
     "accuracy",
@@ -21,3 +24,6 @@ __all__ = [
     "nll",
     "rmse",
 ]
+
+if not TYPE_CHECKING:  # a type checker reports unknown names itself
+    __getattr__ = hints(__name__, __all__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -92,18 +91,3 @@ def test_numbers_out_of_range() -> None:
         Team(3, 2)
     with pytest.raises(SettingError, match="a whole number of at least 1 as size of a Team"):
         Team(0, 0)
-
-
-@pytest.mark.parametrize(
-    ("name", "places"),
-    [
-        ("GP", "ppgp.models.GP"),
-        ("NUTS", "ppgp.inference.NUTS"),
-        ("StudentT", "ppgp.likelihoods.StudentT or ppgp.priors.StudentT"),
-    ],
-)
-def test_the_place_of_a_class(name: str, places: str) -> None:
-    with pytest.raises(AttributeError, match=rf"it is {re.escape(places)}$"):
-        getattr(ppgp, name)
-    with pytest.raises(AttributeError, match=r"has no attribute 'Nothing'$"):
-        ppgp.Nothing

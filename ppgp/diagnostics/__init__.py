@@ -4,6 +4,9 @@ The package holds convergence diagnostics, comparisons with a reference, leave-o
 simulation-based calibration and metrics.
 """
 
+from typing import TYPE_CHECKING
+
+from ..missing_names import hints
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from ..posterior.convergence import (
     convergence_warnings,
@@ -26,3 +29,6 @@ __all__ = [
     "scalars",
     "wasserstein",
 ]
+
+if not TYPE_CHECKING:  # a type checker reports unknown names itself
+    __getattr__ = hints(__name__, __all__)

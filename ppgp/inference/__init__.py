@@ -1,5 +1,8 @@
 """Methods of inference. Each is a frozen record of options (SGLD and SGHMC share a file)."""
 
+from typing import TYPE_CHECKING
+
+from ..missing_names import hints
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Inference
 from .boosting.natural_gradient import NaturalGradientBoosting
@@ -35,3 +38,6 @@ __all__ = [
     "NaturalGradientBoosting",
     "Pathfinder",
 ]
+
+if not TYPE_CHECKING:  # a type checker reports unknown names itself
+    __getattr__ = hints(__name__, __all__, {"ADVI": "SVI", "VI": "SVI"})

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from ..errors import SettingError, UnknownName
+from ..errors import SettingError, UnknownName, an
 
 LARGEST = 2**31 - 1  # the largest number that every backend counts to
 _REFUSED = object()
@@ -178,7 +178,17 @@ def _refuse(record: str, name: str, value: Any, hint: Any, default: Any) -> None
     elif get_origin(hint) is tuple and isinstance(value, int | float | list) and value != []:
         entries = tuple(value) if isinstance(value, list) else (value,)
         advice = f"write {repr(entries)[:60]}"
-    raise SettingError(f"{_in_words(hint)} as {name} of {record}", repr(value)[:60], advice)
+    elif advice == CHANGE and _is_own(hint):
+        advice = f"pass a member of {'.'.join(hint.__module__.split('.')[:2])}"
+    wanted = _in_words(hint)
+    if isinstance(value, int) and value > LARGEST:
+        wanted += f", at most {LARGEST},"
+    raise SettingError(f"{wanted} as {name} of {record}", repr(value)[:60], advice)
+
+
+def _is_own(hint: Any) -> bool:
+    """Return whether an annotation is a class of this library."""
+    return isinstance(hint, type) and hint.__module__.startswith(__name__.partition(".")[0] + ".")
 
 
 def _leaves(hint: Any) -> list[Any]:
@@ -207,4 +217,6 @@ def _in_words(hint: Any) -> str:
         bool: "True or False",
         types.NoneType: "None",
     }
+    if _is_own(hint):
+        return an(hint.__name__)
     return words.get(hint) or f"{getattr(hint, '__name__', hint)}"

@@ -1,5 +1,8 @@
 """Covariance functions, one kernel per file, and their sums, products and wrappers."""
 
+from typing import TYPE_CHECKING
+
+from ..missing_names import hints
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .anisotropy import Anisotropy
 from .around import Unscaled
@@ -49,3 +52,7 @@ __all__ = [
     "Unscaled",
     "White",
 ]
+
+if not TYPE_CHECKING:  # a type checker reports unknown names itself
+    others = dict.fromkeys(("ExpQuad", "ExponentiatedQuadratic", "SquaredExponential"), "RBF")
+    __getattr__ = hints(__name__, __all__, others)

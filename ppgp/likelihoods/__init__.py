@@ -1,6 +1,10 @@
 """Likelihoods, the distributions of y given functions of x, each in a file, beside helpers."""
 
+from typing import TYPE_CHECKING
+
+from ..missing_names import hints
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from .base import OTHER_NAMES as OTHER_NAMES
 from .base import Likelihood
 from .bernoulli import Bernoulli
 from .beta import Beta
@@ -42,3 +46,6 @@ __all__ = [
     "Weibull",
     "ZeroInflated",
 ]
+
+if not TYPE_CHECKING:  # a type checker reports unknown names itself
+    __getattr__ = hints(__name__, __all__, OTHER_NAMES)

@@ -19,6 +19,8 @@ from ..priors import Site, rescaled, value_of, with_plain_fields
 from ..priors.units import power as to_power
 
 Theta = Mapping[str, Tensor]
+#: {name in other libraries: name here}
+OTHER_NAMES = {"Normal": "Gaussian"}
 
 
 class Likelihood(NamedArguments):
@@ -234,10 +236,11 @@ def check_is_likelihood(likelihood: Any, example: str = "likelihoods.Bernoulli()
     """
     if isinstance(likelihood, Likelihood):
         return
-    name = likelihood
+    name, likeness = likelihood, 0.4
     if not isinstance(name, str):
-        name = getattr(likelihood, "__name__", type(likelihood).__name__)
-    meant = nearest(name.replace("-", "").replace("_", ""), _names_of(Likelihood))
+        name, likeness = getattr(likelihood, "__name__", type(likelihood).__name__), 0.8
+    plain = name.replace("-", "").replace("_", "")
+    meant = OTHER_NAMES.get(plain.title()) or nearest(plain, _names_of(Likelihood), likeness)
     do = f"for example {example}"
     if meant is not None:
         do = f"pass likelihoods.{meant}()"

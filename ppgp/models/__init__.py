@@ -1,5 +1,8 @@
 """The models, one class per file. Each model is a recipe, and its program runs in plain Pyro."""
 
+from typing import TYPE_CHECKING
+
+from ..missing_names import hints
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Model
 from .boosted import Boosted
@@ -50,3 +53,6 @@ __all__ = [
     "StateSpaceGP",
     "Vecchia",
 ]
+
+if not TYPE_CHECKING:  # a type checker reports unknown names itself
+    __getattr__ = hints(__name__, __all__)

@@ -40,6 +40,9 @@ The subject of a figure decides its file:
   figure shows. ``table_columns``: the training table, and the names of its columns.
 """
 
+from typing import TYPE_CHECKING
+
+from ..missing_names import hints
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .additive_figures import components
 from .chains import pair, rank, trace
@@ -102,3 +105,6 @@ __all__ = [
     "variogram",
     "widths",
 ]
+
+if not TYPE_CHECKING:  # a type checker reports unknown names itself
+    __getattr__ = hints(__name__, __all__)

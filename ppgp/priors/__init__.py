@@ -1,5 +1,8 @@
 """Priors as frozen records, the named sites that have priors, and conversions between units."""
 
+from typing import TYPE_CHECKING
+
+from ..missing_names import hints
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .distributions import FlatDistribution as FlatDistribution
 from .from_distribution import FromDistribution
@@ -55,3 +58,6 @@ __all__ = [
     "StudentT",
     "Uniform",
 ]
+
+if not TYPE_CHECKING:  # a type checker reports unknown names itself
+    __getattr__ = hints(__name__, __all__)
