@@ -254,7 +254,8 @@ def fit(
             also_seen=also_seen(model_or_program, data, init),
         )
         for sentence in posterior.warnings:
-            warn(sentence, ConvergenceWarning)
+            if sentence not in target.warned:
+                warn(sentence, ConvergenceWarning)
         return posterior
 
 

@@ -59,12 +59,14 @@ class Graphs:
     Attributes:
         visited: some of the points at which graphs were run.
         failed: whether the program could not be compiled.
+        warned: those of ``notes`` that a warning has stated.
     """
 
     def __init__(self, density: Density, compile: bool, notes: list[str], watch: bool) -> None:
         self.density, self.compile, self.notes, self.watch = density, compile, notes, watch
         self.visited: list[Tensor] = []
         self.failed = False
+        self.warned: list[str] = []
         self._graphs: dict[Key, ValueAndGradient] = {}
         self._recorded: dict[tuple[int | None, bool], _Recorded] = {}
         self._of_tables: dict[tuple[Any, ...], ValueAndGradient] = {}
@@ -194,6 +196,7 @@ class Graphs:
             f"the program could not be compiled ({reason}); it runs eagerly, several times slower"
         )
         self.notes.append(note)
+        self.warned.append(note)
         warn(note, NumericalWarning)
 
     def was_wrong(self, z: Tensor | None) -> bool:

@@ -366,6 +366,11 @@ class Target(Density):
         """Whether the gradient runs Pyro's handlers, which one thread at a time may do."""
         return self._graphs.eager
 
+    @property
+    def warned(self) -> list[str]:
+        """The notes that a warning has stated already."""
+        return self._graphs.warned
+
     def graph_was_wrong(self, z: Tensor | None) -> bool:
         """Return whether a graph differs from the program at z [n, p] or where it was run.
 
