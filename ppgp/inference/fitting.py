@@ -253,9 +253,8 @@ def fit(
             warnings=(*posterior.warnings, *notes),
             also_seen=also_seen(model_or_program, data, init),
         )
-        for sentence in posterior.warnings:
-            if sentence not in target.warned:
-                warn(sentence, ConvergenceWarning)
+        for sentence in (s for s in posterior.warnings if s not in target.warned):
+            warn(sentence, ConvergenceWarning)
         return posterior
 
 
