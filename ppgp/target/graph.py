@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,6 +20,9 @@ from .simplify import by_value, simplified
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
 HEAVY = 2**20  # numbers computed for one point, from which TorchScript is not worth its start
 LONG = 5_000  # operations of a graph, from which the time of TorchScript to start grows as n^2
+#: operations of a graph up to which TorchScript optimises it, at the first calls; without that, a
+#: graph of 2,700 took as long at each call, and a third of a second less at the first two
+MANY = 500
 aten = torch.ops.aten
 ARITHMETIC = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor}
 #: what TorchScript has no form for: the flags that the gradient of a convolution takes, a result
@@ -133,7 +136,9 @@ def _compiled(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGra
     if any(calls_loop(node) for node in graph.graph.nodes):
         return cast(Any, InPieces(graph, example, scripted))
     function = scripted(graph, example)
-    return owned(graph) if function is graph else WithoutAutograd(function)
+    if function is graph:
+        return owned(graph)
+    return WithoutAutograd(function, optimised=len(graph.graph.nodes) <= MANY)
 
 
 def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
@@ -160,12 +165,20 @@ def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGrad
 
 @dataclass(frozen=True)
 class WithoutAutograd:
-    """A compiled density, run without what autograd does at each operation."""
+    """A compiled density, run without what autograd does at each operation.
+
+    Attributes:
+        function: by TorchScript.
+        optimised: whether TorchScript looks for a faster order of operations at the first calls.
+    """
 
     function: ValueAndGradient
+    optimised: bool = True
 
     def __call__(self, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.inference_mode():
+        # the setting is that of one thread
+        search = nullcontext() if self.optimised else torch.jit.optimized_execution(False)
+        with torch.inference_mode(), search:
             value, gradient = self.function(z, *tables)
         # autograd takes no tensor from inside; a copy is any other tensor
         return copied(value), copied(gradient)
@@ -177,6 +190,7 @@ def _with_one_dtype(module: fx.GraphModule) -> None:
     TorchScript takes a constant without axes for a Python number. It would compute the sum of such
     a constant in double precision and a Boolean tensor in single precision.
     """
+    converted = False
     for node in list(module.graph.nodes):
         result = node.meta.get("layout")
         if node.target not in ARITHMETIC or result is None or not result.dtype.is_floating_point:
@@ -189,7 +203,9 @@ def _with_one_dtype(module: fx.GraphModule) -> None:
                         aten._to_copy.default, (part,), {"dtype": result.dtype}
                     )
                 node.replace_input_with(part, copy)
-    module.recompile()
+                converted = True
+    if converted:
+        module.recompile()
 
 
 def repeated(k: int, example: tuple[Tensor, ...], own_tables: bool) -> tuple[Tensor, ...]:
