@@ -19,7 +19,6 @@ from .simplify import by_value, simplified
 
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
 HEAVY = 2**20  # numbers computed for one point, from which TorchScript is not worth its start
-LONG = 5_000  # operations of a graph, from which the time of TorchScript to start grows as n^2
 #: operations of a graph up to which TorchScript optimises it, at the first calls; without that, a
 #: graph of 2,700 took as long at each call, and a third of a second less at the first two
 MANY = 500
@@ -86,8 +85,7 @@ def traced(
 
     A graph of one point that computes more than ``HEAVY`` numbers is returned as it is, an
     ``fx.GraphModule``: TorchScript would run it twice at the start, and leave memory in pieces that
-    are too small for what comes later. So is a graph of more than ``LONG`` operations, and one of
-    several points that runs a ``few`` times.
+    are too small for what comes later. So is one of several points that runs a ``few`` times.
 
     Args:
         function: (z [p], *tables) -> value, gradient [p], or what ``one_point`` made of it.
@@ -144,17 +142,18 @@ def _compiled(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGra
 def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
     """Return the graph as a TorchScript function that is freed when nothing refers to it.
 
-    A graph of more than ``LONG`` operations is returned itself. What ``torch.jit.trace`` returns is
+    A graph that TorchScript has no form for is returned itself. What ``torch.jit.trace`` returns is
     registered with the interpreter and never freed.
     """
-    if len(graph.graph.nodes) > LONG:
-        return graph
     _with_one_dtype(graph)
     names = [f"x{i}" for i in range(len(example))]
+    # the tracer looks up the line of each operation, which in the code of the graph, one function,
+    # takes a time that grows with the line
+    run = fx.Interpreter(graph).run
     with silenced():  # the tracer warns of numbers that it takes for constants
         try:
             recorded, _ = torch._C._create_graph_by_tracing(
-                graph, example, lambda _: "", True, False, None, names
+                run, example, lambda _: "", True, False, None, names
             )
         except RuntimeError as error:
             if not any(said in str(error) for said in NOT_OF_TORCHSCRIPT):
