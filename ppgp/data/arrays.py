@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError
+from ..errors import DataError, an
 from .entries import real_numbers, refuse_masked
 from .tensors import of_tensor
 
@@ -75,6 +75,7 @@ def array_of(values: Any, what: str) -> np.ndarray:
     Raises:
         DataError: If rows differ in length, entries are masked, or the array is sparse.
     """
+    _refuse_own(values, what)
     if isinstance(values, list | tuple):
         values = [_without_torch(v, what) for v in values]
         masked = [isinstance(v, np.ma.MaskedArray) and _any_masked(v) for v in values]
@@ -94,6 +95,19 @@ def array_of(values: Any, what: str) -> np.ndarray:
         raise DataError(
             f"an array of numbers as {what}", reason, "pass a NumPy array or one tensor"
         ) from None
+
+
+def _refuse_own(values: Any, what: str) -> None:
+    """Raise DataError for an object of this library in the place of an array."""
+    kind = type(values)
+    if kind.__module__.partition(".")[0] != __name__.partition(".")[0]:
+        return
+    do = "pass an array"
+    if kind.__name__ == "Dataset":
+        do = f"pass its .{what if what in ('X', 'y') else 'y'}"
+    elif what == "y":
+        do = "pass the observed y"
+    raise DataError(f"an array of numbers as {what}", an(kind.__name__), do)
 
 
 def _without_torch(value: Any, what: str) -> Any:

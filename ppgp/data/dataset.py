@@ -170,6 +170,9 @@ class Dataset(TrainingData):
         own = {**(role_names or {}), "noise_sd": noise_name, "right_censored": censored_name}
         named = role_names_of(given, own)
         check_word("missing", missing, MISSING)
+        if isinstance(feature_names, str):
+            do = f"write [{feature_names!r}]"
+            raise DataError("a list of names as feature_names", repr(feature_names), do)
         X = check_inputs(X, feature_names, missing=missing == "keep")
         if feature_names is not None and len(feature_names) != X.shape[1]:
             raise DataError(
@@ -308,6 +311,7 @@ class Dataset(TrainingData):
         cls,
         frame: Any,
         target: str,
+        *,
         one_hot: bool | Sequence[str] = False,
         noise_sd: str | None = None,
         coordinates: Sequence[str | int] | None = None,

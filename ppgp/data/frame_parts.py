@@ -86,6 +86,9 @@ def parts_of(
         DataError: If an input column holds text, a value is missing, or two columns share a name.
     """
     check_frame(frame)
+    if hasattr(target, "ndim"):
+        do = "pass its name"
+        raise SettingError("the name of the target's column", f"{an(type(target).__name__)}", do)
     if isinstance(groups, str):
         raise SettingError("a list of columns as groups", repr(groups), f"write [{groups!r}]")
     taken = [

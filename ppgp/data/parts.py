@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from numbers import Real
 
 import torch
 from torch import Tensor
 
 from ..errors import SettingError, counted
+from ..numerics.whole_numbers import check_whole_number
 
 
 def parts_of_rows(n: int, fractions: Sequence[float], seed: int) -> list[Tensor]:
@@ -23,12 +25,18 @@ def parts_of_rows(n: int, fractions: Sequence[float], seed: int) -> list[Tensor]
         SettingError: If the fractions are not in (0, 1], have a sum above 1, or leave a part
             without rows.
     """
+    do = "for example split(0.6, 0.2, 0.2)"
+    numbers = [f for f in fractions if isinstance(f, Real) and not isinstance(f, bool)]
+    if len(numbers) < len(fractions):
+        given = ", ".join(repr(f)[:40] for f in fractions)
+        raise SettingError("numbers as fractions", given, do)
+    check_whole_number("seed", seed, 0, "for example seed=0")
     total = sum(fractions)
     if not fractions or any(not 0 < f <= 1 for f in fractions) or total > 1 + 1e-9:
         raise SettingError(
             "fractions in (0, 1] with a sum of at most 1",
             f"{fractions}",
-            "for example split(0.6, 0.2, 0.2)",
+            do,
         )
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     edges = [0, *(round(n * sum(fractions[: i + 1])) for i in range(len(fractions)))]

@@ -39,6 +39,9 @@ def check_targets(y: Any, classes: Sequence[Any] | None, X: Tensor) -> tuple[Ten
     """
     if y is None:
         raise DataError("targets y [n]", "None", "pass one number or label per row of X")
+    if isinstance(y, str):
+        do = f"write ppgp.Dataset.from_frame(table, {y!r})"
+        raise DataError("targets y [n]", repr(y), do)
     codes, classes = encode(y, classes)
     codes = cast(codes, X, "y")
     if codes.ndim == 2 and codes.shape[1] == 1:

@@ -32,6 +32,7 @@ from ..errors import (
 )
 from ..kernels import Kernel
 from ..kernels.places import check_places
+from ..likelihoods import Likelihood
 from ..models import Model, Multi, Program
 from ..numerics.process_group import naming
 from ..numerics.process_locks import one_at_a_time
@@ -350,6 +351,10 @@ def _check_program(model_or_program: Any) -> None:
     if isinstance(model_or_program, str):
         got = repr(model_or_program)
         do = f"write ppgp.recipes.model({got})"
+    elif isinstance(model_or_program, Dataset | Stream):
+        do = "write fit(model, data, inference)"
+    elif isinstance(model_or_program, Likelihood):
+        do = "write models.GLM(likelihood), or models.GP(likelihood=...)"
     raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
 
 

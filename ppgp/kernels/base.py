@@ -226,6 +226,8 @@ def check_kernel(value: object) -> Kernel:
     elif hasattr(value, "shape") or isinstance(value, list):
         got = an(type(value).__name__)
         do = "a recipe takes no data; write ppgp.fit(model, Dataset(X, y))"
+    elif ".likelihoods." in type(value).__module__:
+        do = "name it: likelihood=..."
     raise SettingError("a kernel, a member of ppgp.kernels", got, do)
 
 

@@ -13,7 +13,7 @@ from .distance import FEW_COLUMNS, NEAR, far_columns
 
 #: lengthscales up to which a column takes part in a matrix product; an exponential kernel of rows
 #: that are close in such a column needs more digits than a smooth one
-REACH = 1e2
+REACH = 1e1
 
 
 class RowDistances:
@@ -167,6 +167,9 @@ class RowDistances:
         # a product with few rows on the left takes half the time of one with few columns on the
         # right
         sums, rows = (self._columns_and_ones @ P).split([self.d, 1])
+        # P is symmetric up to the rounding of the product of matrices, which divisions by small
+        # distances have enlarged; sums over rows alone would multiply it by squares of X
+        rows = 0.5 * (rows + P.sum(-1))
         columns = self._columns_and_ones[:-1]
         moments = torch.addcmul(sums, columns, rows, value=-1)
         return ((-2.0 * columns) * moments).sum(-1) + of_near

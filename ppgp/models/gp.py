@@ -15,7 +15,7 @@ from torch.distributions import Distribution
 
 from ..arguments import check_names_of_arguments, removed_arguments
 from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable
+from ..errors import NotApplicable, SettingError
 from ..kernels import RBF, Kernel, Sum
 from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
@@ -130,6 +130,10 @@ class GP(
     def __post_init__(self) -> None:
         super().__post_init__()
         check_kernel(self.kernel)
+        if isinstance(self.noise, Likelihood):
+            given = repr(self.noise)
+            do = f"name it: likelihood={given}"
+            raise SettingError("a prior or a number for the noise variance", given, do)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         return {

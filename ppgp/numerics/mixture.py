@@ -202,7 +202,8 @@ def _quantile(distribution: Distribution, p: Tensor) -> Tensor:
         if not tails.has_tails(distribution) or not bool(from_above.any()):
             found = _root_of_cdf(distribution, p, centre, spread)
         else:
-            found = _root_of_tail(distribution, above.log(), True, centre, spread)
+            log_above = torch.where(from_above, above, 0.5).log()
+            found = _root_of_tail(distribution, log_above, True, centre, spread, FINE)
             if not bool(from_above.all()):
                 lower = torch.where(from_above, 0.5, p)
                 found = torch.where(
@@ -276,13 +277,21 @@ def _tail_quantile(distribution: Distribution, log_p: Tensor, upper: bool) -> Te
     if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
         z = _normal_tail(log_p)
         return distribution.loc[0] + (-z if upper else z) * distribution.scale[0]
-    return _root_of_tail(distribution, log_p, upper, *_middle_and_extent(distribution))
+    return _root_of_tail(distribution, log_p, upper, *_middle_and_extent(distribution), ROUGH)
 
 
 def _root_of_tail(
-    distribution: Distribution, log_p: Tensor, upper: bool, centre: Tensor, spread: Tensor
+    distribution: Distribution,
+    log_p: Tensor,
+    upper: bool,
+    centre: Tensor,
+    spread: Tensor,
+    roundings: int,
 ) -> Tensor:
-    """Return ``_tail_quantile`` of a mixture, from a place and a unit of length [n]."""
+    """Return ``_tail_quantile`` of a mixture, from a place and a unit of length [n].
+
+    The last argument is its accuracy, in rounding errors.
+    """
     sign = -1.0 if upper else 1.0
     eps = torch.finfo(centre.dtype).eps
 
@@ -290,10 +299,13 @@ def _root_of_tail(
         tail = log_tail(part, x, upper)
         excess = sign * (tail - log_p)
         move = excess * torch.exp(tail - log_density(part, x))
-        return Newton(excess, move, ROUGH * eps * x.abs())
+        # far from the root a difference of large logarithms may leave a short step by rounding
+        reach = torch.where(excess.abs() > 1, 0.0, roundings * eps * x.abs())
+        return Newton(excess, move, reach)
 
     start = centre + sign * _normal_tail(log_p) * spread
-    return _within(distribution, root(distribution, newton, start, log_p, centre, spread, ROUGH))
+    found = root(distribution, newton, start, log_p, centre, spread, roundings)
+    return _within(distribution, found)
 
 
 def _normal_tail(log_p: Tensor) -> Tensor:
@@ -303,13 +315,22 @@ def _normal_tail(log_p: Tensor) -> Tensor:
 
 def _within(distribution: Distribution, x: Tensor) -> Tensor:
     """Return x, or the end of the support where rounding has put x outside."""
-    lower = getattr(distribution.support, "lower_bound", None)
-    if lower is None:
-        return x
-    lowest = torch.as_tensor(lower).to(x)
-    if lowest.ndim == 2:
-        lowest = lowest.amin(0)
-    return torch.maximum(x, lowest + torch.finfo(x.dtype).tiny)
+    lower = _end(distribution, "lower_bound", x)
+    upper = _end(distribution, "upper_bound", x)
+    if lower is not None:
+        x = torch.maximum(x, lower.amin(0) + torch.finfo(x.dtype).tiny)
+    if upper is not None:
+        x = torch.minimum(x, upper.amax(0))
+    return x
+
+
+def _end(distribution: Distribution, name: str, like: Tensor) -> Tensor | None:
+    """Return an end of the support of each component, [draw, n] or [1]; None if there is none."""
+    end = getattr(distribution.support, name, None)
+    if end is None:
+        return None
+    end = torch.as_tensor(end).to(like)
+    return end if end.ndim == 2 else end.reshape(1)
 
 
 def _count_quantile(distribution: Distribution, p: Tensor, start: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ LEAST = 1e-280  # SciPy's probabilities lose digits or vanish below it, and seri
 SMALL_HAZARD = -30.0  # log of the hazards h whose 1 - exp(-h) is h - h^2 / 2 to rounding
 TERMS = 10_000
 NEGLIGIBLE = 1e-30
+ROUNDING = 4.5e-16  # change by one factor of a continued fraction, which no longer counts
 
 Pair = tuple[Tensor, Tensor]
 
@@ -280,7 +281,7 @@ def _log_beta_tail(
         for each in factors:
             d, c = 1 / (1 + each * d), 1 + each / c
             h = h * c * d
-        if np.all(np.abs(c * d - 1) < 1e-16):
+        if not np.any(np.abs(c * d - 1) >= ROUNDING):  # NaN ends too
             break
     return a * log_w + b * log_rest - np.log(a) - special.betaln(a, b) + np.log(h)
 
@@ -302,7 +303,7 @@ def _log_gamma_series(x: np.ndarray, a: np.ndarray) -> np.ndarray:
     for k in range(1, TERMS):
         term = term * x / (a + k)
         total += term
-        if np.all(term < 1e-17 * total):
+        if not np.any(term >= 1e-17 * total):
             break
     return a * np.log(x) - x - special.gammaln(a + 1) + np.log(total)
 
@@ -316,7 +317,7 @@ def _log_gamma_fraction(x: np.ndarray, a: np.ndarray) -> np.ndarray:
         each, b = -k * (k - a), b + 2
         d, c = 1 / (each * d + b), b + each / c
         h = h * c * d
-        if np.all(np.abs(c * d - 1) < 1e-16):
+        if not np.any(np.abs(c * d - 1) >= ROUNDING):  # NaN ends too
             break
     return a * np.log(x) - x - special.gammaln(a) + np.log(h)
 

@@ -83,6 +83,8 @@ def predict_table(fit: Fitted, X: Any, joint: Any, arguments: Mapping[str, Any])
         do = "a program alone has arguments of its own"
         if "return_std" in others:
             do = "leave it out: the result has .mean, .std and .interval(0.9)"
+        elif "level" in others:
+            do = "leave it out: the result has .interval(level)"
         elif "return_cov" in others:
             do = "write predict(X, joint=True), whose .sample(100) has draws of all rows together"
         raise NotApplicable(wanted, ", ".join(others), do)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -255,3 +255,45 @@ def test_numbers_of_classes(classes: Any) -> None:
 def test_a_number_in_place_of_a_name() -> None:
     number: Any = 3
     refusal(UnknownName, lambda: models.LatentGP(approximation=number), "got 3: known: laplace")
+
+
+def test_objects_of_the_library_in_place_of_arrays(posterior: Posterior) -> None:
+    prediction = posterior.predict(DATA)
+    region = prediction.interval(0.9)
+    for call in (
+        lambda: ppgp.metrics.rmse(prediction, DATA),
+        lambda: prediction.crps(DATA),
+        lambda: region.covers(DATA),
+    ):
+        refusal(DataError, call, "numbers as y, got a Dataset", "pass its .y")
+    observed = "got a Prediction: pass the observed y"
+    refusal(DataError, lambda: ppgp.metrics.coverage(region, prediction), observed)
+
+
+def test_tables_by_names_of_columns() -> None:
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y})
+    name, names, fractions = cast(Any, "y"), cast(Any, "ab"), cast(Any, ["0.6", [0.4]])
+    refusal(DataError, lambda: Dataset(frame, name), "'y'", "Dataset.from_frame(table, 'y')")
+    refusal(DataError, lambda: Dataset(X, Y, names), "feature_names, got 'ab'")
+    refusal(SettingError, lambda: Dataset.from_frame(frame, cast(Any, frame["y"])), "a Series")
+    with pytest.raises(TypeError, match="positional"):
+        cast(Any, Dataset.from_frame)(frame, "y", ["a"])
+    for each in fractions:
+        refusal(
+            SettingError, lambda each=each: DATA.split(each), "numbers as fractions", repr(each)
+        )
+    refusal(SettingError, lambda: DATA.split(0.5, seed=name), "whole number", "as seed, got 'y'")
+
+
+def test_likelihoods_and_tables_in_the_wrong_place() -> None:
+    likelihood: Any = ppgp.likelihoods.Bernoulli()
+    for model in (models.GP, models.SVGP):
+        refusal(SettingError, lambda model=model: model(likelihood), "name it: likelihood=")
+    refusal(SettingError, lambda: models.GP(ppgp.kernels.RBF(), likelihood), "name it: likelihood=")
+    how = inference.MAP()
+    refusal(NotApplicable, lambda: ppgp.fit(cast(Any, DATA), cast(Any, LINEAR), how), "a Dataset")
+    refusal(NotApplicable, lambda: ppgp.fit(likelihood, DATA, how), "models.GLM(likelihood)")
+
+
+def test_a_level_of_predict(posterior: Posterior) -> None:
+    refusal(NotApplicable, lambda: posterior.predict(DATA, level=0.9), ".interval(level)")

@@ -230,6 +230,29 @@ def test_a_column_of_many_lengthscales_in_bursts(d: int) -> None:
     torch.testing.assert_close(slopes, expected, rtol=1e-9, atol=1e-9)
 
 
+def test_slopes_of_a_product_of_matrices_that_rounding_leaves_asymmetric(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Division by small distances enlarges the difference between an entry and its mirror image."""
+    monkeypatch.setattr("ppgp.kernels.row_distances.REACH", torch.inf)
+    generator = torch.Generator().manual_seed(1)
+    X = torch.randn(200, 4, generator=generator, dtype=F64)
+    level = torch.rand(10, generator=generator, dtype=F64).repeat(20)
+    X[:, 0] = 0.45 * (2 * level - 1) + 5e-6 * torch.randn(200, generator=generator, dtype=F64)
+    theta = {
+        "variance": torch.ones((), dtype=F64),
+        "lengthscale": torch.tensor([0.005, 1e6, 1e6, 1e6], dtype=F64),
+    }
+    W = torch.randn(200, 200, generator=generator, dtype=F64)
+    own, few = RowDistances(X), RowDistances(X)
+    few.few = True  # every difference is exact
+    found, exact = (
+        gram(ARD(Matern(0.5)), theta, each).slopes(W + W.mT, False)["lengthscale"][0]
+        for each in (own, few)
+    )
+    torch.testing.assert_close(found, exact, rtol=1e-5, atol=0.0)
+
+
 class Squared(RBF):
     """A user's kernel with another covariance than its base class."""
 

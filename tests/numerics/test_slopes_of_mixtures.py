@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -9,9 +10,18 @@ import pytest
 import torch
 from scipy.stats import cauchy, norm
 from scipy.stats import t as student
-from torch.distributions import Distribution, Gumbel, LogNormal, Normal, StudentT, Weibull
+from torch.distributions import (
+    Beta,
+    Distribution,
+    Gumbel,
+    LogNormal,
+    Normal,
+    StudentT,
+    Uniform,
+    Weibull,
+)
 
-from ppgp.numerics import mixture
+from ppgp.numerics import mixture, tails
 from ppgp.numerics.mixture_crps import crps
 from ppgp.numerics.tails import log_tails
 
@@ -77,6 +87,57 @@ def test_quantiles_next_to_1(df: float, p: float, dtype: torch.dtype) -> None:
 def test_a_quantile_next_to_1_of_one_normal() -> None:
     found = mixture.quantile(Normal(torch.ones(1, 1), torch.full((1, 1), 0.3)), 1 - 1e-10)
     np.testing.assert_allclose(found, 1 + 0.3 * norm.ppf(1 - 1e-10), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "p", "wanted", "digits"),
+    [(torch.float32, 1 - 4e-3, 1e6 + 2.26, 1e-6), (torch.float64, 1 - 1e-7, 1e9, 1e-14)],
+)
+def test_a_quantile_in_a_narrow_component_far_away(
+    dtype: torch.dtype, p: float, wanted: float, digits: float
+) -> None:
+    loc, scale = torch.zeros(1000, 1, dtype=dtype), torch.ones(1000, 1, dtype=dtype)
+    loc[-1], scale[-1] = 1e9, 1e-6
+    if dtype == torch.float32:
+        loc = torch.tensor([[0.0], [1e6], [-1e6]])
+        scale = torch.tensor([[1e-3], [1.0], [10.0]])
+    found = mixture.quantile(Normal(loc, scale), p)
+    np.testing.assert_allclose(found, wanted, rtol=digits)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_quantiles_stay_inside_a_bounded_support(dtype: torch.dtype) -> None:
+    high = torch.tensor([[1.0], [3.0]], dtype=dtype)
+    uniform = Uniform(torch.zeros_like(high), high)
+    levels = torch.tensor([[1 - 1e-5], [1 - 1e-9], [1 - 1e-15]], dtype=torch.float64)
+    found = mixture.quantile(uniform, levels)
+    assert float(found.max()) <= 3
+    # 1 - p is half of the share of the second component above
+    wanted = 3 - 6 * (1 - levels)
+    eps = torch.finfo(dtype).eps
+    np.testing.assert_allclose(found, wanted, rtol=5 * eps)
+    half = torch.full((2, 1), 0.5, dtype=dtype)
+    assert float(mixture.quantile(Beta(half, 0.6 * half), levels).max()) <= 1
+
+
+def test_a_row_without_parameters_takes_no_longer_than_others() -> None:
+    """The continued fraction of the tail ends where its factors are NaN."""
+    rate = torch.tensor([np.nan, 1.0], dtype=torch.float64)
+    steps = 0
+
+    def count(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+
+    z = rate.numpy() * 800.0
+    sys.setprofile(count)
+    try:
+        found = tails._log_gamma_fraction(z, np.ones(2))
+    finally:
+        sys.setprofile(None)
+    assert steps < 5000
+    assert np.isnan(found[0])
+    np.testing.assert_allclose(found[1], -800.0)
 
 
 def test_the_slope_of_a_quantile_next_to_1() -> None:

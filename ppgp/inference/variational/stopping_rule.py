@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 from collections import deque
 
+import numpy as np
+
+FEWEST = 4  # ELBOs whose mean has a standard error worth the name
+STANDARD_ERRORS = 3
+
 
 class Plateau:
     """Find the step from which the moving average of the ELBO has not risen for ``patience`` steps.
@@ -43,7 +48,22 @@ class Plateau:
         return min(steps, self.reached_at + self.patience)
 
     def still_rising(self, steps: int) -> bool:
-        """Whether no plateau was seen and the best average lies in the last patience/4 steps."""
-        if self.reached_at is not None or steps < 2 * self.patience:
+        """Whether no plateau was seen and the best average lies in the last patience/4 steps.
+
+        Of fewer steps than twice ``patience``, the last third in the window is compared with the
+        one before.
+        """
+        if self.reached_at is not None:
             return False
+        if steps < 2 * self.patience:
+            return self._risen()
         return self.best_at >= steps - self.patience // 4
+
+    def _risen(self) -> bool:
+        """Whether the last third of the window lies above the one before, by 3 standard errors."""
+        third = len(self.window) // 3
+        if third < FEWEST:
+            return len(self.window) > 1 and self.window[-1] > self.window[0]
+        _, before, last = np.split(np.array(self.window)[-3 * third :], 3)
+        error = math.sqrt((before.var(ddof=1) + last.var(ddof=1)) / third)
+        return float(last.mean() - before.mean()) > STANDARD_ERRORS * error
