@@ -103,7 +103,7 @@ def each_block(
         [..., n].
     """
     draws, n = distribution.batch_shape
-    leading = max((t.numel() // t.shape[-1] for t in tables if t.ndim and t.shape[-1]), default=1)
+    leading = max([1, *(t.numel() // t.shape[-1] for t in tables if t.ndim and t.shape[-1])])
     size = max(1, ROW_BLOCK // (draws * leading * share))
     on_demand = isinstance(distribution, RowsOnDemand)
     if not on_demand and (n <= size or _rebuilding_parameters(distribution) is None):

@@ -208,13 +208,48 @@ def test_a_column_of_many_fixed_lengthscales_takes_no_digits_of_the_others(kerne
     torch.testing.assert_close(K, exact, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("d", [4, 6])
-def test_a_column_of_many_lengthscales_in_bursts(d: int) -> None:
-    """Rows are close in one column, which reaches over 10,000 lengthscales, and in no other."""
+def rows_in_bursts(d: int) -> Tensor:
+    """Return rows that are close in the first column alone, [60, d]."""
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(60, d, generator=generator, dtype=F64)
     X[:, 0] = 10 * torch.randn(6, generator=generator, dtype=F64).repeat(10)
     X[:, 0] += 5e-4 * torch.randn(60, generator=generator, dtype=F64)
+    return X
+
+
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("nu", [0.5, 2.5])
+def test_a_compiled_density_of_rows_in_bursts(
+    nu: float, compile: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = rows_in_bursts(6)
+    model = models.GP(ARD(Matern(nu)), noise=1e-3, mean=None)
+    found, exact = (Target(model, Dataset(X, X[:, 1].sin()), compile=c) for c in (compile, False))
+    z = found.unconstrain(
+        {
+            "kernel.variance": torch.ones(1, dtype=F64),
+            "kernel.lengthscale": torch.tensor([[1e-3] + [1e3] * 5], dtype=F64),
+        }
+    )[0]
+    value, slope = found.value_and_grad(z)
+    monkeypatch.setattr("ppgp.kernels.row_distances.FEW_COLUMNS", 6)
+    value_of_differences, slope_of_differences = exact.value_and_grad(z)
+    torch.testing.assert_close(value, value_of_differences, rtol=1e-9, atol=0.0)
+    torch.testing.assert_close(slope, slope_of_differences, rtol=1e-6, atol=1e-6)
+
+
+def test_columns_in_which_rows_come_in_bursts() -> None:
+    assert RowDistances(rows_in_bursts(6))._in_bursts == {0}
+    X = torch.randn(60, 5, generator=torch.Generator().manual_seed(0), dtype=F64)
+    X[:, 1] = X[:, 1].round()  # equal rows are no burst
+    assert RowDistances(X)._in_bursts == set()
+
+
+@pytest.mark.parametrize("d", [4, 6])
+def test_a_column_of_many_lengthscales_in_bursts(d: int) -> None:
+    """Rows are close in one column, which reaches over 10,000 lengthscales, and in no other."""
+    generator = torch.Generator().manual_seed(1)
+    X = rows_in_bursts(d)
     kernel = ARD(Matern(0.5))
     theta = hyperparameters(kernel, d)
     theta["lengthscale"] = torch.tensor([1e-3] + [30.0] * (d - 1), dtype=F64)
@@ -235,6 +270,7 @@ def test_slopes_of_a_product_of_matrices_that_rounding_leaves_asymmetric(
 ) -> None:
     """Division by small distances enlarges the difference between an entry and its mirror image."""
     monkeypatch.setattr("ppgp.kernels.row_distances.REACH", torch.inf)
+    monkeypatch.setattr("ppgp.kernels.row_distances.BURSTS", torch.inf)
     generator = torch.Generator().manual_seed(1)
     X = torch.randn(200, 4, generator=generator, dtype=F64)
     level = torch.rand(10, generator=generator, dtype=F64).repeat(20)
