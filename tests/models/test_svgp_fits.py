@@ -81,6 +81,7 @@ def test_ppgpr_predicts_as_well_and_is_not_a_bound() -> None:
     assert fitted.stats["elbo"] < plain.stats["elbo"]
 
 
+@pytest.mark.filterwarnings("ignore:the ELBO was still rising")
 def test_a_loaded_posterior_predicts_the_same(tmp_path: Any) -> None:
     data = rows(kind="bernoulli")
     fitted = ppgp.fit(

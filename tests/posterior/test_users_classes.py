@@ -80,6 +80,7 @@ def test_a_program_and_its_guide_are_read_back_together(tmp_path: Path) -> None:
     assert ppgp.load_posterior(path, model=(program, guide)).how.guide is guide
 
 
+@pytest.mark.filterwarnings("ignore:the ELBO was still rising")
 def test_a_guide_of_pyro_need_not_be_passed(tmp_path: Path) -> None:
     data = {"x": X[:, 0], "y": DATA.y}
     path = ppgp.fit(
