@@ -41,10 +41,12 @@ WIDTH = 100  # characters of a line of a warning
 def own_warnings(text: str) -> str:
     """Return the library's warnings in this standard error, without the place of the call.
 
-    Progress bars and notices of the machine are left out.
+    Each sentence is there once: how often Python repeats it depends on what ran before. Progress
+    bars and notices of the machine are left out.
     """
     found = re.findall(rf"^.*:\d+: ((?:{'|'.join(WARNINGS)}): .*)$", text, re.MULTILINE)
-    return "".join(textwrap.fill(one, WIDTH, break_on_hyphens=False) + "\n" for one in found)
+    once = dict.fromkeys(found)
+    return "".join(textwrap.fill(one, WIDTH, break_on_hyphens=False) + "\n" for one in once)
 
 
 def shown(outputs: list[Any]) -> list[Any]:

@@ -19,6 +19,7 @@ STDERR = (
     "the four chains do not agree; raise warmup and draws, or reparametrise\n"
     "  posterior = ppgp.fit(model, samples, inference.NUTS(draws=150), progress=False)\n"
     "/tmp/ipykernel_1/2.py:12: DataWarning: column a of X constant\n"
+    "/tmp/ipykernel_1/2.py:13: DataWarning: column a of X constant\n"
 )
 
 
@@ -29,7 +30,7 @@ def build(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("notebooks.build")
 
 
-def test_own_warnings_stay_without_paths_in_lines_that_fit_a_page(build: ModuleType) -> None:
+def test_own_warnings_stay_once_without_paths_in_lines_that_fit_a_page(build: ModuleType) -> None:
     lines = build.own_warnings(STDERR).splitlines()
     assert " ".join(lines) == (
         "ConvergenceWarning: R-hat is 1.02 for scale (wanted at most 1.01): the four chains do not "
