@@ -8,14 +8,17 @@ that its stored outputs are never those of simulated rows.
 from __future__ import annotations
 
 import os
+import re
 import sys
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import jupytext
 import nbformat
 from nbclient import NotebookClient
 
-from ppgp.errors import SettingError
+from ppgp import errors
 from ppgp.files import write
 
 FOLDER = Path(__file__).parent
@@ -26,20 +29,47 @@ READERS = {
     "03_kriging": "kriging/meuse.csv",
     "13_shift": "beijing_air/beijing_air_clean.npz",
 }
+#: the names of the library's own warnings
+WARNINGS = [
+    name
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.PpgpWarning)
+]
+WIDTH = 100  # characters of a line of a warning
+
+
+def own_warnings(text: str) -> str:
+    """Return the library's warnings in this standard error, without the place of the call.
+
+    Each sentence is there once: how often Python repeats it depends on what ran before. Progress
+    bars and notices of the machine are left out.
+    """
+    found = re.findall(rf"^.*:\d+: ((?:{'|'.join(WARNINGS)}): .*)$", text, re.MULTILINE)
+    once = dict.fromkeys(found)
+    return "".join(textwrap.fill(one, WIDTH, break_on_hyphens=False) + "\n" for one in once)
+
+
+def shown(outputs: list[Any]) -> list[Any]:
+    """Return the outputs of a cell that its notebook stores."""
+    for output in outputs:
+        if output.get("name") == "stderr":
+            output["text"] = own_warnings(output["text"])
+    return [output for output in outputs if output.get("name") != "stderr" or output["text"]]
 
 
 def build(source: Path) -> Path:
     """Run one source and return the path of its notebook, which has no metadata of the machine."""
     notebook = jupytext.read(source)
-    NotebookClient(notebook, timeout=900, kernel_name="python3").execute()
+    client = NotebookClient(notebook, timeout=900, kernel_name="python3", coalesce_streams=True)
+    client.execute()
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}
     }
     for index, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{index}"
         cell.get("metadata", {}).pop("execution", None)
-        if "outputs" in cell:  # the standard error holds notices of the machine
-            cell["outputs"] = [o for o in cell["outputs"] if o.get("name") != "stderr"]
+        if "outputs" in cell:
+            cell["outputs"] = shown(cell["outputs"])
     return write(source.with_suffix(".ipynb"), nbformat.writes(notebook).rstrip("\n") + "\n")
 
 
@@ -53,7 +83,7 @@ def sources(names: list[str]) -> list[Path]:
     unknown = [name for name in names if name not in found]
     if unknown:
         do = f"pass some of {', '.join(found)}"
-        raise SettingError("names of notebooks", ", ".join(unknown), do)
+        raise errors.SettingError("names of notebooks", ", ".join(unknown), do)
     return [found[name] for name in names or found]
 
 
