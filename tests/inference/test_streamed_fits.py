@@ -165,6 +165,7 @@ def test_langevin_chains_follow_the_posterior(stream: ppgp.data.Stream) -> None:
         assert bool((gap.abs() < 2 * exact.theta[name].std(0)).all())
 
 
+@pytest.mark.filterwarnings("ignore:the ELBO was still rising")
 @pytest.mark.parametrize("objective", ["elbo", "ppgpr"])
 def test_an_svgp_has_the_bound_that_it_has_in_memory(
     stream: ppgp.data.Stream, objective: str

@@ -89,6 +89,7 @@ def test_predictions_keep_the_trials_of_their_rows() -> None:
     assert bool((prediction.quantile(0.999) <= TRIALS).all())
 
 
+@pytest.mark.filterwarnings("ignore:the ELBO was still rising")
 def test_the_same_number_of_trials_serves_every_model() -> None:
     g = torch.Generator().manual_seed(0)
     X = torch.rand(60, 1, generator=g, dtype=F64)

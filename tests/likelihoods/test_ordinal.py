@@ -206,6 +206,7 @@ def test_numbers_at_the_shares_start_boosting(link: str) -> None:
         ppgp.fit(models.Boosted(Ordinal(link)), data, how, progress=False)
 
 
+@pytest.mark.filterwarnings("ignore:the ELBO was still rising")
 def test_networks_and_sparse_processes_have_ordered_labels() -> None:
     data = simulated("logit", 60)
     named = Dataset(data.X, data.y, classes=("poor", "fair", "good", "best"))
