@@ -62,8 +62,8 @@ rows = [
 # width, both on the standardised scale.
 #
 # Stochastic gradient descent takes 32 of the 70 rows per step, at a rate that falls as 1 / t. It
-# has no test of convergence: it takes all its steps, and its weights keep some noise. At the default
-# rate of 0.1 weight 0 only comes to 1.57 in 2,000 steps; here the rate is 1.
+# has no test of convergence: it takes all its steps, and its weights keep some noise. At the
+# default rate of 0.1 weight 0 only comes to 1.57 in 2,000 steps; here the rate is 1.
 
 # %%
 likelihood = models.LogisticRegression(flat, flat)
