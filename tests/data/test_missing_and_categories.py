@@ -142,7 +142,7 @@ def test_new_levels_are_new_codes_and_other_codes_are_translated() -> None:
     assert float(rows[0, 2]) == 3.0
     assert torch.equal(rows[1:].nan_to_num(-1.0), data.X[1:].nan_to_num(-1.0))
     other = Dataset.from_frame(
-        table[table["colour"] != "blue"], "y", False, missing="keep", categories="codes"
+        table[table["colour"] != "blue"], "y", missing="keep", categories="codes"
     )
     assert other.levels_by_name["colour"] == ("green", "red", "violet")
     there = in_order(other, names, levels=levels)
