@@ -74,6 +74,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one worker run tests that share a costly set-up."""
+    from workers import scheduler  # where pytest-xdist is installed
+
+    return scheduler(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark slow tests, and skip tests marked ``data`` whose files are missing."""
     slow = set(SLOW_TESTS.read_text().splitlines()) if SLOW_TESTS.exists() else set()

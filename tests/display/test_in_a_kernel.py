@@ -31,8 +31,6 @@ with provisionalcompleter():
     print(sorted(each.text for each in found if not each.text.startswith("_")))
 """
 
-pytestmark = pytest.mark.xdist_group("kernel of Jupyter")  # one worker runs it
-
 
 @pytest.fixture(scope="module")
 def cells() -> dict[str, list[Any]]:

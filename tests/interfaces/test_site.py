@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NEEDED = ("sphinx", "pydata_sphinx_theme", "myst_nb", "sphinx_copybutton")
 READ = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "notebooks")
-pytestmark = pytest.mark.xdist_group("site")  # one worker builds it
 NAMES: dict[str, Any] = runpy.run_path(str(DOCS / "extensions" / "public_names.py"))
 
 

@@ -29,8 +29,6 @@ PATH = re.search(r"```sh\n(.*?)```", TEXT, re.DOTALL)
 LINES = r"^(?: {4}ppgp|ppgp(?= (?:compare|fit|calibrate|predict) )) .+"
 COMMANDS = [line.strip() for line in re.findall(LINES, TEXT, re.MULTILINE)]
 
-pytestmark = pytest.mark.xdist_group("checkout")  # one worker makes it
-
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -33,6 +33,7 @@ def fitted(likelihood: Likelihood, steps: int = 120, **options: bool) -> Posteri
     return fit(model, Dataset(X, y), SVI(steps=steps), progress=False, **options)
 
 
+@pytest.mark.filterwarnings("ignore:the ELBO was still rising")
 def test_noise_as_a_function_of_x_is_found() -> None:
     """Its log score is near that of the truth, and far from that of one noise for all rows."""
     X, y, sd = rows(2000, 1)
@@ -46,6 +47,7 @@ def test_noise_as_a_function_of_x_is_found() -> None:
     assert one[0] > two[0] + 0.3
 
 
+@pytest.mark.filterwarnings("ignore:the ELBO was still rising")
 def test_the_units_of_y_do_not_matter_without_standardising() -> None:
     """The GP of the log noise has no unit, whatever the variance of the kernel."""
     g = torch.linspace(0, 4, 30, dtype=F64)[:, None]
@@ -57,6 +59,7 @@ def test_the_units_of_y_do_not_matter_without_standardising() -> None:
     assert float(sd[:8].mean()) < 0.35 * float(sd[-8:].mean())
 
 
+@pytest.mark.filterwarnings("ignore:the ELBO was still rising")
 def test_what_has_no_closed_form_is_refused_and_the_mean_function_is_not() -> None:
     posterior = fitted(Gaussian(noise=Predicted()), steps=20)
     X = rows(5, 3)[0]

@@ -93,7 +93,6 @@ def tolerance_of(name: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("teams of two and of three")  # one worker has their results
 class TestSameNumbers:
     def test_as_one_process(self, results):
         one, ranks = results
