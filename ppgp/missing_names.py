@@ -7,10 +7,9 @@ import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from .wording import nearest
+from .wording import FEWEST_LETTERS, nearest
 
 LIKENESS = 0.81  # similarity from which a name may be a misspelt one
-FEWEST_LETTERS = 3  # of a name that may begin a longer one: RBF begins RBFKernel
 
 
 def hints(

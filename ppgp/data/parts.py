@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError, counted
-from ..numerics.whole_numbers import check_whole_number
+from ..numerics.whole_numbers import check_seed
 
 
 def parts_of_rows(n: int, fractions: Sequence[float], seed: int) -> list[Tensor]:
@@ -30,14 +30,10 @@ def parts_of_rows(n: int, fractions: Sequence[float], seed: int) -> list[Tensor]
     if len(numbers) < len(fractions):
         given = ", ".join(repr(f)[:40] for f in fractions)
         raise SettingError("numbers as fractions", given, do)
-    check_whole_number("seed", seed, 0, "for example seed=0")
+    check_seed(seed)
     total = sum(fractions)
     if not fractions or any(not 0 < f <= 1 for f in fractions) or total > 1 + 1e-9:
-        raise SettingError(
-            "fractions in (0, 1] with a sum of at most 1",
-            f"{fractions}",
-            do,
-        )
+        raise SettingError("fractions in (0, 1] with a sum of at most 1", f"{fractions}", do)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     edges = [0, *(round(n * sum(fractions[: i + 1])) for i in range(len(fractions)))]
     complete = abs(total - 1) < 1e-9

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from inspect import signature
-from operator import index
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, cast, overload
@@ -38,6 +37,7 @@ from ..numerics.process_group import naming
 from ..numerics.process_locks import one_at_a_time
 from ..numerics.team import ALONE
 from ..numerics.threads import limited, numbers_in
+from ..numerics.whole_numbers import check_seed
 from ..posterior.convergence import convergence_warnings
 from ..posterior.multi import MultiPosterior
 from ..posterior.posterior import Posterior
@@ -261,11 +261,7 @@ def fit(
 
 def _check_seed_and_path(seed: Any, checkpoint: Any) -> None:
     """Raise SettingError for a seed that is not whole, or a checkpoint that is no path."""
-    try:
-        index(seed)
-    except TypeError:
-        wanted = "a whole number as seed"
-        raise SettingError(wanted, repr(seed)[:60], "for example seed=0") from None
+    check_seed(seed)
     if checkpoint is not None and not isinstance(checkpoint, str | PathLike):
         do = 'for example checkpoint="fit.checkpoint"'
         raise SettingError("a path as checkpoint", repr(checkpoint)[:60], do)

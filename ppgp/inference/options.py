@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import SettingError, UnknownName, an
 
 LARGEST = 2**31 - 1  # the largest number that every backend counts to
+PACKAGE = __name__.partition(".")[0]
 _REFUSED = object()
 CHANGE = "change it"  # the advice where there is none of its own
 
@@ -173,7 +174,7 @@ def _refuse(record: str, name: str, value: Any, hint: Any, default: Any) -> None
         advice = "leave it out, and the method chooses it"
     elif advice == CHANGE and default is not MISSING:
         advice = f"the default is {default!r}"
-    if isinstance(value, type) and value.__module__.partition(".")[0] == __name__.partition(".")[0]:
+    if _is_own(value):
         advice = f"call it: {value.__name__}()"
     elif get_origin(hint) is tuple and isinstance(value, int | float | list) and value != []:
         entries = tuple(value) if isinstance(value, list) else (value,)
@@ -186,9 +187,9 @@ def _refuse(record: str, name: str, value: Any, hint: Any, default: Any) -> None
     raise SettingError(f"{wanted} as {name} of {record}", repr(value)[:60], advice)
 
 
-def _is_own(hint: Any) -> bool:
-    """Return whether an annotation is a class of this library."""
-    return isinstance(hint, type) and hint.__module__.startswith(__name__.partition(".")[0] + ".")
+def _is_own(value: Any) -> bool:
+    """Return whether a value or an annotation is a class of this library."""
+    return isinstance(value, type) and value.__module__.startswith(f"{PACKAGE}.")
 
 
 def _leaves(hint: Any) -> list[Any]:

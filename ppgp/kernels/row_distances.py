@@ -44,7 +44,7 @@ class RowDistances:
         self.given = X
         self.X = X - X.median(-2, keepdim=True).values
         self.few = self.d <= FEW_COLUMNS
-        self._without: dict[tuple[int, ...], RowDistances] = {}
+        self._of_columns: dict[tuple[int, ...], RowDistances] = {}
 
     @cached_property
     def squares(self) -> Tensor:
@@ -124,9 +124,9 @@ class RowDistances:
     def _only(self, columns: list[int]) -> RowDistances:
         """Return the distances of the rows in some columns."""
         key = tuple(columns)
-        if key not in self._without:
-            self._without[key] = RowDistances(self.X[:, columns])
-        return self._without[key]
+        if key not in self._of_columns:
+            self._of_columns[key] = RowDistances(self.X[:, columns])
+        return self._of_columns[key]
 
     def _column(self, k: int) -> Tensor:
         """Return the squared differences in one column, [n, n]."""

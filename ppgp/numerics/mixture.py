@@ -198,23 +198,32 @@ def _quantile(distribution: Distribution, p: Tensor) -> Tensor:
             + torch.where(from_above, -ndtri(above), ndtri(p)) * (distribution.scale[0])
         )
     with torch.no_grad():
-        centre, spread = centre.detach(), spread.detach()
-        if not tails.has_tails(distribution) or not bool(from_above.any()):
-            found = _root_of_cdf(distribution, p, centre, spread)
-        else:
-            log_above = torch.where(from_above, above, 0.5).log()
-            found = _root_of_tail(distribution, log_above, True, centre, spread, FINE)
-            if not bool(from_above.all()):
-                lower = torch.where(from_above, 0.5, p)
-                found = torch.where(
-                    from_above, found, _root_of_cdf(distribution, lower, centre, spread)
-                )
+        found = _root(distribution, p, above, from_above, centre.detach(), spread.detach())
     if not torch.is_grad_enabled() or not has_gradient(distribution):
         return found
     # the derivative of the inverse of a function
     below, height = cdf_and_density(distribution, found)
     slope = height.detach().clamp_min(torch.finfo(height.dtype).tiny)
     return found - (below - below.detach()) / slope
+
+
+def _root(
+    distribution: Distribution,
+    p: Tensor,
+    above: Tensor,
+    from_above: Tensor,
+    centre: Tensor,
+    spread: Tensor,
+) -> Tensor:
+    """Return ``_root_of_cdf``, or where ``from_above`` the root of the tail ``above``, 1 - p."""
+    if not tails.has_tails(distribution) or not bool(from_above.any()):
+        return _root_of_cdf(distribution, p, centre, spread)
+    log_above = torch.where(from_above, above, 0.5).log()
+    found = _root_of_tail(distribution, log_above, True, centre, spread, FINE)
+    if bool(from_above.all()):
+        return found
+    others = _root_of_cdf(distribution, torch.where(from_above, 0.5, p), centre, spread)
+    return torch.where(from_above, found, others)
 
 
 def has_gradient(distribution: Distribution) -> bool:
@@ -290,7 +299,7 @@ def _root_of_tail(
 ) -> Tensor:
     """Return ``_tail_quantile`` of a mixture, from a place and a unit of length [n].
 
-    The last argument is its accuracy, in rounding errors.
+    It is accurate to ``roundings`` rounding errors.
     """
     sign = -1.0 if upper else 1.0
     eps = torch.finfo(centre.dtype).eps

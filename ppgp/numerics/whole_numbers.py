@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import SettingError
 
-__all__ = ["check_whole_number"]
+__all__ = ["check_seed", "check_whole_number"]
 
 
 def check_whole_number(name: str, value: Any, least: int, do: str) -> None:
@@ -26,3 +26,12 @@ def check_whole_number(name: str, value: Any, least: int, do: str) -> None:
     if not enough:
         wanted = f"a whole number of at least {least} as {name}"
         raise SettingError(wanted, repr(value)[:60], do)
+
+
+def check_seed(seed: Any) -> None:
+    """Raise SettingError unless a seed is a whole number, of any sign."""
+    try:
+        index(seed)
+    except TypeError:
+        wanted = "a whole number as seed"
+        raise SettingError(wanted, repr(seed)[:60], "for example seed=0") from None
