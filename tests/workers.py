@@ -16,12 +16,16 @@ TOGETHER = (
     "tests/interfaces/test_strangers_path.py",  # a checkout
     "tests/team/test_team.py::TestSameNumbers",  # the results of teams of two and of three
 )
+#: tests of a model with a method, whose ids end with "[model-method]": a model has its own graphs
+PAIRS = "tests/contract/test_pairs.py::"
 
 
 class SetUpsOnce(LoadScopeScheduling):
     """The scheduler that gives tests that share a set-up to one worker, before the others."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(PAIRS):
+            return nodeid.rpartition("-")[0]
         return next((start for start in TOGETHER if nodeid.startswith(start)), nodeid)
 
 

@@ -13,7 +13,15 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
-from ..likelihoods import Categorical, Gaussian, Likelihood, Ordinal, StudentT, ZeroInflated
+from ..likelihoods import (
+    Categorical,
+    FromDistribution,
+    Gaussian,
+    Likelihood,
+    Ordinal,
+    StudentT,
+    ZeroInflated,
+)
 from ..likelihoods.base import check_is_likelihood
 from ..likelihoods.joint_slopes import has_joint_slopes
 from ..overrides import computed, set_attributes
@@ -249,7 +257,8 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
             found: Any = self._linear().predict(theta, X, train)
             return found if offset is None else _moved(found, offset)
         columns = {"offset": offset, "trials": trials}
-        return predicted(self.distribution, theta, X, joint, columns)
+        linear = not isinstance(self.likelihood, FromDistribution)  # users' own may take long
+        return predicted(self.distribution, theta, X, joint, columns, linear)
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return {"y": log p(y_i given theta), [draw, n]}."""

@@ -16,6 +16,8 @@ from ..data.roles import at_rows
 from ..numerics.blocks import distribution_by_rows
 from .sites import Theta
 
+#: columns up to which a linear predictor takes little time beside a quantile of its distribution
+FEW_COLUMNS = 50
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -49,6 +51,7 @@ def predicted(
     X: Tensor,
     joint: bool = False,
     columns: Mapping[str, Any] = NONE,
+    linear: bool = False,
 ) -> Distribution:
     """Return the predictive distribution of y at X, computed one block of rows at a time.
 
@@ -58,23 +61,29 @@ def predicted(
         X: inputs [n, d].
         joint: whether the rows are predicted jointly.
         columns: ``{role: column}`` of these rows, which are sliced with them; None: left out.
+        linear: whether the parameters are functions of sums of products with X. If the columns are
+            few beside the draws, they are then computed anew for each figure, rather than kept
+            for many rows.
 
     Returns:
         A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
     """
     columns = {name: column for name, column in columns.items() if column is not None}
     draws = max((len(value) for value in theta.values() if value.ndim), default=1)
+    cheap = linear and X.shape[-1] <= min(FEW_COLUMNS, draws)
     if joint:
         predictive = distribution(theta, X, **columns)
     elif columns:
+        # the caller may change a column before a figure is asked for
+        columns = {name: column.clone() for name, column in columns.items()}
 
         def at(rows: Tensor) -> Distribution:
             some = {name: at_rows(column, rows) for name, column in columns.items()}
             return distribution(theta, X[rows], **some)
 
-        predictive = distribution_by_rows(at, torch.arange(len(X), device=X.device), draws)
+        predictive = distribution_by_rows(at, torch.arange(len(X), device=X.device), draws, cheap)
     else:
-        predictive = distribution_by_rows(lambda rows: distribution(theta, rows), X, draws)
+        predictive = distribution_by_rows(lambda rows: distribution(theta, rows), X, draws, cheap)
     if len(predictive.batch_shape) != 2:
         predictive = predictive.expand(torch.Size([1, len(X)]))
     if joint:

@@ -102,7 +102,7 @@ class LinearRegression(
     conjugate: bool = False
     standardised: bool = field(default=False, kw_only=True)
     collapsed = ("weight", "bias", "noise")
-    one_mode = takes_stream = True
+    one_mode = takes_stream = linear_in_inputs = True
     roles = ("weights",)
 
     def sites(self, d: int) -> dict[str, Site]:

@@ -20,23 +20,26 @@ from .univariate import components, parameters, rebuilt, take
 
 ROW_BLOCK = 250_000  # numbers [draw, row] in one block of a figure, which has several temporaries
 BLOCK = 1_000_000  # numbers [draw, row] in one block: 8 MB, which stay in the processor's caches
+KEPT = 256e6  # bytes of parameters up to which those that are cheap to compute are kept
 
 F = TypeVar("F", bound=Callable[..., Tensor])
 
 
 def distribution_by_rows(
-    predictive: Callable[[Tensor], Distribution], X: Tensor, draws: int
+    predictive: Callable[[Tensor], Distribution], X: Tensor, draws: int, cheap: bool = False
 ) -> Distribution:
     """Return ``predictive(X)``, computed one block of rows at a time.
 
-    If its parameters do not fit in memory, they are not kept: the result is ``RowsOnDemand``, and
-    each figure computes them again, block by block.
+    If its parameters do not fit in memory, or if they are cheap and take more than ``KEPT`` bytes,
+    they are not kept: the result is ``RowsOnDemand``, and each figure computes them again, block by
+    block.
 
     Args:
         predictive: Maps rows [m, d] to a distribution of batch [draw, m] or [m] whose rows are
             independent.
         X: [n, d], the rows.
         draws: The number of posterior draws.
+        cheap: Whether the parameters take little time beside a figure such as a quantile.
 
     Raises:
         NotEnoughMemory: If the parameters do not fit in memory and have batch [m]; the message
@@ -51,11 +54,14 @@ def distribution_by_rows(
     if values is None:
         return predictive(X)
     axis = len(first.batch_shape) - 1
-    distinct = {name: _without_repeats(v) for name, v in values.items()}
     by_row = [name for name, v in values.items() if v.stride(axis)]
+    distinct = {name: _without_repeats(v) for name, v in values.items()}
     bytes_per_row = sum(
         distinct[name].numel() * distinct[name].element_size() / size for name in by_row
     )
+    on_demand = partial(_on_demand, predictive, X, draws, cheap)
+    if cheap and axis == 1 and bytes_per_row * n > KEPT:
+        return on_demand(partial(_kept, predictive, X, draws))
     try:
         must_fit(
             bytes_per_row * n / SPARE,  # the figures need memory too
@@ -66,11 +72,7 @@ def distribution_by_rows(
     except NotEnoughMemory as refusal:
         if axis != 1:
             raise
-
-        def some(index: Any) -> Distribution:
-            return distribution_by_rows(predictive, X[index], draws)
-
-        return RowsOnDemand(some, predictive(X[:1]), n, refusal)
+        return on_demand(partial(_raise, refusal))
     for name in by_row:
         shape = list(distinct[name].shape)
         shape[axis] = n
@@ -86,6 +88,29 @@ def distribution_by_rows(
     return rebuilt(
         first, {name: v.expand(*batch, *v.shape[axis + 1 :]) for name, v in distinct.items()}
     )
+
+
+def _on_demand(
+    predictive: Callable[[Tensor], Distribution],
+    X: Tensor,
+    draws: int,
+    cheap: bool,
+    whole: Callable[[], Distribution],
+) -> RowsOnDemand:
+    def some(index: Any) -> Distribution:
+        return distribution_by_rows(predictive, X[index], draws, cheap)
+
+    return RowsOnDemand(some, predictive(X[:1]), len(X), whole)
+
+
+def _kept(predictive: Callable[[Tensor], Distribution], X: Tensor, draws: int) -> Distribution:
+    """Return the distribution with the parameters of all rows, or raise NotEnoughMemory."""
+    found = distribution_by_rows(predictive, X, draws)
+    return found.whole() if isinstance(found, RowsOnDemand) else found
+
+
+def _raise(error: NotEnoughMemory) -> Distribution:
+    raise error
 
 
 def each_block(
@@ -198,11 +223,15 @@ def _sampled_on_demand(
     )
     chosen = torch.randperm(-(-k // draws) * draws)[:k].to(like.device) % draws
     size = max(1, BLOCK // max(draws, k))
-    parts = []
+    out: Tensor | None = None  # parts kept until the end would need as much memory again
     for start in range(0, n, size):
         block = take(distribution, slice(start, start + size))
-        parts.append(finish(components(block, chosen).sample()))
-    return torch.cat(parts, -1)
+        samples = finish(components(block, chosen).sample())
+        if out is None:
+            out = samples.new_empty(k, n)
+        out[:, start : start + size] = samples
+    assert out is not None
+    return out
 
 
 def _rebuilding_parameters(distribution: Distribution) -> dict[str, Tensor] | None:

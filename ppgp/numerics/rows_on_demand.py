@@ -1,4 +1,4 @@
-"""Distributions of more rows than memory holds the parameters of."""
+"""Distributions of many rows whose parameters are computed anew where they are needed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..errors import NotEnoughMemory
-
 
 class RowsOnDemand(dist.TorchDistribution):
-    """Distributions of many rows, batch [draw, n], whose parameters do not fit in memory.
+    """Distributions of many rows, batch [draw, n], whose parameters are not kept in memory.
 
-    ``univariate.take`` computes those of some rows. All else that needs the parameters is refused.
+    ``univariate.take`` computes those of some rows. All else that needs the parameters computes
+    those of all rows, which are not kept either.
 
     Args:
         some: Maps an index of rows to their distribution, batch [draw, m].
         first: The distribution of the first row, batch [draw, 1]: the family.
         n: The number of rows.
-        refusal: The error for what needs the parameters of all rows.
+        whole: Returns the distribution with the parameters of all rows. It raises NotEnoughMemory
+            where they do not fit in memory.
     """
 
     arg_constraints: Any = {}
@@ -32,9 +32,9 @@ class RowsOnDemand(dist.TorchDistribution):
         some: Callable[[Any], Distribution],
         first: Distribution,
         n: int,
-        refusal: NotEnoughMemory,
+        whole: Callable[[], Distribution],
     ) -> None:
-        self.some, self.first, self.refusal = some, first, refusal
+        self.some, self.first, self.whole = some, first, whole
         batch = torch.Size([first.batch_shape[0], n])
         super().__init__(batch, torch.Size(), validate_args=False)
 
@@ -44,22 +44,34 @@ class RowsOnDemand(dist.TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        raise self.refusal
+        return self.whole().mean
 
     @property
     def variance(self) -> Tensor:
-        raise self.refusal
+        return self.whole().variance
 
-    def log_prob(self, *_: Any, **__: Any) -> Tensor:
-        raise self.refusal
+    def log_prob(self, *args: Any, **options: Any) -> Tensor:
+        return self.whole().log_prob(*args, **options)
 
-    def cdf(self, *_: Any, **__: Any) -> Tensor:
-        raise self.refusal
+    def cdf(self, *args: Any, **options: Any) -> Tensor:
+        return self.whole().cdf(*args, **options)
 
-    def sample(self, *_: Any, **__: Any) -> Tensor:
-        raise self.refusal
+    def sample(self, *args: Any, **options: Any) -> Tensor:
+        return self.whole().sample(*args, **options)
+
+    def rsample(self, *args: Any, **options: Any) -> Tensor:
+        return self.whole().rsample(*args, **options)
+
+    def icdf(self, *args: Any, **options: Any) -> Tensor:
+        return self.whole().icdf(*args, **options)
+
+    def entropy(self) -> Tensor:
+        return self.whole().entropy()
+
+    def expand(self, *args: Any, **options: Any) -> Any:
+        return self.whole().expand(*args, **options)
 
     def __getattr__(self, name: str) -> Any:
-        if "refusal" in vars(self) and name in self.first.arg_constraints:
-            raise self.refusal
+        if "whole" in vars(self) and name in self.first.arg_constraints:
+            return getattr(self.whole(), name)
         raise AttributeError(name)

@@ -161,6 +161,18 @@ def bulk(n: str, draws: str, megabytes: str) -> None:
     print(time.process_time() - started, peak())
 
 
+def intervals(n: str, draws: str) -> None:
+    """Print seconds of the processor and the peak in MB of 90 % intervals of n rows, after NUTS."""
+    per_chain = int(draws) // 4
+    how = NUTS(draws=per_chain, warmup=per_chain, chains=4)
+    posterior = ppgp.fit(models.LinearRegression(), rows(200, 10), how, progress=False)
+    X = rows(int(n), 10, 1).X
+    posterior.predict(X[:2000]).interval(0.9)  # imports
+    started = time.process_time()
+    posterior.predict(X).interval(0.9)
+    print(time.process_time() - started, peak())
+
+
 def exact(n: str) -> None:
     """Print how many matrices of n by n MAP of an exact GP holds at its peak."""
     data, before = rows(int(n), 3), resident()

@@ -65,6 +65,16 @@ def test_figures_of_a_million_rows_on_demand(benchmark: Any) -> None:
     assert megabytes < 2000
 
 
+def test_intervals_of_a_linear_model_by_nuts(benchmark: Any) -> None:
+    """90 % intervals of 100,000 rows under 1,000 draws."""
+    seconds, megabytes = benchmark.pedantic(
+        lambda: children.run("intervals", 100_000, 1000), rounds=1
+    )
+    print(f"\n100,000 intervals, 1,000 draws: {seconds:.1f} s of the processor, {megabytes:.0f} MB")
+    assert seconds < 10
+    assert megabytes < 1200
+
+
 @pytest.mark.parametrize("selection", ["kmeans", "bound"])
 def test_a_deep_kernel_of_a_thousand_images(selection: str, benchmark: Any) -> None:
     """The activations of the network for all rows take 760 MB, and as many more with gradients."""

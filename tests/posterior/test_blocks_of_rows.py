@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -17,8 +18,9 @@ from torch.distributions import (
     StudentT,
 )
 
-from ppgp import Dataset, Prediction, models
+from ppgp import Dataset, Prediction, likelihoods, models
 from ppgp.conformal import PIT, Density, Normalized, Quantile, calibrate
+from ppgp.diagnostics.predictive_differences import predictive_difference
 from ppgp.errors import NotEnoughMemory
 from ppgp.numerics import blocks, memory
 from ppgp.numerics.rows_on_demand import RowsOnDemand
@@ -165,9 +167,13 @@ def test_a_request_beyond_memory_is_refused_with_a_number_of_rows_that_fits(
     assert prediction.sample(2).shape == (2, 40_000)
 
 
+@pytest.mark.parametrize("cause", ["memory", "cheap"])
 @pytest.mark.parametrize("classes", [False, True])
 def test_a_prediction_on_demand_has_the_figures_of_one_in_memory(
-    classes: bool, monkeypatch: pytest.MonkeyPatch, small_blocks: Callable[[], None]
+    classes: bool,
+    cause: str,
+    monkeypatch: pytest.MonkeyPatch,
+    small_blocks: Callable[[], None],
 ) -> None:
     model: models.Model = models.LogisticRegression() if classes else models.LinearRegression()
     theta = THETA if classes else THETA | {"noise": B[:, 0]}
@@ -178,7 +184,10 @@ def test_a_prediction_on_demand_has_the_figures_of_one_in_memory(
     def refused(*_: object) -> None:
         raise NotEnoughMemory("less", "more", "use fewer rows")
 
-    monkeypatch.setattr(blocks, "must_fit", refused)
+    if cause == "memory":
+        monkeypatch.setattr(blocks, "must_fit", refused)
+    else:
+        monkeypatch.setattr(blocks, "KEPT", 0)
     distribution = model.predict(theta, X, TRAIN)
     monkeypatch.undo()
     small_blocks()
@@ -194,6 +203,7 @@ def test_a_prediction_on_demand_has_the_figures_of_one_in_memory(
         torch.testing.assert_close(figure(prediction), figure(known), rtol=1e-12, atol=1e-13)
 
     compare(lambda p: p.log_prob(y))
+    compare(lambda p: p.log_prob(y))
     compare(lambda p: p[some].log_prob(y[:3]))
     assert prediction.sample(20, seed=3).shape == (20, ROWS)
     if classes:
@@ -207,11 +217,84 @@ def test_a_prediction_on_demand_has_the_figures_of_one_in_memory(
     compare(lambda p: p.interval(0.9).upper)
     compare(lambda p: torch.stack(p.log_tails(y)))
     compare(lambda p: p.tail_quantile(torch.full((ROWS,), -30.0).double(), upper=True))
-    for score in (Normalized(), Quantile(), PIT()):
+    scores = (Normalized(), Quantile(), PIT(), *([Density()] if cause == "cheap" else []))
+    for score in scores:
         compare(lambda p, score=score: calibrate(score, p, y)(p).upper)
     drawn = prediction.sample(4000, seed=1)
     error = (drawn.mean(0) - known.mean).abs() / known.std
     assert float(error.max()) < 5 / 4000**0.5
+
+
+def test_parameters_that_are_not_kept_are_there_for_who_asks(
+    monkeypatch: pytest.MonkeyPatch, small_blocks: Callable[[], None]
+) -> None:
+    model, theta = models.LinearRegression(), THETA | {"noise": B[:, 0]}
+    known, y = model.predict(theta, X, TRAIN), X[:, 0]
+    small_blocks()
+    monkeypatch.setattr(blocks, "KEPT", 0)
+    anew: Any = model.predict(theta, X, TRAIN)
+    assert isinstance(anew, RowsOnDemand)
+    for name in ("loc", "scale", "mean", "variance"):
+        torch.testing.assert_close(getattr(anew, name), getattr(known, name))
+    torch.testing.assert_close(anew.log_prob(y), known.log_prob(y))
+    torch.testing.assert_close(anew.cdf(y), known.cdf(y))
+    torch.testing.assert_close(anew.icdf(y.sigmoid()), known.icdf(y.sigmoid()))
+    torch.testing.assert_close(anew.entropy(), known.entropy())
+    assert anew.sample().shape == anew.rsample().shape == (DRAWS, ROWS)
+    assert anew.expand((DRAWS, ROWS)).loc.shape == (DRAWS, ROWS)
+    with pytest.raises(AttributeError):
+        _ = anew.rate
+
+
+@pytest.mark.parametrize(
+    ("model", "columns"),
+    [
+        (models.LogisticRegression(), {}),
+        (models.SoftmaxRegression(classes=3), {}),
+        (models.GLM(likelihoods.Poisson()), {"offset": A[0]}),
+        (models.GLM(likelihoods.Binomial()), {"trials": torch.full((ROWS,), 5.0).double()}),
+    ],
+    ids=["logistic", "softmax", "poisson", "binomial"],
+)
+def test_of_other_linear_models(
+    model: models.Model,
+    columns: dict[str, torch.Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+    small_blocks: Callable[[], None],
+) -> None:
+    theta, y = THETA, (torch.arange(ROWS) % 2).double()
+    if isinstance(model, models.SoftmaxRegression):
+        theta = {"weight": torch.stack([THETA["weight"]] * 3, 1), "bias": A[:, :3]}
+    data = Dataset(X, y, **columns)
+    known = model.predict(theta, X, data, **columns)
+    pointwise = model.log_likelihood(theta, data)["y"]
+    small_blocks()
+    monkeypatch.setattr(blocks, "KEPT", 0)
+    given = {name: column.clone() for name, column in columns.items()}
+    anew = model.predict(theta, X, data, **given)
+    for column in given.values():
+        column += 1.0  # a prediction is that of the columns as they were
+    assert isinstance(anew, RowsOnDemand)
+    torch.testing.assert_close(anew.log_prob(y), known.log_prob(y))
+    torch.testing.assert_close(model.log_likelihood(theta, data)["y"], pointwise)
+    one, two = Prediction(anew), Prediction(known)
+    torch.testing.assert_close(one.log_prob(y), two.log_prob(y))
+    subset = one[torch.arange(ROWS) != 3]
+    assert isinstance(subset.distribution, RowsOnDemand)
+    found, expected = (predictive_difference(p, two, 0.9, (100.0, 100.0)) for p in (one, two))
+    assert found.word == expected.word == "agrees"
+
+
+def test_parameters_of_few_rows_or_of_many_columns_are_kept(
+    monkeypatch: pytest.MonkeyPatch, small_blocks: Callable[[], None]
+) -> None:
+    model, theta = models.LinearRegression(), THETA | {"noise": B[:, 0]}
+    small_blocks()
+    assert isinstance(model.predict(theta, X, TRAIN), Normal)
+    monkeypatch.setattr(blocks, "KEPT", 0)
+    wide = X.repeat(1, 50)
+    many = {**theta, "weight": theta["weight"].repeat(1, 50)}
+    assert isinstance(model.predict(many, wide, TRAIN), Normal)
 
 
 @pytest.mark.parametrize("joint", [False, True])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import arviz
 import numpy as np
+import pandas
 import pytest
 import torch
 from torch import Tensor
@@ -114,6 +116,23 @@ def test_summary_of_chains_adds_their_diagnostics() -> None:
     table = posterior(how=NUTS(chains=2)).summary()
     assert {"r_hat", "ess_bulk", "mcse_mean"} <= set(table.columns)
     assert bool(np.isfinite(table.to_numpy(dtype=float)).all())
+
+
+def test_the_errors_of_standard_deviations_equal_those_of_arviz() -> None:
+    chains = posterior(how=NUTS(chains=2))
+    theirs = arviz.mcse(chains.to_arviz(log_likelihood=False), method="sd")
+    ours = chains.summary()["mcse_sd"]
+    for name in ("bias", "noise"):
+        assert ours[name] == pytest.approx(float(theirs[name]), rel=1e-12)
+    np.testing.assert_allclose(ours[:3], theirs["weight"], rtol=1e-12)
+
+
+def test_summary_of_chains_where_arviz_uses_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ArviZ does where numba is installed, and then fails at this under NumPy 2.4."""
+    chains = posterior(how=NUTS(chains=2))
+    without = chains.summary()
+    monkeypatch.setattr(arviz.utils.Numba, "numba_flag", True)
+    pandas.testing.assert_frame_equal(chains.summary(), without)
 
 
 def test_repr_names_model_method_draws_and_warnings() -> None:
