@@ -111,7 +111,8 @@ class KernelMarginal(GPMarginal):
         if self._validate_args:
             self._validate_sample(value)
         inputs = (value - self.loc, *self.arguments)
-        if inputs[0].ndim > 1 or not torch.is_grad_enabled():
+        # torch.jit.trace, by which Pyro compiles, knows no function with a backward pass of its own
+        if inputs[0].ndim > 1 or not torch.is_grad_enabled() or torch.jit.is_tracing():
             return super().log_prob(value)
         outputs: Any = _LogDensity.apply(self.covariance, *inputs)
         return outputs[0]

@@ -26,7 +26,7 @@ READERS = {
 SHORTER = {
     "05_deep_kernels": {"steps=160, hold_out": "steps=80, hold_out"},
     "09_mixtures": {"NUTS(draws=2000)": "NUTS(draws=500)"},
-    "10_mcmc_versus_vi": {"draws=1000, warmup=500": "draws=400, warmup=300"},
+    "10_mcmc_versus_vi": {"draws=1000, warmup=500, target_accept=0.95": "draws=500"},
     "15_glm": {
         "bliss, inference.NUTS()": "bliss, inference.NUTS(draws=400, warmup=400)",
         "train, inference.NUTS()": "train, inference.NUTS(draws=400, warmup=400)",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jaxtyping
+import pyro
 import pytest
 import torch
 from torch import Tensor
@@ -28,6 +30,7 @@ from ppgp.kernels import (
 from ppgp.kernels.gram_slopes import gram, has_formulas
 from ppgp.kernels.row_distances import RowDistances
 from ppgp.numerics.distributions import GPMarginal
+from ppgp.numerics.seeding import seeded
 from ppgp.target import Target
 from ppgp.target.graph import Looped
 
@@ -342,3 +345,30 @@ def test_one_row_under_a_constant_kernel(kernel: Kernel) -> None:
     own = torch.distributions.Normal(0.0, (level + 0.5).sqrt()).log_prob(torch.tensor(1.0))
     prior = target.log_density(z).detach() - target.log_likelihood(z)[0]
     torch.testing.assert_close(value - prior, own.to(F64))
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_torch_jit_compiles_the_program_of_a_gp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``NUTS(program, jit_compile=True)`` of Pyro does."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # sizes are tensors in a trace
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(8, 2, dtype=F64, generator=generator)
+    y = X[:, 0].sin()
+    program = models.GP(ARD(RBF())).model
+    values = {
+        "kernel.variance": torch.tensor(0.8, dtype=F64),
+        "kernel.lengthscale": torch.tensor([1.2, 0.7], dtype=F64),
+        "noise": torch.tensor(0.1, dtype=F64),
+    }
+
+    def density(*known: Tensor) -> Tensor:
+        given = pyro.condition(program, dict(zip(values, known, strict=True)))
+        return pyro.poutine.trace(given).get_trace(X, y).log_prob_sum()
+
+    with seeded(0), pyro.get_param_store().scope():
+        at = tuple(value.requires_grad_() for value in values.values())
+        compiled: Any = torch.jit.trace(density, at, check_trace=False)
+        found = torch.autograd.grad(compiled(*at), at)
+        wanted = torch.autograd.grad(density(*at), at)
+    for one, two in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
