@@ -16,7 +16,7 @@ TOGETHER = (
     "tests/interfaces/test_strangers_path.py",  # a checkout
     "tests/team/test_team.py::TestSameNumbers",  # the results of teams of two and of three
 )
-#: tests of a model with a method, whose ids end with "[model-method]": a model has its own graphs
+#: tests of a model with a method, whose ids end with "[model-method]": one worker compiles a model
 PAIRS = "tests/contract/test_pairs.py::"
 
 

@@ -56,9 +56,6 @@ class Model(NamedArguments):
             predictions of one posterior share the factor of the covariance of the training rows.
         loo_keeps_factor: whether ``loo`` and ``log_likelihood`` take ``kept`` too. They then
             divide the draws into chunks themselves.
-        linear_in_inputs: whether the parameters of the distribution of y are functions of sums of
-            products with X. The predictions of many rows then compute them anew for each figure,
-            which saves memory.
         own_method: the method of ``fit`` without ``how``, a name of ``inference.own_methods``; "":
             NUTS up to ``sampled_rows`` rows (some ten minutes), and Laplace past them.
         sampled_rows: see ``own_method``; None: there is no limit.
@@ -128,7 +125,6 @@ class Model(NamedArguments):
     known_noise: ClassVar[bool] = False
     keeps_factor: ClassVar[bool] = False
     loo_keeps_factor: ClassVar[bool] = False
-    linear_in_inputs: ClassVar[bool] = False
     own_method: str = ""
     sampled_rows: ClassVar[int | None] = None
     takes_missing: bool = False
@@ -363,7 +359,7 @@ class Model(NamedArguments):
         Returns:
             A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
         """
-        return predicted(self.distribution, theta, X, joint, linear=self.linear_in_inputs)
+        return predicted(self.distribution, theta, X, joint)
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return {"y": log p(y_i given theta), [draw, n]}."""

@@ -14,6 +14,7 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
 from ..likelihoods import (
+    Bernoulli,
     Categorical,
     FromDistribution,
     Gaussian,
@@ -257,8 +258,9 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
             found: Any = self._linear().predict(theta, X, train)
             return found if offset is None else _moved(found, offset)
         columns = {"offset": offset, "trials": trials}
-        linear = not isinstance(self.likelihood, FromDistribution)  # users' own may take long
-        return predicted(self.distribution, theta, X, joint, columns, linear)
+        # a user's own distribution may take long, and figures of classes take little time
+        slow = isinstance(self.likelihood, FromDistribution | Bernoulli | Categorical | Ordinal)
+        return predicted(self.distribution, theta, X, joint, columns, linear=not slow)
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return {"y": log p(y_i given theta), [draw, n]}."""

@@ -61,21 +61,23 @@ def predicted(
         X: inputs [n, d].
         joint: whether the rows are predicted jointly.
         columns: ``{role: column}`` of these rows, which are sliced with them; None: left out.
-        linear: whether the parameters are functions of sums of products with X. If the columns are
-            few beside the draws, they are then computed anew for each figure, rather than kept
-            for many rows.
+        linear: whether the distribution is one of ``X weight + bias``, and its figures take more
+            time than that. If X has at most ``FEW_COLUMNS`` columns, and fewer than there are
+            draws, the parameters of many rows are then computed anew for each figure, which
+            saves memory.
 
     Returns:
         A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
     """
     columns = {name: column for name, column in columns.items() if column is not None}
     draws = max((len(value) for value in theta.values() if value.ndim), default=1)
-    cheap = linear and X.shape[-1] <= min(FEW_COLUMNS, draws)
+    cheap = linear and not joint and X.shape[-1] <= min(FEW_COLUMNS, draws - 1)
+    if cheap:  # the caller may change these before a figure is asked for
+        theta, columns = _copies(theta), _copies(columns)
+        X = X.clone()
     if joint:
         predictive = distribution(theta, X, **columns)
     elif columns:
-        # the caller may change a column before a figure is asked for
-        columns = {name: column.clone() for name, column in columns.items()}
 
         def at(rows: Tensor) -> Distribution:
             some = {name: at_rows(column, rows) for name, column in columns.items()}
@@ -89,3 +91,7 @@ def predicted(
     if joint:
         return Independent(predictive, 1)
     return predictive
+
+
+def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in tensors.items()}

@@ -47,7 +47,7 @@ from ..target.capabilities import (
     LinearCoefficients,
 )
 from .base import Model, linear
-from .independent_rows import observed
+from .independent_rows import observed, predicted
 from .sites import Theta, draw, with_fixed
 from .units import coefficients_in_units, coefficients_of_data, power, times
 
@@ -102,7 +102,7 @@ class LinearRegression(
     conjugate: bool = False
     standardised: bool = field(default=False, kw_only=True)
     collapsed = ("weight", "bias", "noise")
-    one_mode = takes_stream = linear_in_inputs = True
+    one_mode = takes_stream = True
     roles = ("weights",)
 
     def sites(self, d: int) -> dict[str, Site]:
@@ -347,7 +347,7 @@ class LinearRegression(
             A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
         """
         if EXACT + "basis" not in theta or joint:
-            return super().predict(theta, X, train, joint=joint)
+            return predicted(self.distribution, theta, X, joint, linear=True)
         draws = len(theta["noise"]) if "noise" in theta else 1
         return distribution_by_rows(lambda rows: self._integrated(theta, rows), X, draws)
 

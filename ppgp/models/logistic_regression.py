@@ -70,7 +70,6 @@ class LogisticRegression(
     standardised: bool = field(default=False, kw_only=True)
     scales = "X"
     one_mode = True
-    linear_in_inputs = True
 
     @property
     def two_classes(self) -> bool:

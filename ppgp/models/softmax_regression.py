@@ -72,7 +72,6 @@ class SoftmaxRegression(
     standardised: bool = field(default=False, kw_only=True)
     scales = "X"
     one_mode = True
-    linear_in_inputs = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

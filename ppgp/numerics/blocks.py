@@ -20,7 +20,7 @@ from .univariate import components, parameters, rebuilt, take
 
 ROW_BLOCK = 250_000  # numbers [draw, row] in one block of a figure, which has several temporaries
 BLOCK = 1_000_000  # numbers [draw, row] in one block: 8 MB, which stay in the processor's caches
-KEPT = 256e6  # bytes of parameters up to which those that are cheap to compute are kept
+KEPT_BYTES = 256e6  # cheap parameters that take more are not kept, but computed for each figure
 
 F = TypeVar("F", bound=Callable[..., Tensor])
 
@@ -30,9 +30,9 @@ def distribution_by_rows(
 ) -> Distribution:
     """Return ``predictive(X)``, computed one block of rows at a time.
 
-    If its parameters do not fit in memory, or if they are cheap and take more than ``KEPT`` bytes,
+    If its parameters do not fit in memory, or if they are cheap and take more than ``KEPT_BYTES``,
     they are not kept: the result is ``RowsOnDemand``, and each figure computes them again, block by
-    block.
+    block. This needs a distribution of batch [draw, m].
 
     Args:
         predictive: Maps rows [m, d] to a distribution of batch [draw, m] or [m] whose rows are
@@ -60,8 +60,8 @@ def distribution_by_rows(
         distinct[name].numel() * distinct[name].element_size() / size for name in by_row
     )
     on_demand = partial(_on_demand, predictive, X, draws, cheap)
-    if cheap and axis == 1 and bytes_per_row * n > KEPT:
-        return on_demand(partial(_kept, predictive, X, draws))
+    if cheap and axis == 1 and bytes_per_row * n > KEPT_BYTES:
+        return on_demand(partial(_of_all_rows, predictive, X, draws))
     try:
         must_fit(
             bytes_per_row * n / SPARE,  # the figures need memory too
@@ -95,18 +95,25 @@ def _on_demand(
     X: Tensor,
     draws: int,
     cheap: bool,
-    whole: Callable[[], Distribution],
+    of_all_rows: Callable[[], Distribution],
 ) -> RowsOnDemand:
+    """Return the distribution of X, computed when it is needed.
+
+    ``of_all_rows`` returns that with the parameters of all rows, or raises NotEnoughMemory.
+    """
+
     def some(index: Any) -> Distribution:
         return distribution_by_rows(predictive, X[index], draws, cheap)
 
-    return RowsOnDemand(some, predictive(X[:1]), len(X), whole)
+    return RowsOnDemand(some, predictive(X[:1]), len(X), of_all_rows)
 
 
-def _kept(predictive: Callable[[Tensor], Distribution], X: Tensor, draws: int) -> Distribution:
+def _of_all_rows(
+    predictive: Callable[[Tensor], Distribution], X: Tensor, draws: int
+) -> Distribution:
     """Return the distribution with the parameters of all rows, or raise NotEnoughMemory."""
     found = distribution_by_rows(predictive, X, draws)
-    return found.whole() if isinstance(found, RowsOnDemand) else found
+    return found.whole if isinstance(found, RowsOnDemand) else found
 
 
 def _raise(error: NotEnoughMemory) -> Distribution:

@@ -45,7 +45,7 @@ def landmarks(distribution: Distribution) -> tuple[Tensor, Tensor]:
         NotApplicable: If the distribution has neither a location and a scale nor a cdf.
     """
     if isinstance(distribution, RowsOnDemand):
-        distribution = distribution.whole()
+        distribution = distribution.whole
     modes_and_scales = _components(distribution)
     if modes_and_scales is None:
         nodes = _of_quantiles(distribution)

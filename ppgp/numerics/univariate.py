@@ -43,7 +43,7 @@ def is_discrete(d: Distribution) -> bool:
 def probabilities(d: Distribution) -> Tensor:
     """Return the probabilities of the classes, [..., K]; K = 2 for a Bernoulli distribution."""
     if isinstance(d, RowsOnDemand):
-        d = d.whole()
+        d = d.whole
     if isinstance(d, torch.distributions.Categorical):
         return d.probs
     assert isinstance(d, torch.distributions.Bernoulli)

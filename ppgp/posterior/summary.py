@@ -127,8 +127,9 @@ def chain_statistics(
 def _mcse_of_sd(draws: np.ndarray) -> np.ndarray:
     """Return the Monte Carlo standard error of the sd of every scalar of a site.
 
-    It equals that of ``arviz.mcse(method="sd")``, which fails where numba is installed beside
-    NumPy 2.4: it makes a float of an array of one number.
+    It equals ``arviz.mcse(method="sd")``: the error of the variance, a mean of squares, by the
+    delta method. Where numba is installed, ArviZ 0.23 calls ``float`` on an array of one number
+    there, which NumPy 2.4 refuses.
 
     Args:
         draws: [chain, draw, *event].
@@ -140,8 +141,8 @@ def _mcse_of_sd(draws: np.ndarray) -> np.ndarray:
     squares = np.square(draws - draws.mean((0, 1)))
     ess = az.ess(az.convert_to_dataset({"x": squares}), method="mean")["x"].to_numpy()
     variance = squares.mean((0, 1))
-    np.square(squares, out=squares)
-    return np.asarray(np.sqrt((squares.mean((0, 1)) - variance**2) / ess / variance / 4))
+    of_squares = np.square(squares).mean((0, 1)) - variance**2
+    return np.asarray(np.sqrt(of_squares / ess / variance / 4))
 
 
 def _statistics(draws: Mapping[str, Tensor], chains: int) -> dict[str, dict[str, np.ndarray]]:

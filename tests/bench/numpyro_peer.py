@@ -3,7 +3,7 @@
 ``python numpyro_peer.py NAME DRAWS CHAINS DATA_DIR`` prints a JSON record that maps each peer to
 its effective draws per second. With ``METHOD METRIC`` at the end it prints the rate of one way to
 run chains with one mass matrix. A run that does not end within ``LIMIT`` seconds is stopped, and
-has the largest rate that it can have: ", at most" is then part of its name.
+its rate is stated as an upper bound: ", at most" is then part of its name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 COUNTIES = 85
 METHODS = ("parallel", "vectorized", "sequential")
-LIMIT = 300
+LIMIT = 300  # seconds
 #: what others are made of, and programs of ppgp do not have
 AUXILIARY = {"shares", "e"}
 
@@ -118,7 +118,7 @@ def measured(name: str, data: Any, length: int, chains: int, method: str, metric
 def in_a_process(arguments: list[str], method: str, metric: str) -> tuple[float, str]:
     """Return what this file prints for one way, and what to add to the name of the peer.
 
-    No effective sample size of S draws is estimated above S log10(S): Vehtari et al. (2021).
+    Estimates of the effective sample size of S draws are capped at S log10(S).
     """
     command = [sys.executable, __file__, *arguments, method, metric]
     _, length, chains, _ = arguments
@@ -139,7 +139,7 @@ def best_of(arguments: list[str]) -> dict[str, float]:
     best = max(found, key=lambda method: (not found[method][1], found[method][0]))
     peers = {f"NumPyro ({best})": found[best]}
     peers["NumPyro, dense mass matrix"] = in_a_process(arguments, best, "dense")
-    return {peer + mark: rate for peer, (rate, mark) in peers.items()}
+    return {peer + mark: found for peer, (found, mark) in peers.items()}
 
 
 def main(name: str, length: int, chains: int, folder: Path, method: str, metric: str) -> None:
