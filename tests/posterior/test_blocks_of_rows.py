@@ -204,7 +204,6 @@ def test_a_prediction_on_demand_has_the_figures_of_one_in_memory(
         torch.testing.assert_close(figure(prediction), figure(known), rtol=1e-12, atol=1e-13)
 
     compare(lambda p: p.log_prob(y))
-    compare(lambda p: p.log_prob(y))
     compare(lambda p: p[some].log_prob(y[:3]))
     assert prediction.sample(20, seed=3).shape == (20, ROWS)
     if classes:
