@@ -4,6 +4,9 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install --no-com
 # pip compiles one module at a time, this all cores at once; modules of other versions fail
 COMPILE := @$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
 
+ELSEWHERE := $(PYTHON) tests/tools/environments.py
+
+.PHONY: test-elsewhere newest report-newest test-lowest test-extras
 .PHONY: demo test test-slow lint bench bench-history faults notebooks docs tables clean
 
 demo: .venv/demo
@@ -14,6 +17,22 @@ test: lint
 
 test-slow: .venv/test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadscope -m slow
+
+# each makes environments of its own in .venv-elsewhere
+test-elsewhere:
+	$(ELSEWHERE) elsewhere
+
+newest:
+	$(ELSEWHERE) newest
+
+report-newest:
+	$(ELSEWHERE) report
+
+test-lowest:
+	$(ELSEWHERE) lowest
+
+test-extras:
+	$(ELSEWHERE) extras
 
 lint: .venv/test
 	$(BIN)/ruff check .
@@ -67,4 +86,4 @@ tables: .venv/test
 	touch $@
 
 clean:
-	rm -rf .venv report build dist docs/build docs/notebooks docs/api/ppgp.*.rst
+	rm -rf .venv .venv-elsewhere report build dist docs/build docs/notebooks docs/api/ppgp.*.rst

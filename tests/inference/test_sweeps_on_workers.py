@@ -1,4 +1,4 @@
-"""Sweeps have equal results, bit for bit, in this process, on loky and on Dask."""
+"""Sweeps have equal results, bit for bit, in this process, on loky, on Dask and on Ray."""
 
 from __future__ import annotations
 
@@ -111,11 +111,28 @@ def on_dask() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=["loky", "dask"])
+@contextmanager
+def on_ray() -> Iterator[None]:
+    ray = pytest.importorskip("ray", reason="ray is missing")
+    from ray.util.joblib import register_ray
+
+    register_ray()
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        with joblib.parallel_config("ray"):
+            yield
+    finally:
+        ray.shutdown()
+
+
+CLUSTERS = {"loky": nullcontext, "dask": on_dask, "ray": on_ray}
+
+
+@pytest.fixture(scope="module", params=CLUSTERS)
 def spread(request: pytest.FixtureRequest) -> Iterator[int | None]:
     """Yield ``workers`` of a sweep on two processes."""
-    with on_dask() if request.param == "dask" else nullcontext():
-        yield None if request.param == "dask" else 2
+    with CLUSTERS[request.param]():
+        yield 2 if request.param == "loky" else None
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
