@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -17,8 +18,10 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset
+from ppgp.errors import NumericalError
 from ppgp.experiments import experiment
 from ppgp.inference import MAP, NUTS, Ensemble, Laplace
+from ppgp.inference.jobs import each, goes_elsewhere
 from ppgp.interfaces.model_method_grid import fit_grid
 from ppgp.kernels import RBF
 from ppgp.models import GP, LinearRegression
@@ -128,7 +131,10 @@ def on_ray() -> Iterator[None]:
 CLUSTERS = {"loky": nullcontext, "dask": on_dask, "ray": on_ray}
 
 
-@pytest.fixture(scope="module", params=CLUSTERS)
+ON_RAY = pytest.param("ray", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=["loky", "dask", ON_RAY])
 def spread(request: pytest.FixtureRequest) -> Iterator[int | None]:
     """Yield ``workers`` of a sweep on two processes."""
     with CLUSTERS[request.param]():
@@ -145,3 +151,30 @@ def test_results_are_equal_on_any_workers(
     other = sweep(spread)
     assert len(one) == len(other) > 0
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def dies(job: tuple[int, str, int]) -> int:
+    """Return the process of a job; job 1 kills its worker so many times."""
+    number, folder, deaths = job
+    if number == 1:
+        with Path(folder, "sent").open("a") as log:
+            log.write("x")
+        if len(Path(folder, "sent").read_text()) <= deaths:
+            os._exit(9)
+    return os.getpid()
+
+
+@pytest.mark.parametrize("spread", [ON_RAY], indirect=True)
+@pytest.mark.usefixtures("spread")
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_job_whose_worker_on_ray_ends_is_sent_once_more(deaths: int, tmp_path: Path) -> None:
+    assert goes_elsewhere()
+    jobs = [(number, str(tmp_path), deaths) for number in range(3)]
+    if deaths == 1:
+        processes = dict(each(dies, jobs))
+        assert sorted(processes) == [0, 1, 2]
+        assert os.getpid() not in processes.values()
+    else:
+        with pytest.raises(NumericalError, match="job 1, which ended its worker twice"):
+            list(each(dies, jobs))
+    assert (tmp_path / "sent").read_text() == "xx"

@@ -172,7 +172,8 @@ def test_ordered_classes() -> None:
     y = np.digitize(X @ [0.4, -0.6] + g.logistic(size=200), [3.5, 5.0, 6.5])
     table = fit(Ordinal(cutpoints=FLAT), X, y).coefficients("model")
     assert list(table.index) == ["x0", "x1", "0|1", "1|2", "2|3"]
-    other = OrderedModel(y, X, distr="logit").fit(method="newton", disp=0, tol=1e-12)
+    # statsmodels takes slopes by differences, so that its steps stay above about 1e-10
+    other = OrderedModel(y, X, distr="logit").fit(method="newton", disp=0, tol=1e-8)
     np.testing.assert_allclose(table["estimate"][:3], other.params[:3], rtol=1e-6)
     np.testing.assert_allclose(table["se"][:3], other.bse[:3], rtol=1e-6)
     ratios = fit(Ordinal(cutpoints=FLAT), X, y).coefficients("model", exponentiate=True)

@@ -18,6 +18,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -463,7 +464,7 @@ def main() -> None:
     commands["extras"] = extras
     parser.add_argument("command", choices=commands)
     parser.add_argument("--only", nargs="*", choices=EXTRAS, help="these extras alone")
-    parser.add_argument("--pytest", nargs="*", default=[], help="more words for pytest")
+    parser.add_argument("--pytest", type=shlex.split, default=[], help="more words for pytest")
     options = parser.parse_args()
     raise SystemExit(commands[options.command](options))
 
