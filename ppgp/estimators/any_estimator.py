@@ -20,13 +20,9 @@ with settings_unchanged():
     import numpy as np
     from sklearn.base import clone
     from sklearn.exceptions import NotFittedError
+    from sklearn.frozen import FrozenEstimator
     from sklearn.utils import _safe_indexing, get_tags
     from sklearn.utils.validation import _check_method_params, check_is_fitted
-
-try:
-    from sklearn.frozen import FrozenEstimator
-except ImportError:  # scikit-learn before 1.6 has no frozen estimators
-    FrozenEstimator = None
 
 __all__ = ["Predictor", "check_estimator_given", "is_frozen", "parts_of", "probabilities"]
 
@@ -81,7 +77,7 @@ def _kind_of(estimator: Any) -> str:
 
 def _check_fitted(estimator: Any) -> None:
     """Raise SettingError for a frozen estimator that is not fitted."""
-    if FrozenEstimator is None or not isinstance(estimator, FrozenEstimator):
+    if not isinstance(estimator, FrozenEstimator):
         return
     inner = estimator.estimator
     try:
@@ -95,8 +91,6 @@ def _check_fitted(estimator: Any) -> None:
 
 def is_frozen(estimator: Any) -> bool:
     """Return whether an estimator, or every one of a tuple, is a FrozenEstimator."""
-    if FrozenEstimator is None:
-        return False
     frozen = [isinstance(one, FrozenEstimator) for one in parts_of(estimator)]
     if any(frozen) and not all(frozen):
         got = "some frozen and some not"

@@ -283,6 +283,8 @@ def solve_earlier(w: Tensor, sets: Sets, e: Tensor) -> Tensor:
     U = root_of_precision(w, sets)
     order = sets.order.cpu().numpy()
     lower = sparse.csr_array(U[:, order])
+    # SuperLU takes indices of 32 bits alone, to which SciPy before 1.17 does not convert
+    lower.indices, lower.indptr = lower.indices.astype(np.intc), lower.indptr.astype(np.intc)
     solved = spsolve_triangular(lower, e.detach().cpu().numpy(), lower=True)
     result = np.empty_like(solved)
     result[order] = solved

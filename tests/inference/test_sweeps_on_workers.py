@@ -120,7 +120,8 @@ def on_ray() -> Iterator[None]:
     from ray.util.joblib import register_ray
 
     register_ray()
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    here = {"env_vars": {"PYTHONPATH": str(Path(__file__).parent)}}  # workers import this module
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=here)
     try:
         with joblib.parallel_config("ray"):
             yield
