@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn import Parameter
 
 from ..errors import DataError
+from .arrays import array_of, as_pandas
+from .tensors import laid_out, of_array
 
 __all__ = ["with_tensors"]
 
@@ -18,9 +22,10 @@ KINDS = "biuf"  # NumPy's booleans, whole numbers and floats
 def with_tensors(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a program, with arrays and columns of numbers as tensors.
 
-    NumPy arrays, pandas columns and data frames of numbers become tensors: floats keep 32 or 64
-    bits, whole numbers have 64, booleans stay booleans, and missing numbers are NaN. Any other
-    argument is returned as it is.
+    NumPy arrays, and columns and frames of pandas, Arrow or polars, become tensors: floats keep 32
+    or 64 bits, whole numbers have 64, booleans stay booleans, and missing numbers are NaN. Tensors
+    keep their dtype and gradient. All of them are laid out as by ``laid_out``, those in lists,
+    tuples and dicts too. Any other argument is returned as it is.
 
     Args:
         arguments: ``{name: value}``.
@@ -32,30 +37,69 @@ def with_tensors(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tensor(name: str, value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        array = value
-    elif hasattr(value, "to_numpy") and hasattr(value, "index"):  # a column or a frame of pandas
-        array = _of_pandas(value)
-    else:
-        return value
+    """Return one argument, as ``with_tensors`` does."""
+    if not _is_array(value):
+        return _with_tensors_laid_out(value)
+    array = array_of(as_pandas(value), name)
+    if array.dtype.kind not in KINDS and hasattr(value, "iloc"):
+        array = _with_nan(value, array)
     if array.dtype.kind not in KINDS:
         got = f"an array of {array.dtype} as {name!r}"
         do = "convert it, for example by pandas.Categorical(...).codes for labels"
         raise DataError("numbers in the arrays among a program's arguments", got, do)
+    return of_array(array, _dtype_of(array))
+
+
+def _is_array(value: Any) -> bool:
+    """Return whether a value is an array, a column or a frame, of whichever library."""
+    if isinstance(value, np.ndarray) or hasattr(value, "iloc"):
+        return True
+    protocols = ("__arrow_c_stream__", "__arrow_c_array__", "__dataframe__")
+    return any(hasattr(value, protocol) for protocol in protocols)
+
+
+def _dtype_of(array: np.ndarray) -> torch.dtype:
+    """Return the dtype of the tensor of an array of numbers."""
+    if array.dtype.kind == "b":
+        return torch.bool
     if array.dtype.kind in "iu":
-        array = array.astype(np.int64)
-    elif array.dtype.kind == "f" and array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float64)
-    return torch.from_numpy(np.array(array, order="C"))  # a copy that can be written to
+        return torch.int64
+    return torch.float32 if array.dtype.newbyteorder("=") == np.float32 else torch.float64
 
 
-def _of_pandas(value: Any) -> np.ndarray:
-    """Return a column or a frame as an array; missing numbers are NaN."""
-    array = value.to_numpy()
-    if array.dtype != object:
-        return array
+def _with_nan(value: Any, array: np.ndarray) -> np.ndarray:
+    """Return a column or a frame of pandas as an array; missing numbers are NaN.
+
+    Args:
+        value: The column or the frame.
+        array: Its entries as they are.
+    """
     dtypes: Any = value.dtypes
     kinds = dtypes.tolist() if hasattr(dtypes, "tolist") else [dtypes]
     if all(getattr(kind, "kind", "O") in KINDS for kind in kinds):  # numbers with missing ones
         return value.to_numpy(dtype=np.float64, na_value=np.nan)
     return array
+
+
+def _with_tensors_laid_out(value: Any) -> Any:
+    """Return a value whose tensors, also those in containers, are laid out as by ``laid_out``.
+
+    A container whose tensors lie so already is returned itself.
+    """
+    if isinstance(value, Tensor):
+        return laid_out(value) if _is_dense(value) else value
+    if type(value) is dict:
+        laid = {key: _with_tensors_laid_out(one) for key, one in value.items()}
+        return laid if any(laid[key] is not one for key, one in value.items()) else value
+    if type(value) in (list, tuple):
+        each = [_with_tensors_laid_out(one) for one in value]
+        changed = any(new is not one for new, one in zip(each, value, strict=True))
+        return type(value)(each) if changed else value
+    return value
+
+
+def _is_dense(value: Tensor) -> bool:
+    """Return whether a tensor is an ordinary one with values, and not sparse, nested or masked."""
+    if type(value) not in (Tensor, Parameter) or value.layout is not torch.strided:
+        return False
+    return not (value.is_nested or value.is_meta or value.is_quantized)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import NotApplicable
 from ..numerics.threads import numbers_in
+from .argument_tensors import with_tensors
 from .training_data import Rows, Tables, TrainingData, same_value
 
 
@@ -45,7 +46,7 @@ class Arguments(dict[str, Any], TrainingData):
 
 
 def as_training_data(data: Any) -> Any:
-    """Return a mapping as Arguments, and a Dataset as it is."""
+    """Return a mapping as Arguments with tensors for arrays, and a Dataset as it is."""
     if isinstance(data, Mapping) and not isinstance(data, Arguments):
-        return Arguments(data)
+        return Arguments(with_tensors(data))
     return data

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import DataError, an
 from .entries import real_numbers, refuse_masked
-from .tensors import of_tensor
+from .tensors import of_array, of_tensor
 
 
 def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
@@ -82,9 +82,12 @@ def array_of(values: Any, what: str) -> np.ndarray:
         refuse_masked(np.array(masked, dtype=bool), what)
     if isinstance(values, np.ma.MaskedArray):
         refuse_masked(np.ma.getmaskarray(values), what)
+    values = as_pandas(values)
     if hasattr(values, "toarray") and hasattr(values, "nnz"):
         raise DataError(f"a dense array as {what}", "a sparse one", "call .toarray() first")
     try:
+        if hasattr(values, "iloc"):
+            return _of_pandas(values)
         return np.asarray(values)
     except ValueError:
         raise DataError(
@@ -95,6 +98,48 @@ def array_of(values: Any, what: str) -> np.ndarray:
         raise DataError(
             f"an array of numbers as {what}", reason, "pass a NumPy array or one tensor"
         ) from None
+
+
+def as_pandas(frame: Any) -> Any:
+    """Return a frame of Arrow, polars or another library as a pandas DataFrame.
+
+    A frame is read through the Arrow stream or the dataframe protocol that it offers. Anything else
+    is returned as it is, a DataFrame of pandas among it.
+
+    Args:
+        frame: The frame, or any other object.
+    """
+    if hasattr(frame, "iloc"):
+        return frame
+    if labels_of(frame) is not None and hasattr(frame, "__arrow_c_stream__"):
+        import pyarrow
+
+        return pyarrow.table(frame).to_pandas()
+    if hasattr(frame, "__dataframe__"):
+        from pyarrow import interchange
+
+        return interchange.from_dataframe(frame).to_pandas()
+    return frame
+
+
+def labels_of(frame: Any) -> list[Any] | None:
+    """Return the labels of a frame's columns, or None for an object that is not a frame."""
+    labels = getattr(frame, "column_names", getattr(frame, "columns", None))
+    return None if labels is None else list(labels)
+
+
+def _of_pandas(values: Any) -> np.ndarray:
+    """Return a column or a frame of pandas as an array.
+
+    Missing floats of nullable and Arrow dtypes become NaN, and floats keep 32 or 64 bits.
+    """
+    dtypes = list(values.dtypes) if values.ndim == 2 else [values.dtype]
+    plain = [getattr(dtype, "numpy_dtype", dtype) for dtype in dtypes]
+    if plain != dtypes and all(isinstance(one, np.dtype) and one.kind in "fiu" for one in plain):
+        common = np.result_type(*plain)
+        if common.kind == "f":
+            return values.to_numpy(dtype=common, na_value=np.nan)
+    return np.asarray(values)
 
 
 def _refuse_own(values: Any, what: str) -> None:
@@ -125,6 +170,5 @@ def _any_masked(array: np.ma.MaskedArray) -> bool:
 def _of_array(values: Any, what: str) -> Tensor:
     """Return a list, a frame or an array as a tensor."""
     array = real_numbers(array_of(values, what), what)
-    dtype = np.float32 if array.dtype == np.float32 else np.float64
-    with np.errstate(over="ignore"):  # numbers that overflow become infinite, which checks reject
-        return torch.from_numpy(np.array(array, dtype=dtype))
+    own_order = array.dtype.newbyteorder("=")
+    return of_array(array, torch.float32 if own_order == np.float32 else torch.float64)

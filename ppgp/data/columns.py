@@ -22,7 +22,7 @@ from ..errors import (
     nearest,
 )
 from ..user_warnings import warn
-from .arrays import as_tensor
+from .arrays import as_tensor, labels_of
 from .categories import Levels, codes_of
 from .dates import numbers_of, source_of, unit_of
 from .entries import (
@@ -40,12 +40,6 @@ from .row_numbers import WrongRows, entry_in
 LIKE = 0.8  # similarity from which one name is suggested in place of another
 OF_A_FORMULA = re.compile(r"[(\[:]")  # in names such as C(z)[T.b], but not in most others
 LEVEL = "="  # separates a column and its level in the name of a one-hot column
-
-
-def labels_of(frame: Any) -> list[Any] | None:
-    """Return the labels of a frame's columns, or None for an object that is not a frame."""
-    labels = getattr(frame, "column_names", getattr(frame, "columns", None))
-    return None if labels is None else list(labels)
 
 
 def names_of(frame: Any) -> tuple[str, ...] | None:
@@ -280,7 +274,7 @@ def inputs_of(
             columns.append(codes_of(entries, codes[name]))
             _warn_of_numbers(name, entries, columns[-1], codes[name])
         elif name in present:
-            columns.append(as_tensor(frame[present[name]].to_numpy(), f"column {name}"))
+            columns.append(as_tensor(frame[present[name]], f"column {name}"))
         elif source_of(name) in present:
             dates.append(str(source_of(name)))
             numbers = numbers_of(frame[present[dates[-1]]], dates[-1], str(unit_of(name)))

@@ -12,17 +12,19 @@ from torch import Tensor
 from ..errors import DataError, counted
 from ..numerics.team import ALONE, Team
 from . import table_frame
+from .arrays import as_pandas
 from .categories import check_codes, check_levels
 from .columns import check_word, name_of, names_of, refuse_twice
 from .frame_parts import parts_of, refuse_no_rows
 from .groups import coded_groups
 from .input_checks import check_columns, check_inputs
 from .parts import parts_of_rows
-from .roles import ROLES, at_rows, columns_given, moved, role_names_of
+from .roles import ROLES, at_rows, column_laid_out, columns_given, moved, role_names_of
 from .same_numbers import same_numbers
 from .scaler import Scaler
 from .targets import check_targets, in_order_of_texts
 from .team_rows import in_team, scaled_in_team
+from .tensors import laid_out
 from .training_data import Batch, Rows, Tables, TrainingData
 
 __all__ = ["Dataset", "Scaler"]
@@ -163,6 +165,7 @@ class Dataset(TrainingData):
         group_levels: Mapping[str, Sequence[Any]] | None = None,
         role_names: Mapping[str, str] | None = None,
     ) -> None:
+        X = as_pandas(X)
         if feature_names is None:
             feature_names = names_of(X)
         given = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
@@ -213,6 +216,8 @@ class Dataset(TrainingData):
     def with_numbers(self, X: Tensor, y: Tensor, columns: Mapping[str, Any]) -> Dataset:
         """Return a table of other rows, of one process, which are known to pass the checks."""
         table = copy(self)
+        columns = {name: column_laid_out(column) for name, column in columns.items()}
+        X, y = laid_out(X), laid_out(y)
         vars(table).update(columns, X=X, y=y, n=X.shape[0], d=X.shape[1])
         vars(table).update(team=ALONE, workers=ALONE, target_mean=None)
         return table
@@ -325,10 +330,10 @@ class Dataset(TrainingData):
         ids: str | None = None,
         dates: str = "refuse",
     ) -> Dataset:
-        """Return a Dataset from a pandas DataFrame.
+        """Return a Dataset from a frame.
 
         Args:
-            frame: The DataFrame.
+            frame: A DataFrame of pandas or polars, or a table of Arrow.
             target: The column that is y. Every other column is an input.
             one_hot: Whether to turn each column of text or categories into one column of 0 and 1
                 per level, named ``column=level``; or the columns to turn, also of numbers.

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import DataError, NotApplicable, SettingError, UnknownName, listed
 from ..numerics.libraries import imported
-from .columns import labels_of
+from .arrays import labels_of
 
 __all__ = ["Design", "design_of"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..errors import DataError, SettingError, UnknownName, an
+from .arrays import as_pandas
 from .categories import coded
 from .columns import check_word, indicators, numeric, refuse_twice
 from .dates import DATES, refuse_other_dates, with_numbers
@@ -45,9 +46,15 @@ class FrameParts:
             return kind(*parts, **named)
 
 
-def check_frame(frame: Any) -> None:
-    """Raise DataError for what is no pandas DataFrame."""
+def check_frame(frame: Any) -> Any:
+    """Return a frame of any library as a pandas DataFrame.
+
+    Raises:
+        DataError: If it is no frame.
+    """
     import pandas as pd
+
+    frame = as_pandas(frame)
 
     if not isinstance(frame, pd.DataFrame):
         got, do = an(type(frame).__name__), "pass Dataset(X, y) for arrays"
@@ -56,6 +63,7 @@ def check_frame(frame: Any) -> None:
         elif hasattr(frame, "shape"):
             got = "an array"
         raise DataError("a pandas DataFrame", got, do)
+    return frame
 
 
 def parts_of(
@@ -71,7 +79,7 @@ def parts_of(
     """Return the inputs, the target and the columns with roles of a frame.
 
     Args:
-        frame: A pandas DataFrame.
+        frame: A frame of pandas, Arrow or polars.
         target: The column of the target.
         roles: {role: column}; None: no column has it.
         groups: The columns of groupings.
@@ -85,7 +93,7 @@ def parts_of(
         SettingError: If a column has two roles, or an option has another value.
         DataError: If an input column holds text, a value is missing, or two columns share a name.
     """
-    check_frame(frame)
+    frame = check_frame(frame)
     if hasattr(target, "ndim"):
         do = "pass its name"
         raise SettingError("the name of the target's column", f"{an(type(target).__name__)}", do)

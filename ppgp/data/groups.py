@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError, UnknownName, listed
-from .arrays import array_of, as_tensor
-from .columns import labels_of
+from .arrays import array_of, as_pandas, as_tensor, labels_of
 from .entries import is_missing
 from .role_checks import UNKNOWN, label_text
 
@@ -89,6 +88,7 @@ def _by_name(groups: Any) -> dict[str, Any]:
     """Return groupings by name."""
     if isinstance(groups, Mapping):
         return {str(name): labels for name, labels in groups.items()}
+    groups = as_pandas(groups)
     labels = labels_of(groups)
     if labels is None:
         raise SettingError(

@@ -12,7 +12,7 @@ from ..errors import DataError, SettingError, UnknownName, listed
 from ..numerics.finite import all_finite
 from .arrays import as_tensor
 from .row_numbers import WrongRows
-from .tensors import cast
+from .tensors import cast, laid_out
 
 KINDS = {"coordinates": "coordinate", "categorical": "categorical column"}
 EXAMPLES = {"coordinates": '["east", "north"]', "categorical": '["colour"]'}
@@ -113,7 +113,7 @@ def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:
         raise DataError(
             f"noise_sd with shape [{n}], one per row", f"shape {list(sd.shape)}", "align it with X"
         )
-    sd = sd.expand(n)
+    sd = laid_out(sd.expand(n))
     bad = torch.nonzero(~(torch.isfinite(sd) & (sd >= 0))).flatten().tolist()
     if bad:
         do = "pass standard deviations, 0 where a row has no noise of its own"

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from .arrays import as_pandas, labels_of
 from .categories import Levels, recoded
-from .columns import inputs_of, labels_of, positions, refuse_twice
+from .columns import inputs_of, positions, refuse_twice
 from .dataset import Dataset
 from .groups import codes_by, labels_by
 from .roles import ROLES
@@ -36,6 +37,7 @@ def read(X: Any, train: Dataset) -> tuple[Any, dict[str, Any]]:
         DataError: If a column is not in the training data, or X is a stream or a path.
     """
     _refuse_files(X)
+    X = as_pandas(X)
     if not isinstance(X, Dataset) and labels_of(X) is None:
         return X, {}
     if train.design is not None:
@@ -98,6 +100,7 @@ def in_order(
         if names is None or own is None or own == tuple(names):
             return rows
         return rows[:, positions(own, names)]
+    X = as_pandas(X)
     labels = labels_of(X)
     if labels is None:
         return X

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..errors import DataError, UnknownName, counted
+from .arrays import array_of
 from .columns import names_of
 from .dataset import Dataset
 from .frame_parts import check_frame
@@ -54,7 +54,7 @@ class Outputs:
         self, X: Any, Y: Any, target_names: Sequence[str] | None = None, **columns: Any
     ) -> None:
         names = target_names or names_of(Y)
-        values = Y if isinstance(Y, torch.Tensor) else np.asarray(Y)
+        values = Y if isinstance(Y, torch.Tensor) else array_of(Y, "Y")
         if values.ndim != 2 or not values.shape[1]:
             got = f"shape {list(values.shape)}"
             raise DataError("targets Y [n, q]", got, "use Dataset(X, y) for one target")
@@ -85,7 +85,7 @@ class Outputs:
             UnknownName: If the frame lacks one of the targets.
             DataError: If there are no targets, or one is named twice.
         """
-        check_frame(frame)
+        frame = check_frame(frame)
         for name in targets:
             if name not in frame.columns:
                 raise UnknownName("target", name, list(frame.columns))

@@ -11,7 +11,7 @@ from ..errors import DataError, NotApplicable, counted, listed
 from .arrays import array_of, as_tensor
 from .entries import is_missing
 from .row_numbers import WrongRows
-from .tensors import cast
+from .tensors import cast, laid_out
 
 UNKNOWN = -1  # the code of a level that the training rows do not have
 
@@ -124,7 +124,7 @@ def _per_row(values: Any, name: str, n: int, like: Tensor, one: bool) -> Tensor:
         numbers = numbers[:, 0]
     if tuple(numbers.shape) != (n,) and not (one and numbers.ndim == 0):
         raise _wrong_shape(name, n, numbers)
-    return numbers.expand(n)
+    return laid_out(numbers.expand(n))
 
 
 def _wrong_shape(name: str, n: int, got: Any) -> DataError:

@@ -18,11 +18,13 @@ from .censoring import check_flags
 from .columns import name_of
 from .input_checks import check_noise
 from .role_checks import check_group_codes, check_ids, check_offset, check_trials, check_weights
+from .tensors import laid_out
 
 __all__ = [
     "ROLES",
     "Role",
     "at_rows",
+    "column_laid_out",
     "columns_given",
     "moved",
     "refuse_role",
@@ -168,6 +170,15 @@ def at_rows(column: Any, index: Any) -> Any:
     if isinstance(index, Tensor):
         index = index.cpu()
     return tuple(column[i] for i in torch.arange(len(column))[index].reshape(-1).tolist())
+
+
+def column_laid_out(column: Any) -> Any:
+    """Return a column as of ``at_rows`` whose tensors are laid out as by ``laid_out``."""
+    if isinstance(column, Tensor):
+        return laid_out(column)
+    if isinstance(column, Mapping):
+        return {name: laid_out(part) for name, part in column.items()}
+    return column
 
 
 def moved(column: Any, device: torch.device, where: tuple[Any, ...]) -> Any:

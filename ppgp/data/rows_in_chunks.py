@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from .columns import labels_of, refuse_missing
+from .arrays import labels_of
+from .columns import refuse_missing
 from .columns_read import columns_read, columns_without_blanks
 from .dataset import Dataset
 from .parquet_files import (

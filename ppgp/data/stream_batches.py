@@ -14,6 +14,7 @@ from ..errors import SettingError
 from ..numerics.whole_numbers import check_whole_number
 from .parquet_files import Piece
 from .parquet_rows import Columns, ParquetRows
+from .tensors import laid_out
 from .training_data import Tables
 
 __all__ = ["BatchIterator", "StreamBatches"]
@@ -123,7 +124,7 @@ class BatchIterator:
         self.epoch += (self.row + drawn) // self.stream.n
         self.row = (self.row + drawn) % self.stream.n
         if len(parts) == 1:
-            return parts[0]
+            return tuple(map(laid_out, parts[0]))
         return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))
 
     # -- the state -------------------------------------------------------------------------------

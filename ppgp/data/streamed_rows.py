@@ -173,9 +173,8 @@ class StreamedRows(Dataset):
         own = ("stream", "scaler", "own_batch", "_drawn")
         table = object.__new__(Dataset)
         kept = {name: value for name, value in vars(self).items() if name not in own}
-        vars(table).update({**kept, **columns, "X": X, "y": y, "n": X.shape[0], "d": X.shape[1]})
-        vars(table).update(team=ALONE, target_mean=None)
-        return table
+        vars(table).update(kept)
+        return table.with_numbers(X, y, columns)
 
 
 class _Sample(StreamedRows):

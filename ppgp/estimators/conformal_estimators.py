@@ -19,6 +19,7 @@ from .any_estimator import (
     probabilities,
 )
 from .conformal_fit import ConformalEstimator
+from .estimator_inputs import rows_given
 
 with settings_unchanged():
     import numpy as np
@@ -134,7 +135,7 @@ class ConformalRegressor(RegressorMixin, ConformalEstimator):
         """Return the estimator's own prediction [n]; of quantile regressors the median."""
         check_is_fitted(self, "estimator_")
         told = self._options("predict", params).of_predict
-        return self._fitted_with.points(self._fitted, X, **told)
+        return self._fitted_with.points(self._fitted, rows_given(X), **told)
 
     def predict_interval(self, X: Any, level: Any = None, **params: Any) -> Region:
         """Return an interval per row, with the sentence that is guaranteed.
@@ -261,14 +262,15 @@ class ConformalClassifier(ClassifierMixin, ConformalEstimator):
         """Return the estimator's own label [n] of each row."""
         check_is_fitted(self, "estimator_")
         told = self._options("predict", params).of_predict
-        return self._fitted[0].predict(X, **told)
+        return self._fitted[0].predict(rows_given(X), **told)
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any, **params: Any) -> np.ndarray:
         """Return the estimator's probabilities [n, K] of the labels in ``classes_``."""
         check_is_fitted(self, "estimator_")
         told = self._options("predict_proba", params).of_predict
-        return probabilities(self.estimator_, X, self.classes_, **told).probabilities.numpy()
+        found = probabilities(self.estimator_, rows_given(X), self.classes_, **told)
+        return found.probabilities.numpy()
 
     def predict_set(self, X: Any, level: Any = None, **params: Any) -> Region:
         """Return a set of labels per row, with the sentence that is guaranteed.

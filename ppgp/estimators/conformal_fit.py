@@ -21,6 +21,7 @@ from ..posterior.region import Region, exact_level
 from .any_estimator import Predictor, is_frozen, parts_of
 from .calibration_rows import METHODS, Folds, check_weights, folds_of, group_codes
 from .columns_of_text import explained
+from .estimator_inputs import rows_given
 from .estimator_options import Options, routing_of
 from .mondrian import by_category, categories_of
 
@@ -115,7 +116,7 @@ class ConformalEstimator(MetaEstimatorMixin, BaseEstimator):
         if self.method not in METHODS:
             raise UnknownName("method of conformal prediction", str(self.method), METHODS)
         exact_level(self.level)
-        X, y = indexable(X, y)
+        X, y = indexable(rows_given(X), y)
         check_weights(given.get("sample_weight"), len(y))
         options = self._options("fit", given)
         self.score_ = self._chosen_score()
@@ -178,6 +179,7 @@ class ConformalEstimator(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self, "estimator_")
         level = self.level if level is None else level
         exact_level(level)
+        X = rows_given(X)
         told = self._options("predict", given).of_predict
         categories = categories_of(X, self.mondrian)
         if self.method == "split":

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..data.arrays import as_pandas, labels_of
 from ..data.categories import coded, codes_of
-from ..data.columns import entries_of, labels_of, names_of
+from ..data.columns import entries_of, names_of
 from ..data.targets import in_order_of_texts, ordered_categories
 from ..errors import SettingError, UnknownName
 from ..numerics.libraries import settings_unchanged
@@ -26,6 +27,7 @@ __all__ = [
     "categorical_places",
     "columns_given",
     "in_declared_order",
+    "rows_given",
     "validated",
     "with_codes",
 ]
@@ -36,9 +38,22 @@ EXPECTED = "columns by name, number or mask, 'from_dtype' or None as categorical
 
 def validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
     """Validate X and y as scikit-learn does, after a check of the names and kinds of columns."""
+    X = as_pandas(X)
     names_of(X)
     refuse_text(X)
-    return validate_data(estimator, X, *y, **options)
+    return validate_data(estimator, X, *y, order="C", **options)
+
+
+def rows_given(X: Any) -> Any:
+    """Return rows for an estimator of another library: arrays in C order, frames of pandas.
+
+    Args:
+        X: Inputs [n, d]; other kinds of rows are returned as they are.
+    """
+    X = as_pandas(X)
+    if type(X) is np.ndarray:
+        return np.ascontiguousarray(X, X.dtype.newbyteorder("="))
+    return X
 
 
 def columns_given(
@@ -157,6 +172,7 @@ def with_codes(X: Any, levels: Mapping[str, Sequence[str]]) -> Any:
         X: The rows.
         levels: ``{name: levels}`` of the training rows.
     """
+    X = as_pandas(X)
     labels = [label for label in labels_of(X) or [] if str(label) in levels]
     if not labels:
         return X

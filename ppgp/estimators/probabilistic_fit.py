@@ -12,6 +12,7 @@ from typing import Any
 from ..arguments import Renamed
 from ..conformal import Score, calibrate
 from ..conformal.scores.base import check_score
+from ..data.arrays import as_pandas
 from ..data.censoring import refuse_censored
 from ..data.columns import name_of, names_of
 from ..data.dataset import Dataset
@@ -146,6 +147,7 @@ class ProbabilisticEstimator(RecordParameters, BaseEstimator):
 
     def _rows(self, model: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
         """Return the validated rows and targets, after noting the columns of categories."""
+        X = as_pandas(X)
         names_of(X)
         places = categorical_places(self.categorical_features, X, _takes(model, "categories"))
         X, self.levels_ = as_codes(X, places)

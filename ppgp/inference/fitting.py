@@ -13,7 +13,6 @@ from typing import Any, cast, overload
 import torch
 from torch import Tensor
 
-from ..data.argument_tensors import with_tensors
 from ..data.arguments import Arguments, as_training_data
 from ..data.dataset import Dataset
 from ..data.outputs import Outputs
@@ -413,8 +412,6 @@ def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
     """Wrap the program, with arguments that fit it."""
     _check_program(program)
     model = Program(program)
-    if isinstance(data, Mapping):
-        data = with_tensors(data)
     data = as_training_data(data)
     if not isinstance(data, Arguments):
         names = ", ".join(f"{name}=..." for name in model.arguments({}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..data.arrays import as_pandas
 from ..data.dataset import Dataset
 from ..data.formula_design import design_of
 from ..errors import SettingError, UnknownName
@@ -71,6 +72,7 @@ def from_formula(
     roles = {"offset": offset, "trials": trials, "weights": weights, "ids": ids}
     named = {role: name for role, name in roles.items() if name is not None}
     others = (*named.values(), *(groups or {}))
+    table = as_pandas(table)
     columns = getattr(table, "columns", others)
     for name in others:
         if name not in columns:

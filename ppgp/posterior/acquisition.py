@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..arguments import NamedArguments
+from ..data.tensors import laid_out
 from ..errors import DataError, NotApplicable, SettingError, an
 from ..kernels.places import check_places
 from ..numerics.cholesky import cholesky
@@ -323,8 +325,10 @@ def _places(posterior: Fitted, X: Any) -> Tensor:
 
 def as_numbers(values: Any, like: Tensor, wanted: str, do: str) -> Tensor:
     """Return an array or a list as a tensor like another, with its own gradient if it has one."""
+    if isinstance(values, np.ndarray):  # torch takes no reversed arrays and no other byte order
+        values = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
     try:
-        return torch.as_tensor(values, dtype=like.dtype, device=like.device)
+        return laid_out(torch.as_tensor(values, dtype=like.dtype, device=like.device))
     except (TypeError, ValueError, RuntimeError):
         got = repr(values)[:60] if isinstance(values, str) else an(type(values).__name__)
         raise DataError(wanted, got, do) from None
