@@ -9,11 +9,21 @@ from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
 from ..data.magnitudes import average
+from ..kernels import Kernel
+from ..kernels.base import OutputColumn
 from ..kernels.units import Factor
 from ..priors import Param, Site
 from ..priors.units import power
 from .base import Model
-from .means import ConstantMean, Mean, MeanLike, UserMean, mean_of, refuse_text
+from .means import (
+    ConstantMean,
+    Mean,
+    MeanLike,
+    UserMean,
+    mean_of,
+    means_of_outputs,
+    refuse_text,
+)
 from .sites import Theta
 from .units import times
 
@@ -23,7 +33,8 @@ class WithMean(Model):
 
     Attributes:
         mean: number, prior, ``LinearMean`` or function X [n, d] -> [n]; None: the mean of the
-            training rows, or 0.
+            training rows, or 0; where the kernel has a ``Coregionalisation`` and y holds numbers,
+            a constant for each output that is estimated, see ``OutputMeans``.
     """
 
     mean: MeanLike | None
@@ -39,6 +50,11 @@ class WithMean(Model):
         if "_mean_function" not in own:
             own["_mean_function"] = mean_of(self.mean)
         return own["_mean_function"]
+
+    def output_columns(self, d: int) -> Mapping[int, OutputColumn]:
+        """Return the columns of X [n, d] by which the kernel tells outputs apart."""
+        kernel = getattr(self, "kernel", None)
+        return kernel.output_columns() if isinstance(kernel, Kernel) else {}
 
     def mean_sites(self, d: int) -> Mapping[str, Site | Param]:
         """Return the sites of the mean for inputs with d columns."""
@@ -60,13 +76,16 @@ class WithMean(Model):
     def mean_in_units(self, scaler: Scaler) -> MeanLike | None:
         """Return the mean on the scale of the model.
 
-        None stands for the mean of the rows. It becomes 0 where y was standardised.
+        None stands for the mean of the rows. It becomes 0 where y was standardised, unless each
+        output has a mean of its own.
         """
+        if self.mean is None and self.output_columns(len(scaler.x_mean)):
+            return None
         mean = self.mean_function.in_units(scaler)
         return mean.value if isinstance(mean, ConstantMean) else mean
 
     def mean_for(self, data: Dataset, numbers: bool = True) -> MeanLike:
-        """Return the mean, or that of the rows if it is None.
+        """Return the mean; in place of None that of the rows, or one for each output.
 
         Args:
             data: the training rows.
@@ -78,6 +97,9 @@ class WithMean(Model):
         if self.mean is None:
             if not numbers:
                 return 0.0
+            columns = self.output_columns(data.d)
+            if columns:
+                return means_of_outputs(columns, data.X, data.y, data.weights)
             if data.target_mean is not None:
                 return data.target_mean
             return float(average(data.y, data.weights))
