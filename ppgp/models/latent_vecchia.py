@@ -161,7 +161,7 @@ class LatentVecchia(NearestRows, LatentModel):
         return replace(
             self,
             likelihood=self.likelihood.prepare(data),
-            mean=self.mean_for(data, numbers="y" in self.scales),
+            mean=self.mean_for(data),
             lengths=self.lengths_at(hyper, data.X),
         )
 

@@ -258,6 +258,13 @@ class OutputMeans(Mean):
     value: PriorLike
     starts: tuple[float, ...]
 
+    @classmethod
+    def standard(cls, columns: Mapping[int, OutputColumn]) -> OutputMeans:
+        """Return the means for a standardised y, of columns of codes."""
+        outputs = math.prod(column.outputs for column in columns.values())
+        plain = {c: tuple(column) for c, column in columns.items()}
+        return cls(plain, Normal(0.0, 1.0), (0.0,) * outputs)
+
     @property
     def _outputs(self) -> dict[int, OutputColumn]:
         return {c: OutputColumn(*column) for c, column in self.columns.items()}
@@ -301,13 +308,13 @@ def means_of_outputs(
     """
     number = output_of_rows(columns, X)
     of_all = float(average(y, weights))
-    starts = [of_all] * math.prod(column.outputs for column in columns.values())
+    means = OutputMeans.standard(columns)
+    starts = [of_all] * len(means.starts)
     for output in number.unique().tolist():
         rows = number == output
         starts[output] = float(average(y[rows], None if weights is None else weights[rows]))
     width = math.sqrt(float(average((y - of_all).square(), weights))) or 1.0
-    plain = {c: tuple(column) for c, column in columns.items()}
-    return OutputMeans(plain, Normal(of_all, width), tuple(starts))
+    return replace(means, value=Normal(of_all, width), starts=tuple(starts))
 
 
 def _wrong(values: Any, n: int) -> str | None:

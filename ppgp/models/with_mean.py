@@ -19,6 +19,7 @@ from .means import (
     ConstantMean,
     Mean,
     MeanLike,
+    OutputMeans,
     UserMean,
     mean_of,
     means_of_outputs,
@@ -39,6 +40,11 @@ class WithMean(Model):
 
     mean: MeanLike | None
 
+    @property
+    def mean_is_free(self) -> bool:
+        """Whether None stands for the mean of the rows; else, for classes and counts, it is 0."""
+        return True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_text(self.mean)
@@ -58,11 +64,22 @@ class WithMean(Model):
 
     def mean_sites(self, d: int) -> Mapping[str, Site | Param]:
         """Return the sites of the mean for inputs with d columns."""
-        return self.mean_function.sites(d)
+        return self._mean_of_columns(d).sites(d)
 
     def mean_at(self, theta: Theta, X: Tensor) -> Tensor:
         """Return the mean of f at rows X [n, d]: [*draw, n], or [*draw, 1] if it is constant."""
-        return self.mean_function.at(theta, X)
+        return self._mean_of_columns(X.shape[-1]).at(theta, X)
+
+    def _mean_of_columns(self, d: int) -> Mean:
+        """Return the mean for inputs with d columns.
+
+        A recipe that was not prepared has the sites of the prepared one, with other starts.
+        """
+        if self.mean is None and self.mean_is_free:
+            columns = self.output_columns(d)
+            if columns:
+                return OutputMeans.standard(columns)
+        return self.mean_function
 
     def axes_of_mean(self, theta: Theta, d: int) -> torch.Size:
         """Return the axes of the draws of the mean; [] if none of its sites is drawn."""
@@ -79,23 +96,23 @@ class WithMean(Model):
         None stands for the mean of the rows. It becomes 0 where y was standardised, unless each
         output has a mean of its own.
         """
-        if self.mean is None and self.output_columns(len(scaler.x_mean)):
+        outputs = self.mean_is_free and self.output_columns(len(scaler.x_mean))
+        if self.mean is None and outputs:
             return None
         mean = self.mean_function.in_units(scaler)
         return mean.value if isinstance(mean, ConstantMean) else mean
 
-    def mean_for(self, data: Dataset, numbers: bool = True) -> MeanLike:
+    def mean_for(self, data: Dataset) -> MeanLike:
         """Return the mean; in place of None that of the rows, or one for each output.
 
         Args:
             data: the training rows.
-            numbers: whether y holds numbers. If not (classes, counts), None becomes 0.
 
         Raises:
             DataError: if a function does not return one finite number per row.
         """
         if self.mean is None:
-            if not numbers:
+            if not self.mean_is_free:
                 return 0.0
             columns = self.output_columns(data.d)
             if columns:
