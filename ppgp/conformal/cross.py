@@ -15,7 +15,7 @@ from ..data.censoring import refuse_censored
 from ..data.dataset import Dataset
 from ..data.new_rows import refuse_without, roles_of
 from ..data.role_checks import refuse_weights
-from ..errors import ConvergenceWarning, NotApplicable, SettingError
+from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
@@ -247,7 +247,11 @@ def _fit_without(
     kept = torch.ones(data.n, dtype=torch.bool)
     kept[part] = False
     rows = data.rows(kept)
-    posterior = fit(recipe, rows, how, seed=seed, progress=False, standardise=standardise)
+    try:
+        posterior = fit(recipe, rows, how, seed=seed, progress=False, standardise=standardise)
+    except DataError as error:
+        got = f"{error.got}, in the {rows.n} rows without one fold"
+        raise DataError(error.expected, got, f"{error.do}; or use fewer folds") from None
     return raise_if_interrupted(posterior)
 
 

@@ -55,16 +55,18 @@ def fixed_values(recipe: Model, d: int) -> list[str]:
 
 
 def _with_classes(recipe: Model) -> Model:
-    """Return a recipe whose likelihood has a number of classes.
+    """Return the recipe with a number of classes, itself and in its likelihood.
 
-    One that counts the classes of its rows has no sites before. Its fixed values are the same for
-    any number.
+    One that counts the classes of its rows has no sites before. Which of them are fixed is the same
+    for any number.
     """
-    likelihood: Any = getattr(recipe, "likelihood", None)
-    if getattr(likelihood, "classes", 0) is not None:
-        return recipe
-    with_likelihood: Any = recipe
-    return replace(with_likelihood, likelihood=replace(likelihood, classes=3))
+    of_classes: Any = recipe
+    if getattr(of_classes, "classes", 0) is None:
+        of_classes = replace(of_classes, classes=3)
+    likelihood: Any = getattr(of_classes, "likelihood", None)
+    if getattr(likelihood, "classes", 0) is None:
+        of_classes = replace(of_classes, likelihood=replace(likelihood, classes=3))
+    return of_classes
 
 
 def guarantee_if_estimated_from(recipe: Model, data: Dataset) -> str | None:
@@ -109,7 +111,7 @@ def guarantee_of_prepared(model: Model, data: Dataset, fixed_beforehand: bool) -
 
 def searches(recipe: Model, d: int) -> bool:
     """Return whether a fit of the recipe has anything to estimate."""
-    for site in recipe.sites(d).values():
+    for site in _with_classes(recipe).sites(d).values():
         estimated = not site.fixed
         if isinstance(site, Param):
             estimated = site.trained

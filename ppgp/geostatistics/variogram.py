@@ -213,7 +213,7 @@ def _check_lags(pairs: Tensor, edges: Tensor) -> None:
 
 def _residuals(data: Dataset, drift: Drift) -> Tensor:
     """Return y without the drift, by ordinary least squares; a constant cancels in differences."""
-    F = basis(drift, data.X, data.X)
+    F = basis(drift, data.X, data.X, {})
     if F.shape[1] < 2:
         return data.y
     return data.y - F @ torch.linalg.lstsq(F, data.y[:, None]).solution[:, 0]

@@ -46,7 +46,7 @@ class VariogramFit:
     loss: float
     converged: bool
 
-    def kriging(self, drift: Drift = "constant", **options: Any) -> Kriging:
+    def kriging(self, drift: Drift = None, **options: Any) -> Kriging:
         """Return a ``Kriging`` recipe with these numbers.
 
         Args:
@@ -133,8 +133,8 @@ def fit_variogram(
         >>> kernel = found.variogram
         >>> round(kernel.variance, 1), round(kernel.lengthscale, 1), round(found.nugget, 1)
         (2.2, 1.2, 0.6)
-        >>> found.kriging().drift
-        'constant'
+        >>> found.kriging(drift=1).drift
+        1
     """
     _check(weights, nugget)
     kernel = Exponential() if variogram is None else variogram

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from ..errors import NotApplicable
 from ..overrides import computed
 from ..priors import Param, Site, tensor_of
-from .base import Kernel, Theta, check_kernel
+from .base import Kernel, OutputColumn, Theta, check_kernel
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped, replaced
 from .state_space import Markov, StateSpace, lacking, require
@@ -44,6 +45,9 @@ class Around(Kernel):
 
     def uncertain_level(self) -> bool:
         return self.kernel.uncertain_level()
+
+    def output_columns(self) -> Mapping[int, OutputColumn]:
+        return self.kernel.output_columns()
 
     def in_units(self, units: Units) -> Kernel:
         return replaced(self, kernel=self.kernel.in_units(units))
@@ -103,6 +107,14 @@ class Unscaled(Around, Markov):
 
     def factors(self, units: Units) -> dict[str, Factor]:
         return self.kernel.factors(units.divided(self.factor))
+
+    def output_columns(self) -> Mapping[int, OutputColumn]:
+        found = {}
+        for c, inner in self.kernel.output_columns().items():
+            factor, shift = (v[c] if isinstance(v, tuple) else v for v in (self.factor, self.shift))
+            moved = inner.factor * shift + inner.shift
+            found[c] = OutputColumn(inner.outputs, inner.factor * factor, moved)
+        return found
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         return self.kernel(theta, self.rescaled(X1), mapped(self.rescaled, X2))

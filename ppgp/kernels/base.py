@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import add, mul
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import NotApplicable, SettingError, an, own_class
+from ..errors import DataError, NotApplicable, SettingError, an, own_class
 from ..numerics.memory import SMALL, must_fit
 from ..overrides import computed
 from ..priors import Param, Site, plain, prefixed, rescaled, under
@@ -30,6 +30,56 @@ from .state_space import Markov, StateSpace, lacking, multiplied, require, summe
 from .units import Factor, Units
 
 Theta = Mapping[str, Tensor]
+ROUNDING = 1e-4  # by which a code may differ from a whole number, after it was standardised
+
+
+class OutputColumn(NamedTuple):
+    """A column of X that tells the output of each row: its code is factor * x + shift.
+
+    Attributes:
+        outputs: The number of outputs, whose codes are 0, 1, .., outputs - 1.
+        factor: See above; 1 where X is not standardised.
+        shift: See above; 0 where X is not standardised.
+    """
+
+    outputs: int
+    factor: float = 1.0
+    shift: float = 0.0
+
+    def codes(self, x: Tensor) -> Tensor:
+        """Return the codes of a column x of X, as whole numbers in the dtype of x.
+
+        Raises:
+            DataError: If a code is not among 0, 1, .., outputs - 1, unless a trace hides the
+                values.
+        """
+        given = x.detach() * self.factor + self.shift
+        code = given.round()
+        wrong = ((given - code).abs() > ROUNDING) | (code < 0) | (code > self.outputs - 1)
+        try:
+            found = bool(wrong.any())
+        except RuntimeError:
+            return code
+        if found:
+            wanted = f"codes of outputs, whole numbers from 0 to {self.outputs - 1}"
+            do = "number the outputs, or name their column by Subspace(kernel, [column])"
+            raise DataError(wanted, f"{float(given[wrong][0]):.4g}", do)
+        return code
+
+
+def output_of_rows(columns: Mapping[int, OutputColumn], X: Float[Tensor, "*b n d"]) -> Tensor:
+    """Return the number of the output of each row [*b, n], whole numbers.
+
+    With several columns of codes each combination of codes is an output of its own.
+
+    Args:
+        columns: The columns of X that hold codes, see ``Kernel.output_columns``.
+        X: Inputs [*b, n, d].
+    """
+    number = torch.zeros(X.shape[:-1], dtype=torch.long, device=X.device)
+    for c, column in columns.items():
+        number = number * column.outputs + column.codes(X[..., c]).long()
+    return number
 
 
 class Kernel(Hyperparameters):
@@ -146,6 +196,10 @@ class Kernel(Hyperparameters):
         A deep kernel returns its inner kernel and the features, which it computes in one pass.
         """
         return self, theta, list(tables)
+
+    def output_columns(self) -> Mapping[int, OutputColumn]:
+        """Return the columns of X that tell the output of a row; {} without Coregionalisation."""
+        return {}
 
     def check_fit(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> list[str]:
         """Return warnings that this kernel (a deep one) cannot distinguish the rows of X."""
@@ -268,6 +322,12 @@ class _Combination(Kernel, Markov):
     @property
     def terms(self) -> int:
         return sum(child.terms for child in self.children)
+
+    def output_columns(self) -> Mapping[int, OutputColumn]:
+        found: dict[int, OutputColumn] = {}
+        for child in self.children:
+            found |= child.output_columns()
+        return dict(sorted(found.items()))
 
     def _about_origin(self) -> bool:
         return any(child.about_origin for child in self.children)

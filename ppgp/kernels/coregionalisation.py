@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ..errors import DataError, SettingError
+from ..errors import SettingError
 from ..priors import LogNormal, Normal, Param, Prior, PriorLike, Site, rescaled, site, value_of
 from .around import Unscaled
-from .base import Kernel, Theta
+from .base import Kernel, OutputColumn, Theta
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped
 from .units import Factor, Units, power
-
-ROUNDING = 1e-4  # by which a code may differ from a whole number, after it was standardised
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,10 @@ class Coregionalisation(Kernel):
     ``Subspace(Matern(variance=1.0), [0]) * Subspace(Coregionalisation(2), [1])`` the outputs of one
     place have the covariance B, and a missing output of a place is a row that is left out. Bonilla,
     Chai & Williams (2007), section 2; Alvarez, Rosasco & Lawrence (2012), section 4.2.
+
+    The outputs do not share a mean: each has a constant of its own in ``GP`` and in the models
+    with a ``mean``, and in the drift of ``Kriging`` and ``Vecchia``, unless a mean or a drift is
+    given.
 
     The sign of a column of W, and a rotation of its columns, do not change B. Fix the variance of
     the other kernel to 1.
@@ -79,6 +82,9 @@ class Coregionalisation(Kernel):
             self.rank > 0 and isinstance(self.weight, Prior)
         )
 
+    def output_columns(self) -> Mapping[int, OutputColumn]:
+        return {0: OutputColumn(self.outputs)}
+
     def sites(self, d: int) -> dict[str, Site | Param]:
         self.check_columns(d)
         q, r = self.outputs, self.rank
@@ -121,23 +127,9 @@ class Coregionalisation(Kernel):
     def _outputs(self, X: Tensor) -> Tensor:
         """Return which output each row belongs to, as one-hot rows [*b, n, outputs]."""
         self.check_columns(X.shape[-1])
-        code = X[..., 0].detach()
-        self._check_codes(code)
+        code = OutputColumn(self.outputs).codes(X[..., 0])
         every = torch.arange(self.outputs, device=X.device, dtype=X.dtype)
-        return (code.round()[..., None] == every).to(X.dtype)
-
-    def _check_codes(self, code: Tensor) -> None:
-        """Refuse other codes, unless a trace hides the values."""
-        wrong = ((code - code.round()).abs() > ROUNDING) | (code.round() < 0)
-        wrong = wrong | (code.round() > self.outputs - 1)
-        try:
-            found = bool(wrong.any())
-        except RuntimeError:
-            return
-        if found:
-            wanted = f"codes of outputs, whole numbers from 0 to {self.outputs - 1}"
-            do = "number the outputs, or name their column by Subspace(kernel, [column])"
-            raise DataError(wanted, f"{float(code[wrong][0]):.4g}", do)
+        return (code[..., None] == every).to(X.dtype)
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         one, other = self._outputs(X1), mapped(self._outputs, X2)

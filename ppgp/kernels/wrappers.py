@@ -6,7 +6,7 @@ They add nothing to the names of sites: ``ARD(RBF())`` has a site ``lengthscale`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from ..priors import (
     value_of,
 )
 from .around import Around, proportioned
-from .base import Kernel, Theta
+from .base import Kernel, OutputColumn, Theta
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped, replaced, unit_carrier
 from .state_space import Markov, StateSpace, require
@@ -351,6 +351,9 @@ class Subspace(Around, Markov):
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         return self.kernel(theta, self.chosen(X1), mapped(self.chosen, X2))
+
+    def output_columns(self) -> Mapping[int, OutputColumn]:
+        return {self.columns[c]: column for c, column in self.kernel.output_columns().items()}
 
     def chosen(self, X: Tensor) -> Tensor:
         """Return the columns of X that the kernel sees."""

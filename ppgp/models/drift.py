@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import combinations_with_replacement
 from typing import TypeAlias, cast
 
@@ -11,10 +11,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import DataError, SettingError, counted
+from ..kernels.base import OutputColumn, output_of_rows
 from ..priors import plain
 
-#: "none", "constant", a degree, columns of X, or a function of X [n, d] that returns [n] or [n, q]
-Drift: TypeAlias = str | int | tuple[int, ...] | Callable[[Tensor], Tensor]
+#: None, "none", "constant", a degree, columns of X, or a function of X [n, d] that returns [n] or
+#: [n, q]; None is a constant, one for each output where the kernel has a Coregionalisation
+Drift: TypeAlias = str | int | tuple[int, ...] | Callable[[Tensor], Tensor] | None
+#: {coordinate: what its codes of outputs are}, see ``Kernel.output_columns``
+OutputColumns: TypeAlias = Mapping[int, OutputColumn]
 
 
 def checked(drift: object) -> Drift:
@@ -32,35 +36,47 @@ def checked(drift: object) -> Drift:
             and all(type(c) is int and c >= 0 for c in columns)
         ):
             return columns
-    elif drift in ("none", "constant") or callable(drift) or (type(drift) is int and drift >= 0):
+    elif (
+        drift in (None, "none", "constant")
+        or callable(drift)
+        or (type(drift) is int and drift >= 0)
+    ):
         return cast(Drift, drift)
     do = 'pass "none", "constant", a degree, columns of X counted from 0, or a function of X'
     raise SettingError("a drift", repr(drift), do)
 
 
-def check_determined(drift: Drift, X: Tensor, neighbours: int | None) -> None:
+def check_determined(
+    drift: Drift, X: Tensor, neighbours: int | None, outputs: OutputColumns
+) -> None:
     """Refuse rows, or a number of neighbours, that do not determine the drift.
 
     Args:
         drift: the drift, as ``checked`` returns it.
         X: the inputs of the training rows [n, d].
-        neighbours: number of rows that predict each place; None: all.
+        neighbours: number of rows that predict each place, of each output where these have
+            functions of their own; None: all.
+        outputs: the coordinates that hold codes of outputs.
 
     Raises:
         DataError: if the rows do not determine it.
         SettingError: if there are fewer neighbours than functions.
     """
-    F = basis(drift, X, X)
+    F = basis(drift, X, X, outputs)
     n, p = F.shape
     got = None
     if p >= n:
         got = f"{counted(n, 'row')} for {p}"
     elif int(torch.linalg.matrix_rank(F / F.abs().amax(0).clamp_min(1e-300))) < p:
         got = "columns that depend on one another"
+    do = "use a simpler drift"
+    if of_each_output(drift, outputs):
+        do = 'use a simpler drift, or drift="constant", one mean for all outputs'
+        p //= len(output_of_rows(outputs, places(drift, X)).unique())
+        if got is not None:
+            got = f"{got}, where each output has functions of its own"
     if got is not None:
-        raise DataError(
-            "more rows than functions in the drift, all different", got, "use a simpler drift"
-        )
+        raise DataError("more rows than functions in the drift, all different", got, do)
     if neighbours is not None and neighbours < p:
         raise SettingError(
             f"at least {counted(p, 'neighbour')} for this drift",
@@ -94,10 +110,25 @@ def places(drift: Drift, X: Float[Tensor, "*b n d"]) -> Tensor:
     return X[..., [c for c in range(d) if c not in drift]]
 
 
+def of_each_output(drift: Drift, outputs: OutputColumns) -> bool:
+    """Return whether each output has functions, and coefficients, of its own.
+
+    That is so for the drifts that a recipe states without a view of the outputs. "constant" is one
+    mean of all of them, and a function sees the codes.
+    """
+    return bool(outputs) and drift not in ("none", "constant") and not callable(drift)
+
+
 def basis(
-    drift: Drift, X: Float[Tensor, "*b n d"], train: Float[Tensor, "rows d"]
+    drift: Drift,
+    X: Float[Tensor, "*b n d"],
+    train: Float[Tensor, "rows d"],
+    outputs: OutputColumns,
 ) -> Float[Tensor, "*b n p"]:
     """Return the functions of the drift at X; the first of them is a constant.
+
+    Where each output has functions of its own, as in cokriging, each function is repeated for every
+    output that has training rows, and is 0 at the rows of the others. Pebesma (2004).
 
     With drift "none" there are no functions: p = 0. A polynomial consists of all monomials up to
     its degree of (x - centre) / spread, where centre is the mean of the training rows and spread
@@ -108,33 +139,47 @@ def basis(
         drift: the drift, as ``checked`` returns it.
         X: inputs [*b, n, d].
         train: the inputs of the training rows [rows, d].
+        outputs: the coordinates that hold codes of outputs.
 
     Raises:
         DataError: if a function given by the user returns another shape, or numbers that are not
-            finite.
+            finite; for a row of an output without training rows, whose mean is unknown.
     """
     if drift == "none":
         return X[..., :0]
-    constant = torch.ones_like(X[..., :1])
-    if drift == "constant":
-        return constant
+    F = torch.ones_like(X[..., :1])
     if isinstance(drift, tuple):
-        return torch.cat([constant, X[..., list(drift)]], -1)
-    if isinstance(drift, int):
-        return torch.cat([constant, *_monomials(drift, X, train)], -1)
-    assert callable(drift)
-    return torch.cat([constant, _values(drift, X)], -1)
+        F = torch.cat([F, X[..., list(drift)]], -1)
+    elif isinstance(drift, int):
+        F = torch.cat([F, *_monomials(drift, X, train, outputs)], -1)
+    elif callable(drift):
+        F = torch.cat([F, _values(drift, X)], -1)
+    if not of_each_output(drift, outputs):
+        return F
+    known = output_of_rows(outputs, places(drift, train)).unique()
+    own = output_of_rows(outputs, places(drift, X))[..., None] == known
+    if not bool(own.any(-1).all()):
+        wanted = "rows of outputs that have training rows, as each output has a mean of its own"
+        absent = output_of_rows(outputs, places(drift, X))[~own.any(-1)][0]
+        do = 'add rows of it, or fit with drift="constant", one mean for all outputs'
+        raise DataError(wanted, f"output {int(absent)}", do)
+    return (own.to(X)[..., None] * F[..., None, :]).flatten(-2)
 
 
-def _monomials(degree: int, X: Tensor, train: Tensor) -> list[Tensor]:
-    """Return the monomials of degrees 1 to ``degree`` of scaled coordinates, [*b, n, 1] each."""
+def _monomials(degree: int, X: Tensor, train: Tensor, outputs: OutputColumns) -> list[Tensor]:
+    """Return the monomials of degrees 1 to ``degree`` of scaled coordinates, [*b, n, 1] each.
+
+    A column of codes is no coordinate.
+    """
+    columns = [c for c in range(X.shape[-1]) if c not in outputs]
+    X, train = X[..., columns], train[..., columns]
     centre = train.mean(0)
-    spread = (train - centre).abs().amax()
+    spread = (train - centre).abs().max() if columns else train.new_ones(())
     x = (X - centre) / torch.where(spread > 0, spread, torch.ones_like(spread))
     monomials = []
     for g in range(1, degree + 1):
-        for columns in combinations_with_replacement(range(X.shape[-1]), g):
-            monomials.append(x[..., list(columns)].prod(-1, keepdim=True))
+        for factors in combinations_with_replacement(range(X.shape[-1]), g):
+            monomials.append(x[..., list(factors)].prod(-1, keepdim=True))
     return monomials
 
 

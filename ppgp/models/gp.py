@@ -78,7 +78,8 @@ class GP(
             0: no estimated noise; the GP interpolates unless the Dataset has known noise.
         mean: the mean of f: a number or a prior for a constant, ``LinearMean()``, or a function of
             X [n, d] that returns [n], both in the units of the data. None: the mean of the training
-            rows (0 in a recipe that was not prepared).
+            rows (0 in a recipe that was not prepared); where the kernel has a
+            ``Coregionalisation``, a constant for each output under a prior about as wide as y.
         likelihood: the distribution of y given f in place of Gaussian noise, such as Bernoulli().
             The result is a ``LatentGP``. None: Gaussian noise.
         latent: with a likelihood, how f is integrated out: see ``LatentGP``.

@@ -27,7 +27,7 @@ from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, Lea
 from ..user_warnings import warn
 from .advice import instead_of
 from .base import Model, full_batch_only
-from .drift import Drift, basis, check_determined, checked, coordinates, places
+from .drift import Drift, basis, check_determined, checked, coordinates, of_each_output, places
 from .inducing import medians, refuse_broken
 from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from .kriging_equations import KrigingEquations
@@ -56,9 +56,10 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     """Simple, ordinary and universal kriging: y ~ N(F beta, K + nugget I).
 
     F [n, k] holds the functions of the drift at the rows, and K [n, n] the covariances of the
-    surface. Cressie (1993), chapter 3; Matheron (1963). The cost is O(n^3), with all rows at once.
-    Nothing is standardised: lengthscales are in the units of the coordinates, sill and nugget in
-    the square of the units of y.
+    surface. Cressie (1993), chapter 3; Matheron (1963). With a ``Coregionalisation`` in the
+    variogram it is cokriging of several outputs, Pebesma (2004), section 2. The cost is O(n^3),
+    with all rows at once. Nothing is standardised: lengthscales are in the units of the
+    coordinates, sill and nugget in the square of the units of y.
 
     Where ``variogram`` and ``nugget`` are None, ``prepare`` uses an exponential kernel and priors
     centred on the data: sills around the variance of y, and ranges around a tenth of the diagonal
@@ -79,17 +80,21 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             error: ``predict`` is the distribution of a new measurement (GSLIB's variance away from
             the rows; at a row GSLIB returns the row), ``latent`` that of the surface without the
             nugget. 0 interpolates.
-        drift: "none" (simple kriging), "constant" (ordinary), a degree (universal, all monomials),
-            a tuple of columns of X (an external drift; the other columns are the coordinates), or
-            a function of X. A constant is always included, except with "none".
+        drift: None (ordinary kriging): a constant, and where the kernel has a
+            ``Coregionalisation`` one for each output, as in cokriging; "constant": one for all
+            outputs; "none" (simple kriging); a degree (universal, all monomials of the
+            coordinates), or a tuple of columns of X (an external drift; the other columns are the
+            coordinates), of which each output likewise has coefficients of its own; or a function
+            of X. A constant is always included, except with "none".
         mean: with drift "none" only: number, prior, ``LinearMean`` or function of X, see ``GP``;
-            None: the mean of the training rows.
+            None: the mean of the training rows, or a constant for each output.
         estimator: the density of the program: "reml" integrates beta out under a flat prior, "ml"
             uses the best beta for each theta. The latter is the profile likelihood, for MAP with
             ``Flat`` priors; it is no distribution of y, so draw from "reml".
         neighbours: predict each place from this many nearest rows (Euclidean distance in the
-            coordinates), and estimate the drift from them; None: from all rows. The density is
-            that of all rows in both cases.
+            coordinates), and estimate the drift from them; None: from all rows. Of outputs with
+            constants of their own these are so many rows of each. The density is that of all rows
+            in both cases.
         standardised: set by ``fit``; kriging never standardises the data.
 
     Raises:
@@ -116,7 +121,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
 
     variogram: Kernel | None = None
     nugget: PriorLike | None = None
-    drift: Drift = "constant"
+    drift: Drift = None
     mean: MeanLike | None = None
     estimator: str = "reml"
     neighbours: int | None = None
@@ -204,7 +209,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             do = instead_of("GP", where.shape[1], data.n, kernel=self.kernel)
             warn(f"Kriging of {data.n:,} rows costs O(n^3): {do}", DataWarning)
         refuse_broken(self.kernel, where)
-        check_determined(self.drift, data.X, self.neighbours)
+        check_determined(self.drift, data.X, self.neighbours, self.kernel.output_columns())
         if self.nugget == 0:
             hyper = under("variogram", medians(self.sites_at(data.d), where, 0))
             nugget = self.kernel.nugget(hyper, where)
@@ -212,7 +217,15 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
                 where, data.noise_sd, nugget, "rows at different places", "nugget"
             )
         mean = self.mean_for(data) if self.drift == "none" else self.mean
-        return replace(self._with_priors(where, data.y), mean=mean)
+        return replace(self._with_priors(where, self._without_levels(data)), mean=mean)
+
+    def _without_levels(self, data: Dataset) -> Tensor:
+        """Return y less the mean of the rows of its output, if each output has one of its own."""
+        outputs = self.kernel.output_columns()
+        if not of_each_output(self.drift, outputs):
+            return data.y
+        F = basis(None, places(self.drift, data.X), places(self.drift, data.X), outputs)
+        return data.y - F @ (F.mT @ data.y / F.sum(0))
 
     def _with_priors(self, where: Tensor, y: Tensor) -> Kriging:
         """Return the recipe with priors centred on the data where it has none."""
@@ -241,7 +254,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         weights of a network with a prior, and the frequencies of a spectrum.
         """
         sites, where = self.sites_at(data.d), places(self.drift, data.X)
-        sill, length = scales(where, data.y)
+        sill, length = scales(where, self._without_levels(data))
         width = where.shape[1]
         # in these units a hyperparameter of 1 suits these rows
         units = Units((0.0,) * width, (length,) * width, sill**0.5)
@@ -280,7 +293,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         theta = draw(self.sites_at(X.shape[-1]), X)
         C = self._covariance(theta, places(self.drift, X), noise_sd)
         loc = self._centre(theta, X).expand(len(X))
-        F = basis(self.drift, X, X)
+        F = self._functions(X, X)
         return pyro.sample("y", TrendMarginal(loc, C, F, self.estimator == "ml"), obs=y)
 
     # -- predictions ----------------------------------------------------------------
@@ -347,7 +360,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         variance = self.kernel.diag(hyper, there) + self._noise(one, X, noise_sd)
         drift = None
         if self.drift != "none":
-            drift = (basis(self.drift, train.X, train.X), basis(self.drift, X, train.X))
+            drift = (self._functions(train.X, train.X), self._functions(X, train.X))
         K = self.kernel(hyper, where, there)
         C = self._covariance(one, where, train.noise_sd)
         residual = train.y - self._centre(one, train.X)

@@ -16,12 +16,13 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset
 from ..errors import NotApplicable
 from ..kernels import Kernel
+from ..kernels.base import output_of_rows
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.gls import Solved, solve, solve_given
 from ..numerics.result_cache import ResultCache
 from ..priors import under
 from ..target.capabilities import JointLatent
-from .drift import Drift, basis, places
+from .drift import Drift, basis, of_each_output, places
 from .factor_updates import ROOT, FactorUpdates, slice_of
 from .known_noise import with_known
 from .means import rows_of_mean
@@ -48,6 +49,10 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
     def kernel(self) -> Kernel:
         """The covariance K of the surface."""
         raise NotImplementedError
+
+    def _functions(self, X: Tensor, train: Tensor) -> Tensor:
+        """Return the functions of the drift at X [*b, n, d], [*b, n, p]; see ``basis``."""
+        return basis(self.drift, X, train, self.kernel.output_columns())
 
     def _covariance(self, theta: Theta, where: Tensor, noise_sd: Tensor | None) -> Tensor:
         """Return the covariance of measurements at the coordinates ``where``, [*draw, n, n]."""
@@ -79,7 +84,7 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         return self._with_root(cholesky(C, "covariance of the training rows"), theta, train)
 
     def _with_root(self, L: Tensor, theta: Theta, train: Dataset) -> Solved:
-        F = basis(self.drift, train.X, train.X)
+        F = self._functions(train.X, train.X)
         return solve_given(L, train.y - self._centre(theta, train.X), F)
 
     def _solved(
@@ -139,7 +144,7 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         if self._is_local(train):
             got = f"neighbours={self.neighbours}"
             raise NotApplicable("predictions from all rows", got, "leave neighbours out")
-        F = basis(self.drift, new.X, train.X)
+        F = self._functions(new.X, train.X)
         means, sds = [], []
         for _, part, solved in self._solved(theta, train, kept):
             grown = self.extended(part, solved.L, train, new).checked()
@@ -188,7 +193,7 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
                 m, k = block.shape[:2]
                 there = places(self.drift, block)
                 K = self.kernel(hyper, where, there.flatten(0, 1))
-                new = basis(self.drift, block, train.X).mean(1)
+                new = self._functions(block, train.X).mean(1)
                 K = K.reshape(*K.shape[:-1], m, k).mean(-1)
                 mean, variance = solved.at(K, new, self._within(part, there, train.d))
                 means[draws, at], variances[draws, at] = mean + rows_of_mean(centre, at), variance
@@ -224,11 +229,7 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         row and is left out of its own neighbours; otherwise None.
         """
         where, there = places(self.drift, train.X), places(self.drift, blocks)
-        distance = torch.cdist(there.mean(1), where, compute_mode="donot_use_mm_for_euclid_dist")
-        if first is not None:
-            rows = torch.arange(len(blocks), device=distance.device)
-            distance[rows, first + rows] = torch.inf
-        near = distance.topk(self.neighbours or train.n, largest=False).indices  # [m, k]
+        near = self._nearest(where, there.mean(1), first)  # [m, k]
         with_axis = self._with_block_axis(theta, train.d)
         hyper = under("variogram", with_axis)
         known = None
@@ -237,13 +238,39 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         C = add_diagonal(self.kernel(hyper, where[near]), self._noise(with_axis, where, known))
         centre = self._centre_of_blocks(theta, blocks)
         residual = (train.y - self._centre(theta, train.X))[..., near]
-        F = basis(self.drift, train.X, train.X)[near]
-        new = basis(self.drift, blocks, train.X).mean(1, keepdim=True)
+        F = self._functions(train.X, train.X)[near]
+        new = self._functions(blocks, train.X).mean(1, keepdim=True)
         K = self.kernel(hyper, where[near], there).mean(-1, keepdim=True)
         prior = self._within(theta, there, train.d)[..., None]
         mean, variance = solve(C, residual, F).at(K, new, prior)
         shape = (-1, len(blocks))
         return (mean[..., 0] + centre).reshape(shape), variance[..., 0].reshape(shape)
+
+    def _nearest(self, where: Tensor, there: Tensor, first: int | None) -> Tensor:
+        """Return the rows ``where`` [n, d] nearest to each place ``there`` [m, d], [m, k].
+
+        Where each output has functions of its own, these are the nearest rows of every output, or
+        all of an output that has fewer: the place then determines all of its coefficients.
+        ``first`` is that of ``_local``.
+        """
+        count = self.neighbours or len(where)
+        outputs = self.kernel.output_columns()
+        own = [torch.arange(len(where), device=where.device)]
+        if of_each_output(self.drift, outputs):
+            columns = [c for c in range(where.shape[-1]) if c not in outputs]
+            number = output_of_rows(outputs, where)
+            own = [torch.nonzero(number == one).flatten() for one in number.unique()]
+            where, there = where[:, columns], there[:, columns]
+        distance = torch.cdist(there, where, compute_mode="donot_use_mm_for_euclid_dist")
+        if first is not None:
+            rows = torch.arange(len(there), device=distance.device)
+            distance[rows, first + rows] = torch.inf
+        near = []
+        for of_output in own:
+            left = len(of_output) - (first is not None)
+            found = distance[:, of_output].topk(min(count, left), largest=False).indices
+            near.append(of_output[found])
+        return torch.cat(near, -1)
 
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
@@ -262,7 +289,7 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
                 "leave joint or neighbours out",
             )
         where, there = places(self.drift, train.X), places(self.drift, X)
-        new = basis(self.drift, X, train.X)
+        new = self._functions(X, train.X)
         means, spreads = [], []
         check_memory_of_predictions(self._count(theta, train.d), len(X), X, joint=True)
         for _, part, solved in self._solved(theta, train, kept):
@@ -302,7 +329,7 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
             raise NotApplicable(
                 "a drift to estimate", 'drift="none"', 'use drift="constant", or a degree'
             )
-        new, means, variances = basis(self.drift, X, train.X), [], []
+        new, means, variances = self._functions(X, train.X), [], []
         for _, _, solved in self._solved(theta, train):
             beta, root = solved.trend()
             means.append((beta @ new.mT).reshape(-1, len(X)))

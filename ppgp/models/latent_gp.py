@@ -157,7 +157,7 @@ class LatentGP(LatentModel):
             NumericalError: for a network whose units are all dead or saturated at the start.
         """
         refuse_broken(self.kernel, data.X)
-        mean = self.mean_for(data, numbers="y" in self.scales)
+        mean = self.mean_for(data)
         rows = data.n if self._sampled else None
         return replace(self, likelihood=self.likelihood.prepare(data), mean=mean, rows=rows)
 

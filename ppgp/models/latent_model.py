@@ -35,6 +35,10 @@ class LatentModel(AnyLikelihood, WithMean, LatentFunction, LeaveOneOut):
         super().__post_init__()
         check_likelihood(self.likelihood)
 
+    @property
+    def mean_is_free(self) -> bool:
+        return "y" in self.scales
+
     def of_likelihood(self, theta: Theta) -> dict[str, Tensor]:
         """Return the sites of the likelihood."""
         return {name: theta[name] for name in self.likelihood.sites() if name in theta}

@@ -107,7 +107,7 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
             DataError: if y does not suit the likelihood.
         """
         self.sites_at(data.d)
-        mean = self.mean_for(data, numbers="y" in self.scales)
+        mean = self.mean_for(data)
         return replace(self, likelihood=self.likelihood.prepare(data), mean=mean)
 
     def in_units(self, scaler: Scaler) -> LatentStateSpaceGP:

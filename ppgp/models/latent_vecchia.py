@@ -161,7 +161,7 @@ class LatentVecchia(NearestRows, LatentModel):
         return replace(
             self,
             likelihood=self.likelihood.prepare(data),
-            mean=self.mean_for(data, numbers="y" in self.scales),
+            mean=self.mean_for(data),
             lengths=self.lengths_at(hyper, data.X),
         )
 
@@ -362,7 +362,7 @@ def with_likelihood(
         SettingError: if latent is given without a likelihood, or noise or a drift beside one.
     """
     check_latent(likelihood, noise)
-    if drift not in ("none", "constant"):
+    if drift not in (None, "none", "constant"):
         raise SettingError(
             "no drift beside a likelihood",
             f"drift={drift!r} and likelihood={likelihood!r}",

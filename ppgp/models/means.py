@@ -5,9 +5,10 @@ A mean is a number, a prior, a ``LinearMean``, or a function that the user gives
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -17,7 +18,9 @@ from torch import Tensor
 
 from ..arguments import NamedArguments
 from ..data.dataset import Scaler
+from ..data.magnitudes import average
 from ..errors import DataError, SettingError, an, counted
+from ..kernels.base import OutputColumn, output_of_rows
 from ..priors import (
     Normal,
     Param,
@@ -32,7 +35,7 @@ from ..priors import (
 from .sites import Theta
 from .units import coefficients_in_units, coefficients_of_data
 
-__all__ = ["ConstantMean", "LinearMean", "Mean", "UserMean"]
+__all__ = ["ConstantMean", "LinearMean", "Mean", "OutputMeans", "UserMean"]
 
 KEPT = 2  # tables whose means are kept: the training rows and those of a prediction
 
@@ -237,6 +240,81 @@ class UserMean(Mean):
 
     def of_data(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         return {}
+
+
+@dataclass(frozen=True)
+class OutputMeans(Mean):
+    """A constant for each output that a column of codes tells apart: the site "mean" [outputs].
+
+    ``prepare`` puts it in place of the mean None where the kernel has a ``Coregionalisation``.
+
+    Args:
+        columns: {column of X: what its codes are}, see ``Kernel.output_columns``.
+        value: prior of each constant, on the scale of the model.
+        starts: where a search starts, one number for each output.
+    """
+
+    columns: Mapping[int, tuple[int, float, float]]  # a file holds no OutputColumn
+    value: PriorLike
+    starts: tuple[float, ...]
+
+    @classmethod
+    def standard(cls, columns: Mapping[int, OutputColumn]) -> OutputMeans:
+        """Return the means for a standardised y, of columns of codes."""
+        outputs = math.prod(column.outputs for column in columns.values())
+        plain = {c: tuple(column) for c, column in columns.items()}
+        return cls(plain, Normal(0.0, 1.0), (0.0,) * outputs)
+
+    @property
+    def _outputs(self) -> dict[int, OutputColumn]:
+        return {c: OutputColumn(*column) for c, column in self.columns.items()}
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        own = site("mean", self.value, (len(self.starts),))
+        return {"mean": replace(own, start=torch.tensor(self.starts, dtype=torch.float64))}
+
+    def at(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return the mean at rows X [*b, n, d], [*draw, *b, n]."""
+        each = value_of(theta, "mean", self.value, X)
+        return each[..., output_of_rows(self._outputs, X)]
+
+    def in_units(self, scaler: Scaler) -> OutputMeans:
+        columns = {}
+        for c, column in self._outputs.items():
+            shift = column.shift + column.factor * float(scaler.x_mean[c])
+            factor = column.factor * float(scaler.x_sd[c])
+            columns[c] = (column.outputs, factor, shift)
+        y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
+        value = rescaled(self.value, 1 / y_sd, -y_mean / y_sd, "the mean")
+        return OutputMeans(columns, value, tuple((start - y_mean) / y_sd for start in self.starts))
+
+    def of_data(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        return {"mean": scaler.y_mean + scaler.y_sd * draws["mean"]}
+
+
+def means_of_outputs(
+    columns: Mapping[int, OutputColumn], X: Tensor, y: Tensor, weights: Tensor | None
+) -> OutputMeans:
+    """Return the means of outputs for these rows: their prior is about as wide as y.
+
+    An output may be measured where it is high, so that the mean of its rows is where a search
+    starts, and no estimate.
+
+    Args:
+        columns: the columns of X that hold codes.
+        X: inputs of the training rows [n, d].
+        y: their targets [n].
+        weights: the weight of each row [n]; None: 1.
+    """
+    number = output_of_rows(columns, X)
+    of_all = float(average(y, weights))
+    means = OutputMeans.standard(columns)
+    starts = [of_all] * len(means.starts)
+    for output in number.unique().tolist():
+        rows = number == output
+        starts[output] = float(average(y[rows], None if weights is None else weights[rows]))
+    width = math.sqrt(float(average((y - of_all).square(), weights))) or 1.0
+    return replace(means, value=Normal(of_all, width), starts=tuple(starts))
 
 
 def _wrong(values: Any, n: int) -> str | None:

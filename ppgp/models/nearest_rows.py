@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -83,10 +84,25 @@ class NearestRows(Model, WarmStart, FollowsFit):
         return self.lengths
 
     def _lengths(self, hyper: Theta, where: Tensor) -> tuple[float, ...]:
-        """Return how far the kernel correlates along each coordinate."""
+        """Return how far the kernel correlates along each coordinate.
+
+        That of a column of codes is infinite: rows are near by their places, whatever the output.
+        """
         if self._deep(where.shape[1]):
             return (1.0,) * where.shape[1]
-        return correlation_lengths(self.kernel, hyper, where)
+        outputs = self.kernel.output_columns()
+        if not outputs:
+            return correlation_lengths(self.kernel, hyper, where)
+        columns = [c for c in range(where.shape[1]) if c not in outputs]
+
+        def of_one_output(theta: Theta, *tables: Tensor) -> Tensor:
+            whole = [where[:1].repeat(len(table), 1) for table in tables]
+            for rows, table in zip(whole, tables, strict=True):
+                rows[:, columns] = table
+            return self.kernel(theta, *whole)
+
+        lengths = iter(correlation_lengths(of_one_output, hyper, where[:, columns]))
+        return tuple(math.inf if c in outputs else next(lengths) for c in range(where.shape[1]))
 
     def _deep(self, d: int) -> bool:
         """Return whether the kernel has a network, so that rows are near by their inputs alone."""
@@ -144,7 +160,8 @@ class NearestRows(Model, WarmStart, FollowsFit):
         if self.lengths is None or self._deep(len(self.lengths)):
             return False
         new = self._lengths(under("kernel", theta), places(self.drift, data.X))
-        ratios = [a / b for a, b in zip(new, self.lengths, strict=True)]
+        pairs = zip(new, self.lengths, strict=True)
+        ratios = [a / b for a, b in pairs if math.isfinite(a)] or [1.0]
         return max(ratios) > MOVED * min(ratios)
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import partial
 
 import pyro.distributions as dist
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
+from ..kernels.base import OutputColumn
 from ..numerics.result_cache import ResultCache
 from ..priors import Param, PriorLike, Site, prefixed, site
 from .gaussian_predictions import with_noise
@@ -61,6 +63,9 @@ class StructuredGP(WithMean):
             "noise": site("noise", self.noise, positive=True),
             **self.mean_sites(d),
         }
+
+    def output_columns(self, d: int) -> Mapping[int, OutputColumn]:
+        return self.dense(d).kernel.output_columns()
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         return self.dense(len(scaler.x_sd)).data_units(draws, scaler)

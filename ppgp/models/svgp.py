@@ -214,7 +214,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
                 likelihood, or if a Z given by hand has equal rows or another number of columns.
             NumericalError: for a network whose units are all dead or saturated at the start.
         """
-        mean = self.mean_for(data, numbers="y" in self.scales)
+        mean = self.mean_for(data)
         ready = replace(self, likelihood=self.likelihood.prepare(data), mean=mean)
         refuse_broken(self.kernel, data.X)
         if self.Z is not None:

@@ -41,6 +41,10 @@ class WhitenedPredictions(WithMean):
     likelihood: Likelihood
     Z: Any
 
+    @property
+    def mean_is_free(self) -> bool:
+        return "y" in self.scales
+
     def _hyperparameters(self, d: int) -> Mapping[str, Site | Param]:
         """Return the sites for inputs with d columns, without v."""
         raise NotImplementedError

@@ -65,9 +65,10 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         order: the order of the rows: "random", or "maximin", in which each row is far from those
             before it.
         drift: the functions F of the trend, whose coefficients beta have a flat prior and are
-            integrated out, as in ``Kriging``: "constant"; a degree for a polynomial in the
-            coordinates; columns of X, which are then no coordinates; or "none" for the known
-            ``mean``.
+            integrated out, as in ``Kriging``: None, a constant, one for each output where the
+            kernel has a ``Coregionalisation``; "constant", one for all; a degree for a polynomial
+            in the coordinates; columns of X, which are then no coordinates; or "none" for the
+            known ``mean``.
         mean: with drift "none": number, prior, ``LinearMean`` or function of X, see ``GP``; None:
             the mean of the training rows.
         seed: seed of the order.
@@ -107,7 +108,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
     noise: PriorLike = LogNormal(-2.0, 1.0)
     neighbours: int | None = None
     order: str = "random"
-    drift: Drift = "constant"
+    drift: Drift = None
     mean: MeanLike | None = None
     seed: int = 0
     likelihood: Likelihood | None = field(default=None, repr=False, kw_only=True)
@@ -165,7 +166,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         where = places(self.drift, data.X)
         sites = self.sites_at(data.d)
         refuse_broken(self.kernel, where)
-        check_determined(self.drift, data.X, None)
+        check_determined(self.drift, data.X, None, self.kernel.output_columns())
         self.refuse_too_many(data)
         hyper = under("kernel", medians(sites, where, 0))
         if self.noise == 0:

@@ -46,6 +46,10 @@ class NeighbourPredictions(WithMean, NearestRows):
         """Return the known mean at rows X [*b, n, d] of one draw; 0 where there is a drift."""
         return self.mean_at(theta, X) if self.drift == "none" else X.new_zeros(1)
 
+    def _functions(self, X: Tensor, train: Tensor) -> Tensor:
+        """Return the functions of the drift at X [*b, n, d], [*b, n, p]; see ``basis``."""
+        return basis(self.drift, X, train, self.kernel.output_columns())
+
     def _marginal(
         self, theta: Theta, X: Tensor, noise_sd: Tensor | None, team: Team = ALONE
     ) -> NeighbourMarginal:
@@ -54,7 +58,7 @@ class NeighbourPredictions(WithMean, NearestRows):
             self._centre(theta, X).expand(len(X)),
             self._law(theta, X, noise_sd),
             self._sets(X),
-            basis(self.drift, X, X),
+            self._functions(X, X),
             team,
         )
 
@@ -122,7 +126,7 @@ class NeighbourPredictions(WithMean, NearestRows):
         rows, there = places(self.drift, train.X)[near], places(self.drift, X)
         noise = self._noise_of_rows(theta, train.X, train.noise_sd)[near]
         L = cholesky(add_diagonal(self.kernel(hyper, rows), noise), "covariance of nearest rows")
-        F, new = basis(self.drift, train.X, train.X)[near], basis(self.drift, X, train.X)
+        F, new = self._functions(train.X, train.X)[near], self._functions(X, train.X)
         rest = residual[near] - F @ beta
         K = self.kernel(hyper, rows, there[:, None])
         right = torch.cat([K, rest[..., None], F], -1)
@@ -198,7 +202,7 @@ class NeighbourPredictions(WithMean, NearestRows):
             variance = kernel.diag(hyper, where) + noise
             w = weights(partial(kernel, hyper), variance, where, members).T
             rows = w / w[:, -1:].sqrt()
-            F = basis(self.drift, every, train.X)
+            F = self._functions(every, train.X)
             residual = train.y - self._centre(one, train.X) - F[:n] @ beta
             known = torch.cat([torch.zeros_like(every[:, :1]), F], 1)
             known[:n, 0] = residual

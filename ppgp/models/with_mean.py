@@ -9,11 +9,22 @@ from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
 from ..data.magnitudes import average
+from ..kernels import Kernel
+from ..kernels.base import OutputColumn
 from ..kernels.units import Factor
 from ..priors import Param, Site
 from ..priors.units import power
 from .base import Model
-from .means import ConstantMean, Mean, MeanLike, UserMean, mean_of, refuse_text
+from .means import (
+    ConstantMean,
+    Mean,
+    MeanLike,
+    OutputMeans,
+    UserMean,
+    mean_of,
+    means_of_outputs,
+    refuse_text,
+)
 from .sites import Theta
 from .units import times
 
@@ -23,10 +34,16 @@ class WithMean(Model):
 
     Attributes:
         mean: number, prior, ``LinearMean`` or function X [n, d] -> [n]; None: the mean of the
-            training rows, or 0.
+            training rows, or 0; where the kernel has a ``Coregionalisation`` and y holds numbers,
+            a constant for each output that is estimated, see ``OutputMeans``.
     """
 
     mean: MeanLike | None
+
+    @property
+    def mean_is_free(self) -> bool:
+        """Whether None stands for the mean of the rows; else, for classes and counts, it is 0."""
+        return True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,13 +57,29 @@ class WithMean(Model):
             own["_mean_function"] = mean_of(self.mean)
         return own["_mean_function"]
 
+    def output_columns(self, d: int) -> Mapping[int, OutputColumn]:
+        """Return the columns of X [n, d] by which the kernel tells outputs apart."""
+        kernel = getattr(self, "kernel", None)
+        return kernel.output_columns() if isinstance(kernel, Kernel) else {}
+
     def mean_sites(self, d: int) -> Mapping[str, Site | Param]:
         """Return the sites of the mean for inputs with d columns."""
-        return self.mean_function.sites(d)
+        return self._mean_of_columns(d).sites(d)
 
     def mean_at(self, theta: Theta, X: Tensor) -> Tensor:
         """Return the mean of f at rows X [n, d]: [*draw, n], or [*draw, 1] if it is constant."""
-        return self.mean_function.at(theta, X)
+        return self._mean_of_columns(X.shape[-1]).at(theta, X)
+
+    def _mean_of_columns(self, d: int) -> Mean:
+        """Return the mean for inputs with d columns.
+
+        A recipe that was not prepared has the sites of the prepared one, with other starts.
+        """
+        if self.mean is None and self.mean_is_free:
+            columns = self.output_columns(d)
+            if columns:
+                return OutputMeans.standard(columns)
+        return self.mean_function
 
     def axes_of_mean(self, theta: Theta, d: int) -> torch.Size:
         """Return the axes of the draws of the mean; [] if none of its sites is drawn."""
@@ -60,24 +93,30 @@ class WithMean(Model):
     def mean_in_units(self, scaler: Scaler) -> MeanLike | None:
         """Return the mean on the scale of the model.
 
-        None stands for the mean of the rows. It becomes 0 where y was standardised.
+        None stands for the mean of the rows. It becomes 0 where y was standardised, unless each
+        output has a mean of its own.
         """
+        outputs = self.mean_is_free and self.output_columns(len(scaler.x_mean))
+        if self.mean is None and outputs:
+            return None
         mean = self.mean_function.in_units(scaler)
         return mean.value if isinstance(mean, ConstantMean) else mean
 
-    def mean_for(self, data: Dataset, numbers: bool = True) -> MeanLike:
-        """Return the mean, or that of the rows if it is None.
+    def mean_for(self, data: Dataset) -> MeanLike:
+        """Return the mean; in place of None that of the rows, or one for each output.
 
         Args:
             data: the training rows.
-            numbers: whether y holds numbers. If not (classes, counts), None becomes 0.
 
         Raises:
             DataError: if a function does not return one finite number per row.
         """
         if self.mean is None:
-            if not numbers:
+            if not self.mean_is_free:
                 return 0.0
+            columns = self.output_columns(data.d)
+            if columns:
+                return means_of_outputs(columns, data.X, data.y, data.weights)
             if data.target_mean is not None:
                 return data.target_mean
             return float(average(data.y, data.weights))
