@@ -14,6 +14,7 @@ from ..numerics.team import ALONE, Team
 from . import table_frame
 from .arrays import as_pandas
 from .categories import check_codes, check_levels
+from .chosen_rows import chosen_rows
 from .columns import check_word, name_of, names_of, refuse_twice
 from .frame_parts import parts_of, refuse_no_rows
 from .groups import coded_groups
@@ -382,8 +383,15 @@ class Dataset(TrainingData):
         """Return the table with some of its rows, of this process alone.
 
         Args:
-            index: Indices, a slice or a mask.
+            index: Indices, a slice, or a mask [n] of booleans: a list, an array, a tensor or a
+                column of pandas.
+
+        Raises:
+            DataError: If it is none of these, or there is no such row.
         """
+        backwards = isinstance(index, slice) and isinstance(index.step, int) and index.step < 0
+        if backwards or not isinstance(index, slice | int):
+            index = chosen_rows(index, self.n).to(self.X.device)
         columns = {name: at_rows(getattr(self, name), index) for name in ROLES}
         X, y = self.X[index], self.y[index]
         if X.ndim == 2 and len(X):

@@ -37,4 +37,4 @@ def covariance(prediction: Prediction) -> Tensor:
     means = d.mean - d.mean.mean(0)
     between = means.mT @ means / len(means)
     scale = torch.as_tensor(prediction.scale, dtype=within.dtype, device=within.device)
-    return scale * scale * (within.mean(0) + between)
+    return scale * scale[..., None] * (within.mean(0) + between)

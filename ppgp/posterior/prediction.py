@@ -13,7 +13,8 @@ from torch.distributions import Distribution
 
 from ..arguments import Renamed, renamed_arguments
 from ..data.arrays import as_tensor, one_per_row
-from ..errors import DataError, NotApplicable, SettingError
+from ..data.chosen_rows import chosen_rows
+from ..errors import DataError, NotApplicable, SettingError, counted, listed
 from ..numerics import mixture, mixture_crps, univariate
 from ..numerics.blocks import each_block, sampled
 from ..numerics.finite import all_finite
@@ -50,9 +51,9 @@ class Prediction(GivenPredictions):
     Args:
         distribution: Batch [draw, n] (or [n], one draw); or a joint distribution over the rows,
             with batch [draw] and event [n].
-        offset: y = offset + scale * z, where z has this distribution. A standardised model
-            predicts in the units of the data this way.
-        scale: See ``offset``.
+        offset: y = offset + scale * z, where z has this distribution: one number, or one for each
+            row [n]. A standardised model predicts in the units of the data this way.
+        scale: See ``offset``; positive.
         classes: Names of the labels, for Bernoulli and Categorical.
         in_training: Which rows are training rows: [n] bool, or a Provenance that decides it once
             their y are known; see ``in_training_with``.
@@ -60,7 +61,8 @@ class Prediction(GivenPredictions):
             are guaranteed for predictions of one origin.
 
     Raises:
-        DataError: If the distribution has neither of these shapes.
+        DataError: If the distribution has neither of these shapes, if an offset or a scale is
+            neither one number nor one for each row, or not finite, or if a scale is not positive.
 
     Examples:
         The mixture of N(-1, 1) and N(1, 1) has mean 0. Its variance of 2 is the sum of the
@@ -110,6 +112,46 @@ class Prediction(GivenPredictions):
             got = f"batch {list(d.batch_shape)}, event {list(d.event_shape)}"
             wanted = "a distribution with batch [draw, n], or batch [draw] and event [n]"
             raise DataError(wanted, got, "reshape its parameters")
+        for name in ("offset", "scale"):
+            object.__setattr__(self, name, self._of_each_row(name))
+        flags = self.in_training
+        if flags is not None and not isinstance(flags, Provenance):
+            do = "pass a mask of shape [n]"
+            flags = one_per_row(flags, len(self), "flag", do, "in_training").bool()
+            object.__setattr__(self, "in_training", flags)
+
+    def _of_each_row(self, name: str) -> float | Tensor:
+        """Return the offset or the scale: one number, or a tensor [n].
+
+        Raises:
+            DataError: If it has another shape, is not finite, or is a scale that is not positive.
+        """
+        value = getattr(self, name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            numbers = torch.tensor(float(value), dtype=torch.float64)
+        else:
+            if not (isinstance(value, Tensor) and value.is_floating_point()):
+                value = as_tensor(value, name)
+            d = self.distribution
+            family = d.first if isinstance(d, RowsOnDemand) else d
+            # all figures have the dtype of the distribution
+            value = value.to(next(iter(univariate.parameters(family).values()), value))
+            if value.numel() == 1 and value.ndim < 2:
+                value = value.reshape(())
+            numbers = value.detach()
+        if numbers.ndim and numbers.shape != (len(self),):
+            wanted = f"one {name}, or one for each of {counted(len(self), 'row')}"
+            raise DataError(wanted, f"shape {list(numbers.shape)}", f"pass {name} with shape [n]")
+        wanted, usable = f"a finite {name}", torch.isfinite(numbers)
+        if name == "scale":
+            wanted, usable = "a finite scale above 0", usable & (numbers > 0)
+        if not bool(usable.all()):
+            wrong = numbers[~usable].flatten().tolist()
+            got = f"{wrong[0]:g}"
+            if numbers.ndim:
+                got = f"others in {listed(torch.nonzero(~usable).flatten().tolist(), 'row')}"
+            raise DataError(wanted, got, "check what it was computed from")
+        return value
 
     def in_training_with(self, y: Any) -> Tensor:
         """Return which rows are training rows with this y, as [n] bool.
@@ -164,19 +206,43 @@ class Prediction(GivenPredictions):
         return self.distribution.batch_shape[0]
 
     def __len__(self) -> int:
-        return self._rows.batch_shape[1]
+        return (*self.distribution.batch_shape, *self.distribution.event_shape)[1]
 
     def __getitem__(self, index: Any) -> Prediction:
-        """Return the prediction of some rows (an index, several, a slice or a mask)."""
+        """Return the prediction of some rows.
+
+        Args:
+            index: The number of a row, several numbers, a slice, or a mask [n] of booleans: a list,
+                an array, a tensor or a column of pandas. Negative numbers count from the end.
+
+        Raises:
+            NotApplicable: If the prediction is joint.
+            DataError: If the index is none of these, or there is no such row.
+        """
         if self.joint:
             do = "predict the rows wanted, or predict without joint=True"
             raise NotApplicable("a distribution per row", "a joint one", do)
-        index = torch.arange(len(self))[index].reshape(-1)
+        rows = chosen_rows(index, len(self))
         in_training = self.in_training
         if in_training is not None:
-            in_training = in_training[index]
-        distribution = univariate.take(self.distribution, index)
-        return replace(self, distribution=distribution, in_training=in_training)
+            in_training = in_training[rows]
+        distribution = univariate.take(self.distribution, rows)
+        offset, scale = self.units_of(rows)
+        return replace(
+            self, distribution=distribution, offset=offset, scale=scale, in_training=in_training
+        )
+
+    def units_of(self, rows: Tensor) -> tuple[float | Tensor, float | Tensor]:
+        """Return the offset and the scale of some rows: one number each, or one for each of them.
+
+        Args:
+            rows: The numbers of the rows, [k].
+        """
+        offset, scale = (
+            value[rows] if isinstance(value, Tensor) and value.ndim else value
+            for value in (self.offset, self.scale)
+        )
+        return offset, scale
 
     def __repr__(self) -> str:
         rows = self._rows.first if isinstance(self._rows, RowsOnDemand) else self._rows
@@ -375,19 +441,17 @@ class Prediction(GivenPredictions):
     def log_prob(self, y: Any) -> Tensor:
         """Return the log density (or mass) of the mixture at y: [n], or a scalar if joint."""
         y = self._inside(y)
-        log_scale = torch.zeros(())
+        log_scale = y.new_zeros(())
         if self.kind == "continuous":
-            log_scale = torch.log(torch.as_tensor(self.scale, dtype=y.dtype))
-        if self.joint:
-            log_scale = log_scale * len(self)
+            log_scale = torch.log(torch.as_tensor(self.scale, dtype=y.dtype, device=y.device))
 
         def mixed(block: Distribution, y: Tensor) -> Tensor:
-            each = univariate.log_prob(block, y) - log_scale
+            each = univariate.log_prob(block, y)
             return torch.logsumexp(each, 0) - math.log(self.draws)
 
         if self.joint:
-            return mixed(self.distribution, y)
-        return each_block(mixed, self.distribution, y)
+            return mixed(self.distribution, y) - log_scale.expand(len(self)).sum()
+        return each_block(mixed, self.distribution, y) - log_scale
 
     @limited_by(_work)
     def crps(self, y: Any) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, fx
 from torch.fx import graph_module
 
 from ..numerics.process_locks import silenced
+from .batching import BatchedOperations, has_rule
 from .pieces import InPieces, calls_loop, copied
 from .recorder import Layout, recorded
 from .simplify import by_value, simplified
@@ -60,9 +61,11 @@ def worth_widening(graph: fx.GraphModule) -> bool:
     """Whether a graph of one point is worth widening to several.
 
     One operation then serves all points, and they share its overhead. Where operations are large
-    the overhead does not matter, and points are better evaluated in turn, each in the cache.
+    the overhead does not matter, and points are better evaluated in turn, each in the cache. So are
+    they where torch would take them in turn at one of the operations.
     """
-    return max(_sizes(graph), default=0) <= ABREAST_UP_TO
+    each = all(has_rule(node.target) for node in graph.graph.nodes)
+    return each and max(_sizes(graph), default=0) <= ABREAST_UP_TO
 
 
 def _sizes(graph: fx.GraphModule) -> list[int]:
@@ -102,7 +105,8 @@ def traced(
         one = owned(graph) if sum(_sizes(graph)) > HEAVY else _compiled(graph, example)
         return one if k is None else Looped(one, own_tables)
     by_value(graph)  # the strides of several points may allow no view
-    wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
+    run = BatchedOperations(graph).run
+    wide = torch.vmap(run, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
     widened = simplified(recorded(wide, example))
     return owned(widened) if few else _compiled(widened, example)

@@ -28,6 +28,7 @@ from torch.nn import Parameter
 from ..errors import NotApplicable
 from ..numerics.process_locks import one_at_a_time, when_abandoned
 from .angles import Angle
+from .batching import Batched
 from .network_params import NetworkParams
 from .supports import is_transformed, without_validation
 
@@ -376,8 +377,10 @@ def over_draws(
         return function(dict(zip(names, values, strict=True)))
 
     stacked = tuple(draws[name] for name in names)
+    several = torch.vmap(one, randomness="different", chunk_size=min(chunk, total))
     try:
-        return torch.vmap(one, randomness="different", chunk_size=min(chunk, total))(*stacked)
+        with Batched():
+            return several(*stacked)
     except (RuntimeError, ValueError, NotImplementedError, TypeError):
         # the program asks for a value: .item(), if, for
         each = [one(*(v[i] for v in stacked)) for i in range(total)]

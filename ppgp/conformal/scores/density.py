@@ -87,7 +87,8 @@ def _union(predictive: Prediction, q: Tensor, level: float) -> Region:
     density = MixtureDensity(predictive, q)
     rows, x = landmarks(predictive.distribution)
     most = torch.finfo(x.dtype).max
-    in_units = predictive.offset + predictive.scale * x
+    offset, scale = predictive.units_of(rows)
+    in_units = offset + scale * x
     y = torch.where(x.abs() == most, x, in_units).clamp(-most, most)
     rows, y, f = with_extremes(density, rows, y, density.log_density(rows, y))
     high = density.inside(rows, f)

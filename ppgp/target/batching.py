@@ -1,0 +1,93 @@
+"""Operations under vmap for which torch has no rule, by others for which it has one.
+
+Torch has no rule for 47 operations in place, such as ``clamp_``. It then warns, and takes the
+elements of the batch one by one. Other operations have a rule that is wrong where some arguments
+are batched and others are not: their result is first made too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["Batched", "BatchedOperations", "has_rule"]
+
+aten = torch.ops.aten
+RULES = ("FuncTorchBatched", "FuncTorchBatchedDecomposition", "CompositeImplicitAutograd")
+OTHER_KINDS = {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}
+
+
+class BatchedOperations(fx.Interpreter):
+    """Run a graph under vmap."""
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        functional = _functional(target) if isinstance(target, OpOverload) else None
+        if functional is not None:
+            return args[0].copy_(functional(*args, **kwargs))
+        if target is aten.log_sigmoid_backward.default:
+            slope, x, *others = args
+            args = (slope * torch.ones_like(x), x, *others)
+        return super().call_function(target, args, kwargs)
+
+
+class Batched(TorchFunctionMode):
+    """Context manager: what torch is asked for inside runs under vmap."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if _lacks_rule_in_place(name):
+            return args[0].copy_(getattr(Tensor, name.removesuffix("_"))(*args, **kwargs))
+        if name == "binomial" and len(args) > 1:
+            count, p, *others = args
+            args = (count * torch.ones_like(p), p * torch.ones_like(count), *others)
+        return func(*args, **kwargs)
+
+
+def has_rule(target: Any) -> bool:
+    """Return whether an operation of a graph runs under vmap, for all points at once."""
+    if not isinstance(target, OpOverload):
+        return True
+    return _has_own_rule(target) or _functional(target) is not None
+
+
+@cache
+def _has_own_rule(operation: OpOverload) -> bool:
+    name = operation.name()
+    if not torch._C._dispatch_has_kernel(name):  # it is none of a graph
+        return True
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in RULES)
+
+
+@cache
+def _functional(operation: OpOverload) -> OpOverload | None:
+    """Return the operation not in place, of one in place without a rule, if it has a rule."""
+    name = operation._schema.name.removeprefix("aten::")
+    other_kind = not OTHER_KINDS.isdisjoint(operation.tags)
+    if not name.endswith("_") or name.endswith("__") or other_kind or _has_own_rule(operation):
+        return None
+    packet = getattr(aten, name.removesuffix("_"), None)
+    found = getattr(packet, operation._overloadname, None)
+    return found if found is not None and _has_own_rule(found) else None
+
+
+@cache
+def _lacks_rule_in_place(name: str) -> bool:
+    """Return whether a method in place, such as ``clamp_``, has no rule in one of its forms."""
+    if not name.endswith("_") or name.startswith("_") or not hasattr(aten, name):
+        return False
+    packet = getattr(aten, name)
+    forms = [getattr(packet, form) for form in packet.overloads()]
+    return any(_functional(form) is not None for form in forms)
