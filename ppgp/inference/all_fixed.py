@@ -23,8 +23,9 @@ def only_draw(how: Inference, target: Target) -> Posterior:
     z = target.origin()
     with torch.no_grad():
         value = float(target.log_density(z))
-    stats: dict[str, Any] = {"log_density": value, **at_the_mode(target, z)}
+    notes: list[str] = []
+    stats: dict[str, Any] = {"log_density": value, **at_the_mode(target, z, notes)}
     name = target.model.density_at_numbers
     if name is not None:
         stats[name] = value
-    return from_draws(how, target, {}, started, stats)
+    return from_draws(how, target, {}, started, stats, notes)

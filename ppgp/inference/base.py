@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from ..posterior.posterior import Posterior
 from ..target.capabilities import NetworkWeights
 from ..target.target import Target
 from .options import check_options
+
+T = TypeVar("T")
+OF_DRAWS = "the log density at the draws"  # what ``attempted`` names
 
 
 class Inference(NamedArguments):
@@ -236,7 +239,7 @@ def starting_point(
         raise SettingError(
             f"init with shape [{target.dim}]", f"shape {list(z.shape)}", "pass a Posterior or z"
         )
-    return z
+    return z.to(target.survey.like)
 
 
 def fresh_weights(target: Target, seed: int) -> Tensor | None:
@@ -287,8 +290,46 @@ def divergences(diverging: Tensor) -> list[str]:
     ]
 
 
-def at_the_mode(target: Target, z: Tensor) -> dict[str, Any]:
-    """Return the stats at z [p] that BIC and AIC are made of."""
+def attempted(
+    target: Target, notes: list[str], what: str, compute: Callable[[], T], otherwise: T
+) -> T:
+    """Return ``compute()``, which follows a complete run; ``otherwise`` if it fails.
+
+    The draws of a run are not lost to an error that comes after it: a sentence about the error is
+    added to ``notes``, which become warnings of the posterior. A program that does not apply
+    (NotApplicable) is refused as ever. In a team every rank has to fail, so the error is raised.
+
+    Args:
+        target: the density of the run.
+        notes: warnings of the posterior.
+        what: what is computed, as the sentence names it.
+        compute: the computation.
+        otherwise: what stands for its result.
+    """
+    try:
+        return compute()
+    except NotApplicable:
+        raise
+    except Exception as error:
+        if not target.team.alone:
+            raise
+        notes.append(failed_afterwards(what, error))
+        return otherwise
+
+
+def failed_afterwards(what: str, error: Exception) -> str:
+    """Return the sentence about an error that came after a complete run."""
+    reason = next(iter(str(error).splitlines()), "")
+    return f"{what} failed after the run was complete ({type(error).__name__}: {reason})"
+
+
+def at_the_mode(target: Target, z: Tensor, notes: list[str]) -> dict[str, Any]:
+    """Return the stats at z [p] that BIC and AIC are made of; a note if they have no value."""
+    what = "the log likelihood, of which BIC and AIC are made,"
+    return attempted(target, notes, what, lambda: _likelihood_at(target, z), {})
+
+
+def _likelihood_at(target: Target, z: Tensor) -> dict[str, Any]:
     log_likelihood, observations = target.log_likelihood(z)
     stats = {
         "log_likelihood": log_likelihood,
@@ -322,8 +363,13 @@ def finish(
         params: params that are not part of z.
         interrupted: whether Ctrl-C ended the run early.
     """
+    notes = list(notes)
     with torch.no_grad():
-        values = target.constrain(z)
+        what = "the computation of deterministic sites at the draws"
+        otherwise = target.sites(z) if target.static else None
+        values = attempted(target, notes, what, lambda: target.constrain(z), otherwise)
+        if values is None:  # supports that depend on other sites need the program
+            values = target.constrain(z)
     optimised = {
         name: v[0, 0]
         for name, v in values.items()
@@ -356,8 +402,11 @@ def from_draws(
         params: what was optimised.
         interrupted: whether Ctrl-C ended the run early.
     """
-    draws, relabelled = target.model.relabel(draws)
     notes = list(notes)
+    what = "the search for one labelling of all draws"
+    draws, relabelled = attempted(
+        target, notes, what, lambda: target.model.relabel(draws), (draws, None)
+    )
     if relabelled:
         notes.append(relabelled)
     own: dict[str, Any] = {}

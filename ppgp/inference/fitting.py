@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from inspect import signature
 from os import PathLike, fspath
 from pathlib import Path
@@ -44,7 +45,7 @@ from ..target.capabilities import FollowsFit, Reselects
 from ..target.target import Target
 from ..user_warnings import warn
 from . import NUTS, Inference
-from .base import check_draws
+from .base import attempted, check_draws
 from .other_training_tables import also_seen
 from .own_methods import own_method
 from .runs import run
@@ -233,17 +234,11 @@ def fit(
         if checkpoint is not None or target.random is not None:
             _check_support(how, target, checkpoint is not None)
         check_draws(how, target)
-        problem, posterior = _followed(problem, run(how, target, options), how, options)
+        problem, posterior = _followed(problem, run(how, target, options), target, how, options)
         posterior = with_sums(posterior, problem.data)
-        with torch.no_grad():  # warnings of the model about its data, and about its fit
-            notes = [
-                *problem.model.check_identifiability(problem.data.shared),
-                *problem.model.check_fit(posterior.theta, problem.data),
-                *convergence_warnings(posterior),
-            ]
-            stats = problem.model.fit_stats(posterior.theta, problem.data)
-            if not team.alone:
-                stats |= {"processes": team.size, "bytes_reduced": team.bytes_reduced - sent}
+        notes, stats = _judged(problem, posterior, target)
+        if not team.alone:
+            stats |= {"processes": team.size, "bytes_reduced": team.bytes_reduced - sent}
         posterior = replace(
             posterior,
             data=problem.data.in_memory,
@@ -256,6 +251,25 @@ def fit(
         for sentence in (s for s in posterior.warnings if s not in target.warned):
             warn(sentence, ConvergenceWarning)
         return posterior
+
+
+def _judged(
+    problem: _Problem, posterior: Posterior, target: Target
+) -> tuple[list[str], dict[str, Any]]:
+    """Return warnings of the model about its data and about the fit, and the stats of the fit."""
+    model, data = problem.model, problem.data
+    checks: dict[str, Callable[[], Sequence[str]]] = {
+        "the check of what the data identify": lambda: model.check_identifiability(data.shared),
+        "the check of the fit": lambda: model.check_fit(posterior.theta, data),
+        "the check of convergence": lambda: convergence_warnings(posterior),
+    }
+    notes: list[str] = []
+    with torch.no_grad():
+        for what, check in checks.items():
+            notes += attempted(target, notes, what, check, [])
+        what = "the summary of the fit"
+        stats = attempted(target, notes, what, lambda: model.fit_stats(posterior.theta, data), {})
+    return notes, stats
 
 
 def _check_seed_and_path(seed: Any, checkpoint: Any) -> None:
@@ -303,14 +317,20 @@ class _Problem:
 
 
 def _followed(
-    problem: _Problem, posterior: Posterior, how: Inference, options: Mapping[str, Any]
+    problem: _Problem,
+    posterior: Posterior,
+    target: Target,
+    how: Inference,
+    options: Mapping[str, Any],
 ) -> tuple[_Problem, Posterior]:
     """Return the last of the problems that suit the fit before them, and its fit."""
     path = options.get("checkpoint")
     for place in range(2, 2 + (MOST_ROUNDS if how.seeks_mode else 0)):
-        following = problem.following(posterior)
+        notes: list[str] = []
+        what = "the choice of a recipe that suits the fit"
+        following = attempted(target, notes, what, partial(problem.following, posterior), None)
         if following is None:
-            break
+            return problem, replace(posterior, warnings=(*posterior.warnings, *notes))
         problem = following
         changed: dict[str, Any] = {"init": posterior}
         if path is not None:  # the next fit is of another model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..numerics.seeding import seeded
 from ..posterior.posterior import Posterior
 from ..target.target import Target
 from .all_fixed import only_draw
-from .base import Inference
+from .base import Inference, attempted
 from .interrupts import raise_if_interrupted
 
 __all__ = ["run"]
@@ -29,9 +30,15 @@ def run(how: Inference, target: Target, options: dict[str, Any]) -> Posterior:
     """
     with nullcontext() if target.random is None else seeded(options["seed"]):
         posterior = how(target, **options) if target.dim else only_draw(how, target)
-    compiled_program = not target.data.is_table and target.dim
-    if not compiled_program or not target.graph_was_wrong(_unconstrained_draws(target, posterior)):
+    if target.data.is_table or not target.dim:
         return posterior
+    notes: list[str] = []
+
+    def was_wrong() -> bool:
+        return target.graph_was_wrong(_unconstrained_draws(target, posterior))
+
+    if not attempted(target, notes, "the comparison of graph and program", was_wrong, False):
+        return replace(posterior, warnings=(*posterior.warnings, *notes))
     if "checkpoint" in options:  # it holds results of the wrong graph
         Path(options["checkpoint"]).unlink(missing_ok=True)
     raise_if_interrupted(posterior)

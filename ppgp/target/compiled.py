@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -198,6 +198,11 @@ class Graphs:
         self.notes.append(note)
         self.warned.append(note)
         warn(note, NumericalWarning)
+
+    def remember(self, points: Sequence[Tensor]) -> None:
+        """See ``Target.remember``."""
+        like, dim = self.density.survey.like, self.density.dim
+        self.visited += [z for several in points for z in several.reshape(-1, dim).to(like)]
 
     def was_wrong(self, z: Tensor | None) -> bool:
         """See ``Target.graph_was_wrong``."""

@@ -11,6 +11,15 @@ from typing import Any
 import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
+from torch.distributions import (
+    Cauchy,
+    Laplace,
+    LogNormal,
+    LowRankMultivariateNormal,
+    MultivariateNormal,
+    Normal,
+    StudentT,
+)
 
 from ..data.training_data import Rows, Tables
 from ..numerics.process_locks import silenced
@@ -29,9 +38,20 @@ from .handlers import (
 )
 from .layout import Slice, placed
 from .observed_entries import entries_of_data
-from .supports import Guard, Guarding, everything, guards
+from .supports import AROUND, Guard, Guarding, everything, guards
 from .survey import Survey, arguments, few_rows
 
+LEVELS = 3  # of a hierarchy whose locations are found before a search starts
+#: distributions whose ``loc`` is where their unconstrained values are centred
+WITH_LOCATION = (
+    Normal,
+    LogNormal,
+    StudentT,
+    Laplace,
+    Cauchy,
+    MultivariateNormal,
+    LowRankMultivariateNormal,
+)
 POINTS = 16  # draws at which the supports of a user's program are compared with its first run
 
 
@@ -116,6 +136,7 @@ class Density:
             else:
                 nesting = self.survey.nesting
                 total = summed_out(lambda: self.run_program(tables), nesting, likelihood)
+                total = total.to(z)
             if self.known is not None:
                 run.check_complete()
             total = total + (run.log_jacobian if jacobian else 0.0)
@@ -185,12 +206,33 @@ class Density:
         value = self.joint(z, (), jacobian)
         (gradient,) = torch.autograd.grad(value, z, create_graph=True)
         if self.team.alone or not self.model.sums_over_team:
-            (mean,) = self.team.means(jacobian_of(gradient, z))
+            try:
+                own = jacobian_of(gradient, z)
+            except (RuntimeError, NotImplementedError):
+                if self.data.is_table:
+                    raise
+                own = self._differences(z.detach(), jacobian)
+            (mean,) = self.team.means(own)
             return mean
         summed = self.team.differentiable_sum(gradient) / self.team.size
         own = [torch.autograd.grad(slope, z, retain_graph=True)[0] for slope in summed]
         (mean,) = self.team.means(torch.stack(own))
         return mean
+
+    def _differences(self, z: Tensor, jacobian: bool) -> Tensor:
+        """Return second derivatives [p, p] from central differences of the gradient.
+
+        They serve programs with a function of which autograd has first derivatives alone.
+        """
+        gradient = self.eager_gradient(jacobian)
+        step = torch.finfo(z.dtype).eps ** (1 / 3) * (1 + z.abs())
+        rows = []
+        for move in torch.diag(step):
+            above, below = z + move, z - move
+            change = gradient(above)[1] - gradient(below)[1]
+            rows.append(change / (above - below).sum())
+        H = torch.stack(rows)
+        return 0.5 * (H + H.mT)
 
     @property
     def has_curvature(self) -> bool:
@@ -299,7 +341,7 @@ class Density:
         if self.static and not self.survey.deterministic:
             self.static = self.known is None or self.supports_stay(_ends(flat))
         if self.static and not self.survey.deterministic:
-            return {name: s.transform(s.of(z)) for name, s in self.slices.items()}
+            return self.sites(z)
 
         def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
             with self._run(values["z"]) as run:
@@ -312,6 +354,11 @@ class Density:
         with quietly(), torch.no_grad():
             values = over_draws(one, {"z": flat})
         return {name: v.reshape((*z.shape[:-1], *v.shape[1:])) for name, v in values.items()}
+
+    def sites(self, z: Tensor) -> dict[str, Tensor]:
+        """Return ``{site: [..., *event]}`` from z [..., p], on the supports of the first run."""
+        z = z.to(self.survey.like)
+        return {name: s.transform(s.of(z)) for name, s in self.slices.items()}
 
     def supports_stay(self, points: Tensor) -> bool:
         """Return whether each site has the same support at points z [k, p] as in the first run.
@@ -338,7 +385,10 @@ class Density:
         return True
 
     def origin(self) -> Tensor:
-        """Return z [p] = 0, but the starting value of sites whose prior or model names one."""
+        """Return z [p] = 0, but the starting value of sites whose prior or model names one.
+
+        In a user's program, sites whose prior has a location start there.
+        """
         if self._origin is None:
             z = self.survey.like.new_zeros(self.dim)
             for name, s in self.slices.items():
@@ -347,8 +397,33 @@ class Density:
                     z[s.start : s.stop] = s.transform.inv(first).reshape(-1)
                 elif s.circular:
                     z[s.start : s.stop] = s.transform.inv(torch.zeros_like(first)).reshape(-1)
+            if not self.data.is_table:
+                z = self._at_locations(z)
             self._origin = placed(self.slices, z, self.model.start(self.data.shared))
         return self._origin.clone()
+
+    def _at_locations(self, z: Tensor) -> Tensor:
+        """Return z [p] with real and log-normal sites at the locations of their priors.
+
+        Components of a mixture that have priors apart then start apart. The location of a site may
+        be another site, so that each run of the program brings one more level of a hierarchy to
+        its place.
+        """
+        for _ in range(LEVELS):
+            try:
+                with quietly(), torch.no_grad(), seeded(0), self._run(z) as run:
+                    self.run_program()
+            except (RuntimeError, ValueError, ArithmeticError):  # a failed factorisation, perhaps
+                return z
+            moved = z.clone()
+            for name, s in self.slices.items():
+                place = None if s.param else _location(run.sites[name]["fn"])
+                if place is not None and place.isfinite().all():
+                    moved[s.start : s.stop] = place.expand(s.event).reshape(-1).to(z)
+            if torch.equal(moved, z):
+                break
+            z = moved
+        return z
 
     @contextmanager
     def same_noise(self, seed: int) -> Iterator[None]:
@@ -358,6 +433,13 @@ class Density:
             yield
         finally:
             self.noise_seed = before
+
+
+def _location(law: Any) -> Tensor | None:
+    """Return where the unconstrained value of a prior is centred; None for other priors."""
+    while isinstance(law, AROUND):
+        law = law.base_dist
+    return law.loc if isinstance(law, WITH_LOCATION) else None
 
 
 def _summed(parts: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:

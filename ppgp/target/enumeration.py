@@ -50,8 +50,9 @@ def plate_nesting(run: Run) -> int:
 def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = True) -> Tensor:
     """Return the log density of the program, every discrete latent site summed over its values.
 
-    The sum is Pyro's tensor variable elimination (Obermeyer et al. 2019). Call it under a ``Run``
-    that gives the continuous sites their values.
+    It is in float64, whatever the dtype of the program. The sum is Pyro's tensor variable
+    elimination (Obermeyer et al. 2019). Call it under a ``Run`` that gives the continuous sites
+    their values.
 
     Args:
         program: a call runs it.
@@ -81,6 +82,11 @@ def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = Tru
         for name, site in samples:
             if is_data(site):
                 trace.remove_node(name)
+    trace.compute_log_prob()
+    for site in nodes.values():
+        if "log_prob" in site:
+            # the sum multiplies probabilities, of which those below exp(-103) are 0 in float32
+            site["log_prob"] = site["log_prob"].double()
     return TraceEinsumEvaluator(trace, True, nesting).log_prob(trace)
 
 

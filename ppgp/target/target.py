@@ -160,7 +160,7 @@ class Target(Density):
         In a team the value is that of all rows, and its derivatives are those of this rank's part:
         their mean over the ranks is the gradient.
         """
-        value = self.joint(z, self.tables(rows), jacobian)
+        value = self.joint(z.to(self.survey.like), self.tables(rows), jacobian)
         if self.team.alone:
             return value
         (mean,) = self.team.means(value.detach())
@@ -371,6 +371,13 @@ class Target(Density):
         """The notes that a warning has stated already."""
         return self._graphs.warned
 
+    def remember(self, points: Sequence[Tensor]) -> None:
+        """Add points z [..., p], at which a graph ran in another process, to ``visited``.
+
+        They may have another dtype than z.
+        """
+        self._graphs.remember(points)
+
     def graph_was_wrong(self, z: Tensor | None) -> bool:
         """Return whether a graph differs from the program at z [n, p] or where it was run.
 
@@ -378,7 +385,7 @@ class Target(Density):
         recomputed.
         """
         self._at_start = None
-        return self._graphs.was_wrong(z)
+        return self._graphs.was_wrong(None if z is None else z.to(self.survey.like))
 
     misled = Renamed("graph_was_wrong")
 

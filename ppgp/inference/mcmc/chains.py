@@ -14,7 +14,7 @@ from torch import Tensor
 from ...numerics.progress import bar
 from ...posterior.posterior import Posterior
 from ...target.target import Target
-from ..base import Inference, finish
+from ..base import Inference, attempted, finish
 from ..checkpoint import Checkpoint
 from ..options import Count
 from .chain_record import Record, State
@@ -106,7 +106,7 @@ class Chains(Inference):
             interrupted = True
             notes.append(f"stopped by Ctrl-C: {len(record.draws)} of {self.draws} draws per chain")
         stats = record.stats()
-        notes += self.notes(stats)
+        notes += attempted(target, notes, "the check of the chains", lambda: self.notes(stats), [])
         z = torch.stack(record.draws, 1)
         return finish(self, target, z, started, stats, notes, interrupted=interrupted)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
 from ...target.sendable import Sendable
 from ...target.target import Target
-from ..base import starting_point
+from ..base import attempted, failed_afterwards, starting_point
 from ..checkpoint import Checkpoint
 from ..jobs import each, goes_elsewhere
 from ..optimise.expansion import laplace_preconditioner
@@ -78,7 +79,13 @@ def run_nutpie(
         numbers = range(attempt * options.chains, (attempt + 1) * options.chains)
         again = "again with " if attempt else ""
         label = f"NUTS, {options.chains} chains, {again}{settled.warmup} steps of warm-up"
-        interrupted = _sampled(run, numbers, finished, cheap, label, progress, checkpoint)
+        try:
+            interrupted = _sampled(run, numbers, finished, cheap, label, progress, checkpoint)
+        except Exception as error:
+            if not chains:
+                raise
+            notes.append(failed_afterwards("a second run, with a longer warm-up,", error))
+            break
         if interrupted and chains:
             # the attempt before has all its draws
             notes.append(
@@ -92,14 +99,17 @@ def run_nutpie(
             break
         z, diverging = (np.stack([parts[name] for parts in chains]) for name in ("z", "diverging"))
         try:
-            if trusted(z, diverging, settled.target_accept):
+            what = "the comparison of the chains with one another"
+            accept = settled.target_accept
+            enough = partial(trusted, z, diverging, accept)
+            if attempted(target, notes, what, enough, True):
                 break
         except KeyboardInterrupt:
             notes.append("stopped by Ctrl-C before the chains were compared with one another")
             interrupted = True
             break
     visited = [parts.pop("visited") for parts in finished.values() if "visited" in parts]
-    target.visited += [torch.from_numpy(points) for points in visited]
+    target.remember([torch.from_numpy(points) for points in visited])
     result = joined(options, chains, interrupted and not notes)
     return replace(
         result,

@@ -72,16 +72,18 @@ class NutpieSampler:
 
     def whole_chain(self, number: int, report: Report) -> Parts | None:
         """Run one chain from start to end; after Ctrl-C, return the draws so far."""
+        visited = self.target.visited
+        before = len(visited)
         sampler, chain = self.begin(number, report)
         try:
             parts = chain.end(sampler)
         except KeyboardInterrupt:
             chain.stop()
             return chain.cut(sampler)
-        if parts is not None and self.target.visited:
+        if parts is not None and len(visited) > before:
             # a parent process does not see the points that its forked child evaluated
-            visited = torch.cat([z.reshape(-1, self.target.dim) for z in self.target.visited])
-            parts["visited"] = visited.double().cpu().numpy()
+            points = torch.cat([z.reshape(-1, self.target.dim)[:1] for z in visited[before:]])
+            parts["visited"] = points.double().cpu().numpy()
         return parts
 
     def begin(self, number: int, report: Report) -> tuple[Any, Chain]:

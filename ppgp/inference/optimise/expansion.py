@@ -21,6 +21,9 @@ WIDE = 1e3
 #: Of the largest entry of a direction: smaller ones are rounding of an eigenvector, which a long
 #: way along it would magnify.
 NOTHING = 1e-4
+#: Rounding errors of the dtype, as a share of the largest eigenvalue of the Hessian, within which
+#: an eigenvalue is that of a flat direction.
+ROUNDINGS = 20.0
 #: How far along a flat direction the density is evaluated, in its own units. A proper prior may be
 #: as wide as 1e7.
 FAR = (1e2, -1e2, 1e4, -1e4, 1e8, -1e8)
@@ -33,7 +36,9 @@ class Peak:
     Attributes:
         mode: the mode, [p].
         log_density: the log density there.
-        root: a square root [p, p] of the covariance, the inverse of minus the Hessian.
+        root: a square root [p, p] of the covariance, the inverse of minus the Hessian; each column
+            is along an eigenvector.
+        axes: these eigenvectors, [p, p], in units of each coordinate's own curvature.
         half_log_det_covariance: half the log determinant of the covariance.
         steps: iterations of the search.
         notes: reasons to doubt the expansion.
@@ -44,6 +49,7 @@ class Peak:
     mode: Tensor
     log_density: float
     root: Tensor
+    axes: Tensor
     half_log_det_covariance: float
     steps: int
     notes: tuple[str, ...]
@@ -52,7 +58,9 @@ class Peak:
 
     def spread(self, noise: Tensor) -> Tensor:
         """Return the distances [draw, p] of draws from the mode, given N(0, I) noise [draw, p]."""
-        return noise @ self.root.mT
+        # eigenvectors have no sign, and no direction where eigenvalues are equal: turned back by
+        # them, the draws are the same up to rounding whatever they are
+        return noise @ self.axes @ self.root.mT
 
     def stats(self) -> dict[str, Any]:
         """Return what a posterior records of the spread: ``covariance`` [p, p]."""
@@ -79,7 +87,10 @@ def expanded(target: Target, result: SearchResult, precision: Tensor) -> Peak:
 
     The errors are those of ``expand_at_mode``.
     """
-    mode, notes = result.z, list(result.notes)
+    notes = list(result.notes)
+    like = result.z
+    # matrices in float64, whatever the dtype of the program
+    mode, precision = like.double(), precision.double()
     if not bool(torch.isfinite(precision).all()):
         raise NumericalError(
             "second derivatives at the mode",
@@ -91,7 +102,7 @@ def expanded(target: Target, result: SearchResult, precision: Tensor) -> Peak:
     own = precision.diagonal().abs()
     unit = torch.where(own > 0, own, torch.ones_like(own)).rsqrt()
     values, vectors = torch.linalg.eigh(unit[:, None] * precision * unit)
-    floor = 1e-10 * float(values.abs().max())
+    floor = max(1e-10, ROUNDINGS * torch.finfo(like.dtype).eps) * float(values.abs().max())
     tiny = torch.finfo(values.dtype).tiny
     flat = values <= floor
     spread = (unit[:, None] * vectors * values.clamp_min(tiny).rsqrt()).norm(dim=0)
@@ -114,9 +125,10 @@ def expanded(target: Target, result: SearchResult, precision: Tensor) -> Peak:
             vectors[:, flat] = vectors[:, flat] @ turn
             flat = torch.zeros_like(flat)
     return Peak(
-        mode=mode,
+        mode=like,
         log_density=result.stats["log_density"],
-        root=unit[:, None] * vectors * values.rsqrt(),
+        root=(unit[:, None] * vectors * values.rsqrt()).to(like),
+        axes=vectors.to(like),
         half_log_det_covariance=float(unit.log().sum()) - 0.5 * float(values.log().sum()),
         steps=result.stats["steps"],
         notes=tuple(notes),
@@ -139,8 +151,13 @@ def _refuse_endless(target: Target, mode: Tensor, directions: Tensor) -> None:
         if not bool(torch.isfinite(step).all()):
             continue
         far = torch.stack([target.value_and_grad(mode + t * step)[0] for t in distances])
-        if bool((far >= far[0] - 1e-7 * (1 + far[0].abs())).all()):
+        if bool((far >= far[0] - _rounding(far)).all()):
             _raise_improper(target, step, "a density that does not fall however far {}")
+
+
+def _rounding(values: Tensor) -> Tensor:
+    """Return the difference from the first of several log densities that may be rounding."""
+    return max(1e-7, 4 * torch.finfo(values.dtype).eps) * (1 + values[0].abs())
 
 
 def _raise_improper(target: Target, step: Tensor, got: str) -> None:
@@ -160,7 +177,7 @@ def _refuse_improper(target: Target, mode: Tensor, directions: Tensor) -> None:
     for v in directions.mT:
         step = v / v.abs().max()
         far = torch.stack([target.value_and_grad(mode + t * step)[0] for t in (0.0, *FAR)])
-        if bool((far - far[0]).abs().max() <= 1e-7 * (1 + far[0].abs())):
+        if bool((far - far[0]).abs().max() <= _rounding(far)):
             _raise_improper(target, step, "a density that stays the same however far {}")
 
 

@@ -15,7 +15,7 @@ from ...posterior.posterior import Posterior
 from ...posterior.summary import cut_short
 from ...target.capabilities import GaussianNetwork, NetworkWeights, require
 from ...target.target import Target
-from ..base import Inference, at_the_mode, finish, starting_point
+from ..base import OF_DRAWS, Inference, at_the_mode, attempted, finish, starting_point
 from ..options import Count, OneOf
 from .expansion import expanded
 from .joint_mode import JOINT_MODE, found_jointly
@@ -172,13 +172,15 @@ class Laplace(Inference):
                 - 0.5 * noise.square().sum(-1)
             )
             try:
-                stats |= {"lp": target.log_densities(z)[None], "log_q": log_q[None]}
+                lp = attempted(target, notes, OF_DRAWS, lambda: target.log_densities(z), None)
+                if lp is not None:
+                    stats |= {"lp": lp[None], "log_q": log_q[None]}
             except KeyboardInterrupt:  # the draws are complete without their densities
                 notes.append("stopped by Ctrl-C before the draws were weighed against the density")
                 interrupted = True
         kept = ("ends", "end_log_densities", "losses_of_starts")
         stats |= {name: result.stats[name] for name in kept if name in result.stats}
-        stats |= at_the_mode(target, peak.mode)
+        stats |= at_the_mode(target, peak.mode, notes)
         if found_jointly(target):
             stats["joint_mode"] = True
             notes.append(JOINT_MODE)
@@ -243,8 +245,8 @@ class Laplace(Inference):
             "mode": mean,
             "steps": mode.stats["steps"],
         }
-        stats |= at_the_mode(target, mean)
-        notes = mode.warnings[len(target.notes) :]
+        notes = list(mode.warnings[len(target.notes) :])
+        stats |= at_the_mode(target, mean, notes)
         interrupted = cut_short(mode.stats)
         return finish(self, target, z[None], started, stats, notes, interrupted=interrupted)
 

@@ -237,9 +237,9 @@ class MAP(Inference):
         return self._posterior(target, result, started)
 
     def _posterior(self, target: Target, result: SearchResult, started: float) -> Posterior:
-        z, stats = result.z, {**result.stats, **at_the_mode(target, result.z)}
         guarded = self.hold_out is not None or self._record.stochastic
         notes = [*result.notes, *overfitting_notes(self.optimizer, guarded, target)]
+        z, stats = result.z, {**result.stats, **at_the_mode(target, result.z, notes)}
         if found_jointly(target):
             stats["joint_mode"] = True
             notes.append(JOINT_MODE)

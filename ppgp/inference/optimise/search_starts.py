@@ -127,7 +127,7 @@ def _results(
             with closing(each(search_from, numbers, workers, noun="search")) as ended:
                 for i, (result, visited) in ended:
                     results[numbers[i]] = result
-                    search_from.sendable.target.visited += visited
+                    search_from.sendable.target.remember(visited)
                     if result.interrupted:
                         return in_order(), True
             if first == enough and _alike(in_order()):

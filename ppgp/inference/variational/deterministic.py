@@ -22,8 +22,9 @@ TOLERANCE = 1e-3  # nats: the fit ends once an iteration raises the ELBO by less
 #: Of the first step from a guide that was not fitted, such as the Laplace approximation.
 FIRST_RATE = 0.7
 HALVINGS = 12
-#: Of the central differences behind the linear response, in units of the guide's parameters.
-STEP = 1e-4
+#: Of the central differences behind the linear response, in units of the guide's parameters:
+#: about the cube root of the rounding error.
+STEP, STEP_IN_SINGLE = 1e-4, 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,15 +158,16 @@ def linear_response(guide: GaussianGuide, target: Target, e: Tensor) -> Tensor:
     parameters = guide.parameters()
     size = sum(p.numel() for p in parameters)
     H = torch.empty(size, size).to(guide.loc)
+    step = STEP if H.dtype == torch.float64 else STEP_IN_SINGLE
     row = 0
     for p in parameters:
         for j in range(p.numel()):
             sides = []
             for sign in (1.0, -1.0):
-                p[j] += sign * STEP
+                p[j] += sign * step
                 sides.append(torch.cat(_true_gradient(guide, target, e)))
-                p[j] -= sign * STEP
-            H[row] = (sides[0] - sides[1]) / (2 * STEP)
+                p[j] -= sign * step
+            H[row] = (sides[0] - sides[1]) / (2 * step)
             row += 1
     H = 0.5 * (H + H.mT)
     inner = torch.linalg.inv(-H)[: len(guide.loc), : len(guide.loc)]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...posterior.posterior import Posterior
 from ...target.target import Target
-from ..base import Inference, draw_batch, finish, starting_point
+from ..base import OF_DRAWS, Inference, attempted, draw_batch, finish, starting_point
 from ..checkpoint import Checkpoint
 from ..optimise.adam_memory import memory_of, restore_memory
 from .deterministic import fit_guide, linear_response
@@ -63,7 +63,11 @@ def fit_gaussian_guide(
         guide, history, notes = result.guide, result.history, result.notes
         interrupted = result.interrupted
         if not correlated and not interrupted:
-            extra["covariance"] = linear_response(guide, target, result.e)
+            what = "the covariance by linear response"
+            covariance = attempted(
+                target, notes, what, lambda: linear_response(guide, target, result.e), None
+            )
+            extra = {} if covariance is None else {"covariance": covariance}
     else:
 
         def after_step(history: list[float]) -> None:
@@ -83,14 +87,13 @@ def fit_gaussian_guide(
         checkpoint.save(fit.tensors(history))
     e = fit.noise(options.draws)
     z = guide.draw(e)
-    lp = log_densities(target, z)
+    lp = attempted(target, notes, OF_DRAWS, lambda: log_densities(target, z), None)
     log_q = guide.log_prob(e)
-    stats = {
-        "elbo": float((lp - log_q).mean()),
-        "elbo_history": torch.tensor(history, dtype=torch.float64),
-        **extra,
-    }
-    if target.random is None:  # else lp is only an estimate of the density of a draw
+    stats = {"elbo_history": torch.tensor(history, dtype=torch.float64), **extra}
+    if lp is not None:
+        stats["elbo"] = float((lp - log_q).mean())
+    # of a random density, lp is only an estimate of the density of a draw
+    if lp is not None and target.random is None:
         stats |= {"lp": lp[None], "log_q": log_q[None]}
     return finish(how, target, z[None], started, stats, notes, interrupted=interrupted)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from ...numerics.cholesky import LOG_2PI
 from ...numerics.progress import bar
 from ...posterior.posterior import Posterior
 from ...target.target import Target
-from ..base import Inference, finish, starting_point
+from ..base import OF_DRAWS, Inference, attempted, finish, starting_point
 from ..options import Count
 
 BALL = 0.1  # sd of the Gaussian around a start, and of the jitter of starts at a given point
@@ -63,6 +64,11 @@ class PathGaussian:
         distance = w.square().sum(-1) - along.square().sum(-1) + inner.square().sum(0)
         half_log_det = float(self.scale.log().sum() + self.L.diagonal().log().sum())
         return -0.5 * distance - half_log_det - 0.5 * len(self.mean) * LOG_2PI
+
+    def to(self, like: Tensor) -> PathGaussian:
+        """Return the Gaussian in the dtype and on the device of a tensor."""
+        parts = (x.to(like) for x in (self.mean, self.scale, self.Q, self.L))
+        return PathGaussian(*parts, elbo=self.elbo)
 
     def root(self) -> Tensor:
         """Return a square root [p, p] of the covariance."""
@@ -160,13 +166,10 @@ class Pathfinder(Inference):
             )
         elbos = torch.tensor([g.elbo for g in gaussians], dtype=torch.float64)
         z, log_q = _mixture_draws(gaussians, elbos, self.draws, seed)
-        lp = log_densities(target, z)
-        stats = {
-            "elbo": float(elbos.max()),
-            "path_elbo": elbos,
-            "lp": lp[None],
-            "log_q": log_q[None],
-        }
+        stats: dict[str, Any] = {"elbo": float(elbos.max()), "path_elbo": elbos}
+        lp = attempted(target, notes, OF_DRAWS, lambda: log_densities(target, z), None)
+        if lp is not None:
+            stats |= {"lp": lp[None], "log_q": log_q[None]}
         return finish(self, target, z[None], started, stats, notes, interrupted=interrupted)
 
 
@@ -246,14 +249,15 @@ def best_on_path(
         options=limits,
         callback=lambda z: path.append(z.copy()),
     )
-    points = torch.from_numpy(np.stack(path)).to(z0)
-    slopes = torch.stack([torch.from_numpy(callback(z)[1].copy()) for z in path]).to(z0)  # of log p
+    # in float64: differences along the path are small beside the points
+    points = torch.from_numpy(np.stack(path))
+    slopes = torch.stack([torch.from_numpy(callback(z)[1].copy()) for z in path])  # of log p
     best: PathGaussian | None = None
     last = len(path) - 1
     evaluated = set(range(last + 1))
     if candidates is not None:
         evaluated = {round(last * (i + 1) / candidates) for i in range(candidates)}
-    variances = torch.ones_like(z0)
+    variances = torch.ones_like(points[0])
     pairs: list[tuple[Tensor, Tensor]] = []
     for t in range(1, len(path)):
         s, y = points[t] - points[t - 1], slopes[t - 1] - slopes[t]
@@ -265,6 +269,7 @@ def best_on_path(
         gaussian = _gaussian(points[t], slopes[t], variances, pairs)
         if gaussian is None:
             continue
+        gaussian = gaussian.to(z0)
         e = torch.randn(CANDIDATE_DRAWS, target.dim, generator=generator, dtype=torch.float64)
         z = gaussian.draw(e.to(z0))
         elbo = float((log_densities(target, z) - gaussian.log_prob(z)).mean())

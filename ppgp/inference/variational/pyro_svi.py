@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import pyro
@@ -17,7 +18,7 @@ from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
 from ...target.checks import check_flat
 from ...target.target import Target
-from ..base import Inference, draw_batch, from_draws
+from ..base import Inference, attempted, draw_batch, from_draws
 from .check_against_gaussian import below_a_gaussian
 from .flow import Flow
 from .guide_start import START_SCALE
@@ -58,7 +59,7 @@ def fit_pyro_guide(
     """
     check_flat(target.slices, "guide='normal' or 'multivariate_normal'")
     program, data = target.guarded_program, target.data
-    like = data.like
+    like = target.survey.like
     generator = torch.Generator().manual_seed(seed)
     with (
         seeded(seed, like.device),
@@ -83,8 +84,13 @@ def fit_pyro_guide(
         args, kwargs = data.passed()
         with torch.no_grad():
             sampled = Predictive(q, num_samples=options.draws)(*args, **kwargs)
-        losses = [cast(float, loop.evaluate_loss(*args, **kwargs)) for _ in range(ELBO_DRAWS)]
-        elbos = -torch.tensor(losses)
+        notes = list(fit.notes)
+
+        def elbos_of_guide() -> Tensor:
+            losses = [cast(float, loop.evaluate_loss(*args, **kwargs)) for _ in range(ELBO_DRAWS)]
+            return -torch.tensor(losses)
+
+        elbos = attempted(target, notes, "the ELBO of the guide", elbos_of_guide, None)
         params = {name: p.detach().clone() for name, p in pyro.get_param_store().items()}
     sites = [name for name, s in target.slices.items() if not s.param]
     draws = {
@@ -92,17 +98,23 @@ def fit_pyro_guide(
         for name in sites
     }
     held = {name: p for name, p in params.items() if name in target.slices}
-    notes, interrupted = list(fit.notes), fit.interrupted
-    if guide == "iaf" and not interrupted:
+    interrupted = fit.interrupted
+    if guide == "iaf" and elbos is not None and not interrupted:
         try:
-            notes += below_a_gaussian(target, params, elbos.double(), seed)
+            what = "the comparison of this guide with a Gaussian one"
+            notes += attempted(
+                target,
+                notes,
+                what,
+                partial(below_a_gaussian, target, params, elbos.double(), seed),
+                [],
+            )
         except KeyboardInterrupt:
             interrupted = True
             notes.append("stopped by Ctrl-C before this guide was compared with a Gaussian one")
-    stats = {
-        "elbo": float(elbos.mean()),
-        "elbo_history": torch.tensor(fit.history, dtype=torch.float64),
-    }
+    stats: dict[str, Any] = {"elbo_history": torch.tensor(fit.history, dtype=torch.float64)}
+    if elbos is not None:
+        stats["elbo"] = float(elbos.mean())
     return from_draws(how, target, draws, started, stats, notes, held, interrupted)
 
 
