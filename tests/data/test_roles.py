@@ -313,8 +313,9 @@ def test_predict_finds_the_columns_by_name_or_in_a_table(fitted: ppgp.Posterior)
     more = fitted.predict(X, **{**columns, "trials": 2 * TRIALS})
     torch.testing.assert_close(more.mean, 2 * expected.mean)
     assert torch.equal(fitted.predict(DATA, trials=2 * TRIALS).mean, more.mean)
+    # sums over two columns and 20 draws are rounded in another order where there are fewer rows
     part = DATA.rows(slice(3, 5))
-    assert torch.equal(fitted.predict(part).mean, expected.mean[3:5])
+    torch.testing.assert_close(fitted.predict(part).mean, expected.mean[3:5], rtol=1e-13, atol=0.0)
 
 
 def test_a_level_that_the_fit_does_not_know_has_the_code_minus_one(fitted: ppgp.Posterior) -> None:
@@ -327,7 +328,8 @@ def test_a_level_that_the_fit_does_not_know_has_the_code_minus_one(fitted: ppgp.
     # the codes of another table are those of its own levels
     other = Dataset.from_frame(FRAME_OF_SUCCESSES[:2], "hits", **ROLES_OF_SUCCESSES)
     assert other.group_levels != DATA.group_levels
-    assert torch.equal(fitted.predict(other).mean, fitted.predict(DATA).mean[:2])
+    first = fitted.predict(DATA).mean[:2]
+    torch.testing.assert_close(fitted.predict(other).mean, first, rtol=1e-13, atol=0.0)
 
 
 def test_predict_needs_what_the_fit_used(fitted: ppgp.Posterior) -> None:

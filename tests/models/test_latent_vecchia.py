@@ -126,7 +126,9 @@ def test_it_fits_predicts_and_is_saved(n: int, tmp_path: Path) -> None:
     assert posterior.predict(new, joint=True).sample(5).shape == (5, 20)
     assert bool(torch.isfinite(posterior.loo().log_prob(data.y)).all())
     f = posterior.latent(new)
-    assert torch.equal(posterior.latent(new[:3]).variance, f.variance[:3])
+    # a batch of other size may be rounded otherwise: eps times a condition number below 1e6
+    few = posterior.latent(new[:3]).variance
+    torch.testing.assert_close(few, f.variance[:3], rtol=1e-9, atol=0.0)
     posterior.save(tmp_path / "fit")
     again = ppgp.load_posterior(tmp_path / "fit")
     torch.testing.assert_close(again.predict(new).std, prediction.std)
@@ -227,4 +229,5 @@ def test_laplace_has_fewer_draws_where_each_costs_a_search() -> None:
     target = Target(posterior.model, posterior.data)
     z = target.unconstrain({name: value[0, :3] for name, value in posterior.draws.items()})
     with_gradients = torch.stack([target.value_and_grad(point)[0] for point in z])
-    assert torch.equal(posterior.stats["lp"][0, :3], with_gradients)
+    # the points are rounded on the way to the draws and back
+    torch.testing.assert_close(posterior.stats["lp"][0, :3], with_gradients, rtol=1e-10, atol=0.0)
