@@ -121,6 +121,18 @@ class Learner(NamedArguments, ABC):
             NotApplicable: If they are not.
         """
 
+    def knowing(self, X: Tensor) -> Learner:
+        """Return the learner for fits to parts of some rows.
+
+        ``begin`` is then called with parts of them, and the learner may use what it knows of all
+        rows: ``Trees`` lets no split depend on how far a row is from the next. The default is the
+        learner itself.
+
+        Args:
+            X: [n, d], all rows.
+        """
+        return self
+
     @abstractmethod
     def begin(
         self,

@@ -5,6 +5,12 @@ booster takes half a millisecond. A stage then depends on its seed, targets and 
 raw scores are its outputs (no difference of large sums), and a fit that was killed continues
 without growing its trees again.
 
+LightGBM bins columns by their values: a bin of its own lies around 0, so that X + 2048 would grow
+other trees than X. It is given the ranks of the values in place of them, from 1 on, and thresholds
+are put halfway between the two values that a split separates. Trees with constant leaves then
+depend on the order of the values of each column alone. Linear leaves are functions of the values,
+which LightGBM is given for these.
+
 LightGBM keeps gradients and Hessians in float32. The targets of each output are divided by a power
 of two near their largest magnitude, and the trees are multiplied by it, so that the units of y
 neither overflow nor change bits.
@@ -13,7 +19,8 @@ neither overflow nor change bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -47,6 +54,8 @@ FIXED = {
     "bin_construct_sample_cnt": 50_000,  # rows that decide the edges of the 255 bins
     "verbosity": -1,
 }
+RANKED = 50_000  # values of a column with a rank of their own
+BEYOND = 1e300  # LightGBM's threshold beyond all values
 PENALTY_OF_LEAVES = 1.0  # ridge penalty of the coefficients of a linear leaf
 
 
@@ -69,6 +78,58 @@ def _lightgbm() -> Any:
         ) from error
 
 
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """The ranks 1, 2, ... of the values of a column.
+
+    At most ``RANKED`` values have ranks of their own; of more rows, those between two values that
+    were drawn share one.
+
+    Attributes:
+        edges: [r - 1], halfway between the largest value of a rank and the smallest of the next.
+        missing: Whether a row that trees are grown on has no value.
+    """
+
+    edges: np.ndarray
+    missing: bool = False
+
+    @classmethod
+    def of(cls, values: np.ndarray, sample: np.ndarray | slice) -> Ranks:
+        """Return the ranks of a column.
+
+        Args:
+            values: [n], the column; NaN is a missing value.
+            sample: Which rows decide where ranks end.
+        """
+        known = ~np.isnan(values)
+        ends = np.unique(values[sample][known[sample]])
+        present = values[known]
+        place = np.searchsorted(ends, present)
+        lowest, highest = np.full(len(ends) + 1, np.inf), np.full(len(ends) + 1, -np.inf)
+        np.minimum.at(lowest, place, present)
+        np.maximum.at(highest, place, present)
+        taken = highest >= lowest
+        below, above = highest[taken][:-1], lowest[taken][1:]
+        edges = below / 2 + above / 2
+        inside = (below <= edges) & (edges < above)  # not so between neighbouring floats
+        return cls(np.where(inside, edges, below))
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Return the ranks of values.
+
+        A missing value has the rank of 0, unless trees are grown on some: then it has none, NaN.
+        """
+        if not self.missing:
+            values = np.nan_to_num(values, nan=0.0)
+        ranks = np.searchsorted(self.edges, values) + 1.0
+        return np.where(np.isnan(values), np.nan, ranks)
+
+    def thresholds(self, ranks: np.ndarray) -> np.ndarray:
+        """Return the values that thresholds between ranks stand for."""
+        ends = np.concatenate([[-BEYOND], self.edges, [BEYOND]])
+        return ends[np.clip(np.floor(ranks), 0, len(self.edges) + 1).astype(int)]
+
+
 class Grower:
     """Binned rows, from which ``grow`` grows one tree per output.
 
@@ -81,6 +142,7 @@ class Grower:
         categorical: The columns that hold codes.
         threads: The number of threads.
         options: The options of LightGBM that shape a tree.
+        ranks: The ranks of each column; None: among the rows and those held out.
     """
 
     def __init__(
@@ -93,6 +155,7 @@ class Grower:
         categorical: tuple[int, ...],
         threads: int,
         options: Mapping[str, Any],
+        ranks: Sequence[Ranks] | None = None,
     ) -> None:
         lightgbm = _lightgbm()
         self.n, self.d = X.shape
@@ -109,14 +172,32 @@ class Grower:
         if rows < 1:
             self.params |= {"bagging_fraction": rows, "bagging_freq": 1}
         table = {"categorical_feature": list(categorical), "params": dict(self.params)}
-        self.train = lightgbm.Dataset(X, **table).construct()
+        self.ranks: dict[int, Ranks] = {}
+        if not self.linear:
+            tables = [X] if valid is None else [X, valid]
+            ranks = ranks_of(np.concatenate(tables)) if ranks is None else ranks
+            for column in set(range(self.d)) - set(categorical):
+                missing = bool(np.isnan(X[:, column]).any())
+                self.ranks[column] = replace(ranks[column], missing=missing)
+        self.train = lightgbm.Dataset(self._ranked(X), **table).construct()
         # LightGBM leaves out columns that no split could use, and fails if none is left
         self.splittable = any(self.train.feature_num_bin(column) for column in range(self.d))
         self.valid = None
         self.v = 0 if valid is None else len(valid)
         if valid is not None:
-            self.valid = lightgbm.Dataset(valid, reference=self.train, **table).construct()
+            rows_held_out = self._ranked(valid)
+            held_out = lightgbm.Dataset(rows_held_out, reference=self.train, **table)
+            self.valid = held_out.construct()
         self.ones = np.ones((outputs, self.n), dtype=np.float32)
+
+    def _ranked(self, X: np.ndarray) -> np.ndarray:
+        """Return rows with ranks in place of the values of the columns that have them."""
+        if not self.ranks:
+            return X
+        ranked = np.array(X, dtype=np.float32)  # a rank is at most ``RANKED`` + 1
+        for column, ranks in self.ranks.items():
+            ranked[:, column] = ranks(X[:, column])
+        return ranked
 
     def grow(
         self, g: Tensor, weights: Tensor | None, stage: int
@@ -159,7 +240,7 @@ class Grower:
             return trees, np.zeros((self.outputs, self.n)), held_out
         booster = self._booster(stage)
         _update(booster, gradients, hessians)
-        trees = read_trees(booster.model_to_string())[-self.outputs :]
+        trees = read_trees(booster.model_to_string(), self.ranks)[-self.outputs :]
         at_rows = _scores(booster, "eval_train", self.outputs)
         held_out = None if self.valid is None else _scores(booster, "eval_valid", self.outputs)
         return trees, at_rows, held_out
@@ -178,9 +259,17 @@ class Grower:
         return booster
 
 
+def ranks_of(X: np.ndarray) -> list[Ranks]:
+    """Return the ranks of each column of rows [n, d]."""
+    sample: np.ndarray | slice = slice(None)
+    if len(X) > RANKED:
+        sample = np.random.default_rng(0).choice(len(X), RANKED, replace=False)
+    return [Ranks.of(column.astype(np.float64), sample) for column in X.T]
+
+
 def _refuse_without_memory(n: int, d: int, outputs: int) -> None:
     """Raise NotEnoughMemory if the bins and the arrays of one stage do not fit."""
-    row = 2 * d + 64 * outputs
+    row = 6 * d + 64 * outputs  # bins and ranks of each column
     what = f"trees on {n:,} rows of {d} columns and {outputs} outputs"
     must_fit(row * n, what, rows_per_call(row))
 

@@ -6,7 +6,10 @@ with 17 digits, which are exact.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
+from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
@@ -17,11 +20,25 @@ VERSION = "version=v4"
 CATEGORICAL, DEFAULT_LEFT, NAN_IS_MISSING = 1, 2, 8  # bits of decision_type
 
 
-def read_trees(text: str) -> list[Tree]:
-    """Return the trees of a model.
+class Ranks(Protocol):
+    """The ranks of a column that LightGBM was given in place of its values."""
+
+    @property
+    def missing(self) -> bool:
+        """Whether a row of the fit has no value."""
+        ...
+
+    def thresholds(self, ranks: np.ndarray) -> np.ndarray:
+        """Return the values that thresholds between ranks stand for."""
+        ...
+
+
+def read_trees(text: str, ranks: Mapping[int, Ranks] = MappingProxyType({})) -> list[Tree]:
+    """Return the trees of a model, with thresholds in the units of the columns.
 
     Args:
         text: What ``Booster.model_to_string`` returns.
+        ranks: ``{column: its ranks}`` of the columns of which LightGBM was given ranks.
 
     Raises:
         NotApplicable: If LightGBM writes another format.
@@ -31,10 +48,10 @@ def read_trees(text: str) -> list[Tree]:
             "a model of LightGBM 4", text[:40].replace("\n", " "), 'pip install "lightgbm<5"'
         )
     parts = text.split("\nTree=")[1:]
-    return [_read(part.split("\n\n", 1)[0]) for part in parts]
+    return [_read(part.split("\n\n", 1)[0], ranks) for part in parts]
 
 
-def _read(part: str) -> Tree:
+def _read(part: str, ranks: Mapping[int, Ranks]) -> Tree:
     """Return the tree of one part of the text, of lines ``name=numbers``."""
     entries = dict(line.split("=", 1) for line in part.split("\n")[1:] if "=" in line)
     leaves = int(entries["num_leaves"])
@@ -45,13 +62,21 @@ def _read(part: str) -> Tree:
     threshold = _real(entries["threshold"])
     by_category = (decision & CATEGORICAL) > 0
     takes_nan = (decision & NAN_IS_MISSING) > 0
+    feature = _whole(entries["split_feature"])
+    # missing values that LightGBM's sample of rows did not have are 0 to it, below all ranks
+    lowest = np.zeros(splits, dtype=bool)
+    for column in set(feature[~by_category].tolist()) & set(ranks):
+        here = (feature == column) & ~by_category
+        threshold[here] = ranks[column].thresholds(threshold[here])
+        lowest[here] = ranks[column].missing
     # a column without missing values when it was binned reads NaN as 0
-    missing_left = np.where(takes_nan, (decision & DEFAULT_LEFT) > 0, threshold >= 0.0)
+    read_as_zero = lowest | (threshold >= 0.0)
+    missing_left = np.where(takes_nan, (decision & DEFAULT_LEFT) > 0, read_as_zero)
     leaf = np.arange(splits, nodes)
     value = _real(entries["leaf_value"])
     constant, columns, coefficients = _linear(entries, splits, value)
     return Tree(
-        feature=_padded(_whole(entries["split_feature"]), nodes, -1).astype(np.int32),
+        feature=_padded(feature, nodes, -1).astype(np.int32),
         threshold=_padded(np.where(by_category, 0.0, threshold), nodes, 0.0),
         missing_left=_padded(missing_left & ~by_category, nodes, False),
         left=np.concatenate([_children(entries["left_child"], splits), leaf]).astype(np.int32),

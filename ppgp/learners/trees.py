@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from .base import (
     check_whole,
     first_stages,
 )
-from .lightgbm_trees import PENALTY_OF_LEAVES, Grower
+from .lightgbm_trees import PENALTY_OF_LEAVES, Grower, ranks_of
 from .stacking import by_member
 from .tree_table import TreeTable
 from .tree_tensors import gains, partial_sums, tree_sum
@@ -34,7 +35,9 @@ LINEAR_BYTES = 12  # and per column of a linear leaf
 class Trees(Learner):
     """Regression trees, one per output and stage, grown leaf by leaf by LightGBM.
 
-    They split the columns of X [n, d], whose units do not matter to them. Ke et al. (2017),
+    They split the columns of X [n, d], of which the order of the values alone matters to trees with
+    constant leaves: X + 2048, 3 X and exp(X) give the same leaves. A threshold lies halfway between
+    the two values of the training rows that it separates. Ke et al. (2017),
     "LightGBM: a highly efficient gradient boosting decision tree". The columns are binned once.
     Fitting needs the extra ``ppgp[boost]``; predicting does not. A missing value goes to the side
     of each split that fits it better if the column had missing values in the fit; otherwise it is
@@ -92,6 +95,12 @@ class Trees(Learner):
         per_node = NODE_BYTES + (LINEAR_BYTES * d if self.linear else 0)
         return float(per_node) * (2 * leaves - 1)
 
+    def knowing(self, X: Tensor) -> Trees:
+        learner = copy(self)
+        if not self.linear:
+            vars(learner)["ranks"] = ranks_of(_array(X))
+        return learner
+
     def begin(
         self,
         X: Tensor,
@@ -124,6 +133,7 @@ class Trees(Learner):
             categorical,
             threads,
             options,
+            vars(self).get("ranks"),
         )
         return _GrowingTrees(self, grower, X, valid, bool(categorical))
 

@@ -209,7 +209,7 @@ class NaturalGradientBoosting(Inference):
         return Settings(
             likelihood,
             self.score,
-            model.learner,
+            model.learner.knowing(data.X),
             self.learning_rate,
             self.rows,
             self.weights == "metric",
