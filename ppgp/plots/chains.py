@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from scipy.stats import rankdata
 
 from ..errors import NotApplicable, SettingError
-from ..posterior.arviz import arviz
 from ..posterior.posterior import Posterior
 from .common import (
     COLOURS,
-    classic,
     colour_of,
     density_axes,
     described,
@@ -125,7 +125,7 @@ def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
         sites: Names of scalars, or the number of scalars to show.
 
     Raises:
-        NotApplicable: If there are not two chains to compare, or ArviZ is not of version 0.
+        NotApplicable: If there are not two chains to compare.
         UnknownName: If a scalar does not exist.
         SettingError: If no scalars are asked for.
 
@@ -147,16 +147,11 @@ def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     columns = min(3, len(scalars))
     rows = -(-len(scalars) // columns)
     figure, axes = panels(3.2 * columns, 2.3 * rows + 0.5, rows, columns)
-    colours = [colour_of(k) for k in range(posterior.chains)]
-    drawn = axes.flat[: len(scalars)]
-    draws = arviz().convert_to_dataset(scalars)
-    classic("plot_rank", draws, kind="bars", colors=colours, ax=drawn, show=False)
-    for axis, name in zip(drawn, scalars, strict=True):
+    for axis, (name, values) in zip(axes.flat, scalars.items(), strict=False):
+        _ranks(axis, values)
         axis.set_title(name, fontsize=9)
         axis.set_xlabel("rank among all draws", fontsize=8)
         axis.set_ylabel("chain", fontsize=8)
-        # ArviZ puts the ticks at the foot of the bars, where the chain below seems to be meant
-        axis.set_yticks([line.get_ydata()[0] for line in axis.lines], range(posterior.chains))
         axis.tick_params(labelsize=7)
     for axis in axes.flat[len(scalars) :]:
         axis.set_visible(False)
@@ -166,6 +161,28 @@ def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     figure.legend(handles=[line], loc="outside lower center", frameon=False, fontsize=8)
     note_hidden(figure, scalars, every)
     return figure
+
+
+def _ranks(axis: Axes, values: np.ndarray) -> None:
+    """Draw, for each chain, a histogram of the ranks of its draws among all.
+
+    The bars of a chain stand 2 above those of the one before, and have a mean height of 1.
+
+    Args:
+        axis: The panel.
+        values: Draws [chain, draw] of one scalar.
+    """
+    chains, draws = values.shape
+    ranks = rankdata(values).reshape(values.shape)
+    bins = math.ceil(2 * math.log2(draws)) + 1  # twice as many as by the rule of Sturges
+    edges = np.linspace(0, values.size, bins + 1)
+    middles = (edges[:-1] + edges[1:]) / 2
+    for k, of_chain in enumerate(ranks):
+        heights = np.histogram(of_chain, edges)[0] * bins / draws
+        style = {"color": colour_of(k), "edgecolor": axis.get_facecolor()}
+        axis.bar(middles, heights, edges[1], bottom=2 * k, **style)
+        axis.axhline(2 * k + 1, color="black", ls="--")
+    axis.set_yticks(2 * np.arange(chains) + 1, range(chains))
 
 
 def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:

@@ -1,4 +1,4 @@
-"""Common parts of the figures: colours, markers, panels, titles, legends and ArviZ's plots."""
+"""Common parts of the figures: colours, markers, panels, titles and legends."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..errors import NotApplicable, SettingError, an
-from ..numerics.process_locks import silenced
-from ..posterior.arviz import arviz
+from ..errors import SettingError, an
 from ..posterior.posterior import Posterior
 from .notebook_figure import NotebookFigure
 
@@ -183,22 +181,3 @@ def density_axes(axis: Axes) -> None:
 def few_ticks(axis: Axis) -> None:
     """Give an axis of a small panel few ticks, so that their labels do not touch."""
     axis.set_major_locator(MaxNLocator(FEW_TICKS, steps=[1, 2, 5, 10]))
-
-
-def classic(name: str, *arguments: Any, **options: Any) -> Any:
-    """Call a function of ArviZ 0.x by its name, without its notices about newer libraries.
-
-    Args:
-        name: The name of the function.
-        *arguments: Its positional arguments.
-        **options: Its keyword arguments.
-
-    Raises:
-        NotApplicable: With ArviZ 1.x, whose figures are in another library.
-    """
-    library = arviz()
-    if int(str(library.__version__).split(".")[0]) >= 1:
-        do = "pass posterior.to_arviz() to arviz_plots"
-        raise NotApplicable("ArviZ 0.x for this figure", library.__version__, do)
-    with silenced():
-        return getattr(library, name)(*arguments, **options)

@@ -21,7 +21,6 @@ from .common import (
     COLOURS,
     MOST_SITES,
     check_named,
-    classic,
     described,
     legend,
     line_of,
@@ -166,7 +165,7 @@ def loo(posterior: Posterior, site: str | None = None, ax: Axes | None = None) -
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
-        NotApplicable: If the posterior is an approximation, or ArviZ is not of version 0.
+        NotApplicable: If the posterior is an approximation.
         UnknownName: If there is no such observed site.
         SettingError: If ``ax`` is not one Axes.
 
@@ -186,18 +185,23 @@ def loo(posterior: Posterior, site: str | None = None, ax: Axes | None = None) -
     if not (posterior.mcmc or how == "Exact"):
         do = "fit by NUTS, or use k_hat"
         raise NotApplicable("draws of the posterior for leave-one-out", how, do)
-    reff = None if posterior.mcmc else 1.0  # independent draws have no autocorrelation
     groups = posterior.to_arviz()
     known = list(groups["log_likelihood"].data_vars)
     if site is not None and site not in known:
         raise UnknownName("observed site", site, known)
-    result = classic("loo", groups, pointwise=True, var_name=site, reff=reff)
+    if site is None and len(known) > 1:
+        do = f"pass site={known[0]!r}"
+        raise NotApplicable("the name of one observed site", ", ".join(known), do)
+    each = groups["log_likelihood"][site or known[0]].to_numpy()  # [chain, draw, row]
+    by_row = each.reshape(each.shape[0] * each.shape[1], -1).T
+    _, k = convergence.psis(-by_row)
+    limit = convergence.k_hat_limit(by_row.shape[1])
     figure, axis = panel(ax, 6.5, 3.2)
-    classic("plot_khat", result, color=COLOURS[0], ax=axis, textsize=9, show=False)
-    limit = result.good_k
+    axis.plot(k, "+", color=COLOURS[0], ms=6)
+    axis.axhline(0.0, color="black", lw=0.6, ls=":")
     axis.axhline(limit, color="black", lw=0.8, ls="--", label=f"limit {limit:.2f}")
-    above = int((result.pareto_k.values > limit).sum())
-    title = f"PSIS leave-one-out: {above} of {result.n_data_points} rows above the limit"
+    above = int((k > limit).sum())
+    title = f"PSIS leave-one-out: {above} of {len(k)} rows above the limit"
     axis.set(xlabel="row", ylabel="Pareto k of the row")
     set_title(axis, title)
     legend(axis)

@@ -23,9 +23,6 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
         posterior: The posterior, with draws [chain, draw].
         reference: Another posterior of the same sites, whose marginals are shown too.
 
-    Raises:
-        NotApplicable: For chains, if ArviZ is not of version 0, as for ``rank`` and ``loo``.
-
     Examples:
         >>> import ppgp
         >>> from ppgp import inference, likelihoods, models, plots

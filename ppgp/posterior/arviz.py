@@ -1,4 +1,8 @@
-"""Plain dictionaries as ArviZ objects: InferenceData on ArviZ 0.x, DataTree on ArviZ 1.x."""
+"""What the library takes from ArviZ, the same in ArviZ 0.x and ArviZ 1.x.
+
+It is the conversion of plain dictionaries, to InferenceData on ArviZ 0.x and to a DataTree on ArviZ
+1.x, and effective sample sizes.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,17 @@ import numpy as np
 from ..numerics.libraries import imported
 from ..numerics.process_locks import silenced
 
+TAILS = (0.05, 0.95)  # quantiles whose effective sample sizes count as those of the tails
+
 
 def arviz() -> ModuleType:
     """Return the module ArviZ, imported without its notice about the next version."""
     return imported("arviz")
+
+
+def is_modern(library: ModuleType) -> bool:
+    """Whether a module is ArviZ 1.x, or its part ``arviz_base``."""
+    return library.__name__ == "arviz_base" or int(str(library.__version__).split(".")[0]) >= 1
 
 
 def to_arviz(
@@ -41,10 +52,8 @@ def to_arviz(
             arrays[group] = {name: np.asarray(value) for name, value in values.items()}
     used = {name for values in arrays.values() for name in values}
     kept = {name: list(d) for name, d in dims.items() if name in used}
-    major = int(str(az.__version__).split(".")[0])
-    modern = major >= 1 or az.__name__ == "arviz_base"
     with silenced(UserWarning):  # a point estimate has more chains than draws
-        if modern:
+        if is_modern(az):
             tree = az.from_dict(arrays, coords=dict(coords), dims=kept)
             tree.attrs.update(attrs)
             return tree
@@ -71,3 +80,21 @@ def netcdf(tree: Any) -> memoryview:
         for node in tree.subtree
     }
     return tree.to_netcdf(engine="h5netcdf", encoding=compressed)
+
+
+def effective_sizes(draws: Mapping[str, np.ndarray], method: str) -> dict[str, np.ndarray]:
+    """Return the effective sample size of every scalar.
+
+    Args:
+        draws: ``{site: [chain, draw, *event]}``.
+        method: "bulk", "tail", "mean", "median" or "sd".
+
+    Returns:
+        ``{site: [*event]}``.
+    """
+    az = arviz()
+    options: dict[str, Any] = {}
+    if method == "tail":  # ArviZ 1.x takes other quantiles by default
+        options["prob"] = TAILS
+    found = az.ess(az.convert_to_dataset(dict(draws)), method=method, **options)
+    return {name: found[name].to_numpy() for name in draws}

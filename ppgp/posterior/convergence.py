@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import NotApplicable, an, counted_are
 from ..numerics.process_locks import silenced
-from .arviz import arviz
+from .arviz import effective_sizes
 from .posterior import Posterior
 from .sample_statistics import ess, k_hat_limit, mcse, psis, rhat, wasserstein
 from .scalar_names import scalars
@@ -51,13 +51,11 @@ def ess_of_each(x: np.ndarray, quantity: str) -> np.ndarray:
         quantity: "mean" or "sd"; "shares" (of draws) gives the smallest of those for the bulk, the
             median and the tails.
     """
-    az = arviz()
     methods: tuple[str, ...] = (quantity,)
     if quantity == "shares":
         methods = ("bulk", "median", "tail")
     with silenced(RuntimeWarning):  # constant scalars have no variance to divide by
-        data = az.convert_to_dataset({"x": x})
-        return np.min([az.ess(data, method=method)["x"].to_numpy() for method in methods], axis=0)
+        return np.min([effective_sizes({"x": x}, method)["x"] for method in methods], axis=0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,16 +6,19 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.special import boxcox, logsumexp, softmax
 from scipy.stats import wasserstein_distance
 
 from ..data.arrays import as_tensor
 from ..errors import DataError, NotApplicable, UnknownName
-from ..numerics.process_locks import silenced
 from .arviz import arviz
 
 __all__ = ["ess", "k_hat_limit", "mcse", "psis", "rhat", "wasserstein"]
 
 QUANTITIES = ("mean", "sd")  # that ``mcse`` gives the error of
+FEWEST_IN_TAIL = 5  # draws, to fit a generalised Pareto distribution
+PRIOR_SHAPE = 0.5  # of a generalised Pareto distribution, Vehtari et al. (2024)
+PRIOR_DRAWS = 10  # that the prior of the shape counts for
 
 
 def ess(x: Any) -> float:
@@ -179,10 +182,53 @@ def psis(log_ratio: Any) -> tuple[np.ndarray, Any]:
     if not ratios.size:
         got = f"shape {list(ratios.shape)}"
         raise DataError("log importance ratios [..., draw]", got, "pass at least one")
-    with silenced():
-        smoothed, k = arviz().psislw(ratios)
-    shape = float(k) if np.ndim(k) == 0 else np.asarray(k, dtype=float)
-    return np.asarray(smoothed, dtype=float), shape
+    rows = ratios.reshape(-1, ratios.shape[-1])
+    with np.errstate(invalid="ignore"):  # infinite ratios have weights of NaN
+        found = [_smoothed(row) for row in rows]
+    log_weights = np.stack([each for each, _ in found]).reshape(ratios.shape)
+    shapes = np.array([k for _, k in found]).reshape(ratios.shape[:-1])
+    return log_weights, float(shapes) if shapes.ndim == 0 else shapes
+
+
+def _smoothed(log_ratio: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the smoothed and normalised log weights [draw] of one set of ratios, and k-hat.
+
+    The tail has min(S / 5, 3 sqrt(S)) of S draws, rounded up as in ArviZ 0.x and the R package loo.
+    ArviZ 1.x rounds down, and returns NaN where many draws are equal, as after rejections.
+    """
+    x = log_ratio - log_ratio.max()
+    tail = math.ceil(min(x.size / 5, 3 * math.sqrt(x.size)))
+    k = math.inf
+    if tail >= FEWEST_IN_TAIL:
+        cutoff = max(np.partition(x, -tail - 1)[-tail - 1], math.log(np.finfo(float).tiny))
+        above = np.flatnonzero(x > cutoff)
+        if above.size >= FEWEST_IN_TAIL:
+            above = above[np.argsort(x[above])]
+            k, scale = _pareto_fit(np.exp(x[above]) - math.exp(cutoff))
+            p = (np.arange(above.size) + 0.5) / above.size
+            quantiles = scale * boxcox(1 / (1 - p), k)  # (1 - p)^-k / k - 1 / k, also for k = 0
+            x[above] = np.minimum(np.log(quantiles + math.exp(cutoff)), 0.0)
+    return x - logsumexp(x), k
+
+
+def _pareto_fit(x: np.ndarray) -> tuple[float, float]:
+    """Return the shape and the scale of a generalised Pareto distribution of values above 0.
+
+    Zhang & Stephens (2009), with the prior of the shape of Vehtari et al. (2024), appendix C.
+
+    Args:
+        x: The values [n], in ascending order.
+    """
+    n = x.size
+    points = 30 + int(math.sqrt(n))
+    quartile = x[int(n / 4 + 0.5) - 1]
+    b = (1 - np.sqrt(points / (np.arange(points) + 0.5))) / (3 * quartile) + 1 / x[-1]
+    shapes = np.log1p(-b[:, None] * x).mean(1)
+    weights = softmax(n * (np.log(-b / shapes) - shapes - 1))
+    weights[weights < 10 * np.finfo(float).eps] = 0.0  # of the largest b, by far
+    mean = float(b @ weights / weights.sum())
+    shape = float(np.log1p(-mean * x).mean())
+    return (n * shape + PRIOR_DRAWS * PRIOR_SHAPE) / (n + PRIOR_DRAWS), -shape / mean
 
 
 def k_hat_limit(draws: int) -> float:

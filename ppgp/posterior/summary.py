@@ -137,9 +137,8 @@ def _mcse_of_sd(draws: np.ndarray) -> np.ndarray:
     Returns:
         [*event].
     """
-    az = arviz_bridge.arviz()
     squares = np.square(draws - draws.mean((0, 1)))
-    ess = az.ess(az.convert_to_dataset({"x": squares}), method="mean")["x"].to_numpy()
+    ess = arviz_bridge.effective_sizes({"x": squares}, "mean")["x"]
     variance = squares.mean((0, 1))
     of_squares = np.square(squares).mean((0, 1)) - variance**2
     return np.asarray(np.sqrt(of_squares / ess / variance / 4))
@@ -157,8 +156,8 @@ def _statistics(draws: Mapping[str, Tensor], chains: int) -> dict[str, dict[str,
         statistics: dict[str, Any] = {
             "mcse_mean": az.mcse(data, method="mean"),
             "mcse_sd": {name: _mcse_of_sd(array) for name, array in arrays.items()},
-            "ess_bulk": az.ess(data, method="bulk"),
-            "ess_tail": az.ess(data, method="tail"),
+            "ess_bulk": arviz_bridge.effective_sizes(arrays, "bulk"),
+            "ess_tail": arviz_bridge.effective_sizes(arrays, "tail"),
         }
         if chains > 1:  # a single chain has no R-hat, rather than NaN
             statistics["r_hat"] = az.rhat(data)

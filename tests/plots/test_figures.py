@@ -114,7 +114,20 @@ def test_the_limit_of_k_hat_is_drawn_and_leave_one_out_counts_rows(chains: Poste
     both = plots.k_hat({"many": laplace, "few": few}).axes[0]
     limits = [line.get_xdata()[0] for line in both.lines if line.get_linestyle() == "--"]
     assert limits == pytest.approx([2 / 3, 1 - 1 / np.log10(100)])
-    assert "of 40 rows above the limit" in plots.loo(chains).axes[0].get_title()
+    (of_rows,) = plots.loo(chains).axes
+    assert "of 40 rows above the limit" in of_rows.get_title()
+    assert of_rows.lines[0].get_ydata() == pytest.approx(ppgp.psis_loo(chains).k)
+
+
+def test_the_bars_of_ranks_are_shares_of_the_draws_of_a_chain(chains: Posterior) -> None:
+    (axis,) = plots.rank(chains, ["bias"]).axes
+    ranks = chains.draws["bias"].flatten().argsort().argsort().reshape(chains.shape)
+    bars = np.array([bar.get_height() for bar in axis.patches]).reshape(chains.chains, -1)
+    bins = bars.shape[1]
+    for k, heights in enumerate(bars):
+        counts = torch.histc((ranks[k] + 1).double(), bins, 0, ranks.numel())
+        assert heights == pytest.approx(counts.numpy() * bins / chains.shape[1])
+        assert axis.lines[k].get_ydata()[0] == pytest.approx(2 * k + 1)  # a mean height
 
 
 def test_independent_draws_have_no_traces_and_no_ranks() -> None:

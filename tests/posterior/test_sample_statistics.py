@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 import torch
 from jaxtyping import config
+from scipy.special import logsumexp
+from scipy.stats import norm
 
 from ppgp import diagnostics
 from ppgp.errors import DataError, NotApplicable, UnknownName
+from ppgp.posterior.arviz import arviz, effective_sizes, is_modern
+from ppgp.posterior.summary import chain_statistics
 
 X = np.random.default_rng(0).normal(size=(4, 50))
 
@@ -73,3 +77,73 @@ def test_the_warnings_are_those_of_a_posterior(monkeypatch: pytest.MonkeyPatch) 
     several: Any = {"y": 1}
     with pytest.raises(NotApplicable, match="got a dict: pass what"):
         diagnostics.convergence_warnings(several)
+
+
+def probabilities(n: int) -> np.ndarray:
+    return (np.arange(n) + 0.5) / n
+
+
+def of_pareto_tails(n: int, k: float) -> np.ndarray:
+    """Return log ratios whose ratios are quantiles of a Pareto distribution of shape k."""
+    return -k * np.log(1 - probabilities(n))
+
+
+#: log ratios; k-hat, the largest log weight and the sum of squared weights by ArviZ 0.23.4
+BY_ARVIZ = {
+    "smooth": (
+        of_pareto_tails(1000, 0.4),
+        (0.4103202088048329, -4.375434871763272, 0.0015193579568126146),
+    ),
+    "few": (
+        of_pareto_tails(23, 0.9),
+        (0.6042117338168265, -1.295709935946768, 0.11487761702876695),
+    ),
+    "repeated": (
+        np.repeat(of_pareto_tails(100, 0.6), 7),
+        (0.43249701809761876, -4.20822264445553, 0.003167530935914669),
+    ),
+    "wide": (500 * norm.ppf(probabilities(300)), (102.8213716574841, 0.0, 1.0)),
+    "rounded": (
+        np.round(2 * norm.ppf(probabilities(500)), 1),
+        (0.6381737384294184, -1.977846677948436, 0.03399727069851076),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_ARVIZ)
+def test_psis_does_not_depend_on_the_version_of_arviz(name: str) -> None:
+    """ArviZ 1.3 cuts other tails, and gives NaN for repeated ratios and wide ones."""
+    ratios, expected = BY_ARVIZ[name]
+    log_weights, k = diagnostics.psis(ratios)
+    found = (k, log_weights.max(), (np.exp(log_weights) ** 2).sum())
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("draws", [400, 2500])
+def test_psis_equals_that_of_the_arviz_that_is_installed(draws: int) -> None:
+    """The tail has 3 sqrt(draws) draws, a whole number, so that all versions cut the same one."""
+    ratios = np.random.default_rng(draws).standard_t(4, size=(3, draws))
+    log_weights, k = diagnostics.psis(ratios)
+    if is_modern(arviz()):
+        theirs, shapes = pytest.importorskip("arviz_stats.base").array_stats.psislw(-ratios)
+    else:
+        theirs, shapes = arviz().psislw(ratios)
+    assert k == pytest.approx(shapes, rel=1e-10)
+    assert log_weights == pytest.approx(theirs, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    "ratios", [np.zeros(200), X[0, :20], np.r_[np.zeros(196), -800.0, -900.0, 1.0, 2.0]]
+)
+def test_a_tail_that_is_too_short_is_not_smoothed(ratios: np.ndarray) -> None:
+    log_weights, k = diagnostics.psis(ratios)
+    assert k == np.inf
+    assert log_weights == pytest.approx(ratios - logsumexp(ratios), rel=1e-13, abs=1e-13)
+
+
+def test_the_tails_of_effective_sample_sizes_are_five_percent_each() -> None:
+    """ArviZ 1.x takes other quantiles unless told."""
+    both = [float(arviz().ess(X, method="quantile", prob=p)) for p in (0.05, 0.95)]
+    assert effective_sizes({"x": X}, "tail")["x"] == pytest.approx(min(both))
+    found = chain_statistics({"x": torch.as_tensor(X)}, 4, ())
+    assert found["ess_tail"] == pytest.approx([min(both)])
