@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset
-from ..errors import DataError, SettingError
-from ..models.drift import Drift, basis, checked, places
+from ..errors import DataError, DataWarning, SettingError
+from ..kernels import Exponential
+from ..kernels.places import flat_degrees
+from ..models.drift import Drift, basis, checked, coordinate_columns, places
+from ..user_warnings import warn
 
 __all__ = ["EmpiricalVariogram", "empirical_variogram"]
 
@@ -127,6 +130,11 @@ def empirical_variogram(
     _check(lags, cutoff, kind, direction, tolerance, max_pairs)
     drift = checked(drift)
     where, residual = places(drift, data.X), _residuals(data, drift)
+    if data.feature_names:
+        names = [data.feature_names[c] for c in coordinate_columns(drift, data.d)]
+        sentence = flat_degrees(Exponential(), where, names)
+        if sentence is not None:
+            warn(sentence, DataWarning)
     if data.n < 2:
         raise DataError("at least 2 rows for a variogram", f"{data.n}", "collect more")
     if direction is not None and where.shape[1] != 2:

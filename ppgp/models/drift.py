@@ -92,6 +92,11 @@ def coordinates(drift: Drift, d: int) -> int:
     return d
 
 
+def coordinate_columns(drift: Drift, d: int) -> list[int]:
+    """Return which of d columns are coordinates: all but those that the drift names."""
+    return [c for c in range(d) if not (isinstance(drift, tuple) and c in drift)]
+
+
 def places(drift: Drift, X: Float[Tensor, "*b n d"]) -> Tensor:
     """Return the columns of X that are coordinates: all but those that the drift names.
 
@@ -107,7 +112,7 @@ def places(drift: Drift, X: Float[Tensor, "*b n d"]) -> Tensor:
             counted(d, "column"),
             "name columns that exist",
         )
-    return X[..., [c for c in range(d) if c not in drift]]
+    return X[..., coordinate_columns(drift, d)]
 
 
 def of_each_output(drift: Drift, outputs: OutputColumns) -> bool:

@@ -58,8 +58,10 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     F [n, k] holds the functions of the drift at the rows, and K [n, n] the covariances of the
     surface. Cressie (1993), chapter 3; Matheron (1963). With a ``Coregionalisation`` in the
     variogram it is cokriging of several outputs, Pebesma (2004), section 2. The cost is O(n^3),
-    with all rows at once. Nothing is standardised: lengthscales are in the units of the
-    coordinates, sill and nugget in the square of the units of y.
+    with all rows at once. Places are on a plane; ``kernels.Sphere`` takes latitude and longitude
+    in degrees, and ``fit`` warns about columns with such names in another kernel. Nothing is
+    standardised: lengthscales are in the units of the coordinates, sill and nugget in the square
+    of the units of y.
 
     Where ``variogram`` and ``nugget`` are None, ``prepare`` uses an exponential kernel and priors
     centred on the data: sills around the variance of y, and ranges around a tenth of the diagonal
