@@ -20,6 +20,8 @@ Drift: TypeAlias = str | int | tuple[int, ...] | Callable[[Tensor], Tensor] | No
 #: {coordinate: what its codes of outputs are}, see ``Kernel.output_columns``
 OutputColumns: TypeAlias = Mapping[int, OutputColumn]
 
+ROUNDING = 64  # units in the last place of y that a fit of the drift may leave
+
 
 def checked(drift: object) -> Drift:
     """Return the drift, with a list of columns converted to a tuple.
@@ -83,6 +85,25 @@ def check_determined(
             str(neighbours),
             "use more, or a simpler drift",
         )
+
+
+def nothing_left(F: Tensor, y: Tensor) -> str | None:
+    """Return in words that functions F [n, p] leave nothing of y [n]; None if they leave something.
+
+    Without anything left, the rows show no variance around the drift.
+    """
+    largest = float(y.abs().max())
+    rounding = ROUNDING * torch.finfo(y.dtype).eps * largest
+    if float(y.max() - y.min()) <= rounding:
+        return f"y is constant, {float(y[0]):g} in every row"
+    if F.shape[-1] == 0:
+        return None
+    left = y - F @ torch.linalg.lstsq(F, y[:, None]).solution[:, 0]
+    if float(left.abs().max()) > rounding:
+        return None
+    if F.shape[-1] > 1 and bool(((F == 0) | (F == 1)).all()):
+        return "y is constant, one number in all rows of each output"
+    return "y less its drift is constant, 0 in every row"
 
 
 def coordinates(drift: Drift, d: int) -> int:

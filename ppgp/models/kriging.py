@@ -27,7 +27,16 @@ from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, Lea
 from ..user_warnings import warn
 from .advice import instead_of
 from .base import Model, full_batch_only
-from .drift import Drift, basis, check_determined, checked, coordinates, of_each_output, places
+from .drift import (
+    Drift,
+    basis,
+    check_determined,
+    checked,
+    coordinates,
+    nothing_left,
+    of_each_output,
+    places,
+)
 from .inducing import medians, refuse_broken
 from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from .kriging_equations import KrigingEquations
@@ -218,6 +227,10 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             refuse_duplicate_rows(
                 where, data.noise_sd, nugget, "rows at different places", "nugget"
             )
+        constant = nothing_left(self._functions(data.X, data.X), data.y)
+        if constant is not None:
+            do = "predictions are that number, and their variance says little"
+            warn(f"{constant}: the rows show no sill, range or nugget; {do}", DataWarning)
         mean = self.mean_for(data) if self.drift == "none" else self.mean
         return replace(self._with_priors(where, self._without_levels(data)), mean=mean)
 
