@@ -94,7 +94,7 @@ def comparable(a: Posterior, b: Posterior) -> bool:
 
 def same_model(a: Posterior, b: Posterior) -> bool:
     """Return whether both are fits of one model to the same data."""
-    return same_sites(a, b) and a.model == b.model and _same_data(a.data, b.data)
+    return same_sites(a, b) and a.model == b.model and same_data(a.data, b.data)
 
 
 def same_sites(a: Posterior, b: Posterior) -> bool:
@@ -103,7 +103,8 @@ def same_sites(a: Posterior, b: Posterior) -> bool:
     return type(a.model) is type(b.model) and ours == theirs
 
 
-def _same_data(a: Any, b: Any) -> bool:
+def same_data(a: Any, b: Any) -> bool:
+    """Return whether two training tables, or the arguments of two programs, hold the same."""
     if isinstance(a, Dataset) and isinstance(b, Dataset):
         names = ("X", "y", *(name for name, role in ROLES.items() if role.passed))
         return all(same_column(getattr(a, name), getattr(b, name), 0.0) for name in names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from ..user_warnings import warn
-from .choice_of_reference import Side, reference_of, same_sites
+from .choice_of_reference import Side, reference_of, same_data, same_model
 from .comparison_checks import check_arguments, check_reference
 from .exchangeability import not_exchangeable, used_in_fit
 from .judging import judge
@@ -41,6 +41,8 @@ POOR_AT_THE_JOINT_MODE = (
 )
 NO_REFERENCE = "no reference draws of this model: fit it by NUTS too"
 OTHER_ROWS = "the training rows differ: fit all models to the same rows, or pass test="
+OTHER_KINDS = "densities and probabilities of y are not comparable, and some models take y as {}"
+REFERENCE_OF_OTHER_ROWS = "the reference was fitted to other rows"
 LEFT_OUT_BY_FEW = "fewer than two have leave-one-out densities, of which test= needs none"
 NO_DRAWS = "every hyperparameter is a number, or a param: no draws to judge"
 
@@ -68,14 +70,15 @@ class Comparison:
             rows, in its sds) and ``interval_content``, the probability that this distribution gives
             to the posterior's own intervals; with ``loo`` also elpd_loo, its standard error, and
             the share of rows whose Pareto k is too large.
-        ranking: one row per posterior, the best first, where the models differ; else None. ``elpd``
-            is the sum of the log densities of the test rows or, without these, of the training rows
-            from the others; ``elpd_difference`` from the best and its standard error
+        ranking: one row per posterior, the best first, where models or rows differ; else None.
+            ``elpd`` is the sum of the log densities of the test rows or, without these, of the
+            training rows from the others; ``elpd_difference`` from the best and its standard error
             ``elpd_difference_se``; ``weight`` in the mixture that predicts best
             (``stacking_weights``); ``ranking``: "best", "as good as the best" (the difference is at
             most 4 nats, or two standard errors; Sivula, Magnusson, Matamoros & Vehtari 2020) or
             "worse", and "not ranked" without densities.
-        not_ranked: why different models have no ranking, which ``print`` shows too; else "".
+        not_ranked: why different models, or fits to different rows, have no ranking, which
+            ``print`` shows too; else "".
         verdicts: ``{name: word}``: "agrees"; "means agree, spread does not"; "do not use" (a mean
             is off, or not finite); "reference"; "unjudged" where there is no reference, there are
             too few draws on either side, or Ctrl-C stopped the fit. The verdict on a posterior is
@@ -254,7 +257,7 @@ def compare(
             by_posterior[id(given.posterior)] = predicted(given.posterior, [test])
         for name, side in sides.items():
             second[name] = _judge_predictions(side, references[name], by_posterior, level)
-    left_out = _left_out(posteriors, loo or (test is None and _models_differ(sides)))
+    left_out = _left_out(posteriors, loo or (test is None and _fits_differ(sides)))
     ranking, not_ranked = _ranking(sides, on_test, test, left_out)
     rows = []
     for name, side in sides.items():
@@ -336,7 +339,11 @@ def _judge(own: Side, reference: Side | None) -> Verdict:
     if reference is None:
         return Verdict(UNJUDGED, NO_REFERENCE)
     if reference.posterior is not own.posterior:
-        return judge(own, reference)
+        verdict = judge(own, reference)
+        if same_data(own.posterior.data, reference.posterior.data):
+            return verdict
+        reason = "; ".join(filter(None, [verdict.reason, REFERENCE_OF_OTHER_ROWS]))
+        return replace(verdict, reason=reason)
     if own.cut_short:
         return Verdict(UNJUDGED, CUT_SHORT)
     concerns = "; ".join(dict.fromkeys([*own.posterior.warnings, *own.missing_as_reference]))
@@ -395,10 +402,18 @@ def _leave_one_out(loo: LOO | None) -> dict[str, Any]:
     }
 
 
-def _models_differ(sides: Mapping[str, Side]) -> bool:
-    """Return whether some of the posteriors are of different models."""
+def _fits_differ(sides: Mapping[str, Side]) -> bool:
+    """Return whether some of the posteriors are of different models, or of different rows."""
     first, *others = (side.posterior for side in sides.values())
-    return any(not same_sites(first, other) or first.model != other.model for other in others)
+    return any(not same_model(first, other) for other in others)
+
+
+def _kind_of(posterior: Posterior) -> str:
+    """Return the kind of y in predictions; "" for a program, whose rows nothing tells."""
+    if not posterior.data.is_table:
+        return ""
+    row = posterior.scaler.back(posterior.data.rows(slice(0, 1)))
+    return posterior.predict(row).kind
 
 
 def _ranking(
@@ -407,9 +422,12 @@ def _ranking(
     test: Dataset | None,
     left_out: Mapping[str, LOO | None],
 ) -> tuple[pd.DataFrame | None, str]:
-    """Return the ranking of different models; None, and why, where there is none."""
-    if not _models_differ(sides):
+    """Return the ranking of different fits; None, and why, where there is none."""
+    if not _fits_differ(sides):
         return None, ""
+    kinds = sorted({kind for side in sides.values() if (kind := _kind_of(side.posterior))})
+    if len(kinds) > 1:
+        return None, OTHER_KINDS.format(" and some as ".join(kinds))
     if test is not None:
         found = {n: one.prediction.log_prob(test.y).cpu().numpy() for n, one in on_test.items()}
         return ranking_of(found), ""

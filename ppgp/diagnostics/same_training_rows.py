@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..data.training_data import same_value
 from ..errors import DataError, NotApplicable, an
@@ -57,7 +58,8 @@ def _same_targets(a: Posterior, b: Posterior) -> bool:
         return True
     if a.data.is_table and b.data.is_table:
         y, other = (one.scaler.targets_back(one.data.y).double().cpu() for one in (a, b))
-        close = ROUNDING * float(y.abs().max())
+        coarser = max(torch.finfo(one.data.y.dtype).eps for one in (a, b))
+        close = max(ROUNDING, 8 * coarser) * float(y.abs().max())
         return y.shape == other.shape and bool(((y - other).abs() <= close).all())
     if a.data.is_table or b.data.is_table:
         return False

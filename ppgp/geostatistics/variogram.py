@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset
-from ..errors import DataError, SettingError
-from ..models.drift import Drift, basis, checked, places
+from ..errors import DataError, DataWarning, SettingError
+from ..kernels import Exponential
+from ..kernels.places import flat_degrees
+from ..models.drift import Drift, basis, checked, coordinate_columns, nothing_left, places
+from ..user_warnings import warn
 
 __all__ = ["EmpiricalVariogram", "empirical_variogram"]
 
@@ -126,9 +129,19 @@ def empirical_variogram(
     """
     _check(lags, cutoff, kind, direction, tolerance, max_pairs)
     drift = checked(drift)
-    where, residual = places(drift, data.X), _residuals(data, drift)
+    F = basis(drift, data.X, data.X, {})
+    where, residual = places(drift, data.X), _residuals(data, F)
+    if data.feature_names:
+        names = [data.feature_names[c] for c in coordinate_columns(drift, data.d)]
+        sentence = flat_degrees(Exponential(), where, names)
+        if sentence is not None:
+            warn(sentence, DataWarning)
     if data.n < 2:
         raise DataError("at least 2 rows for a variogram", f"{data.n}", "collect more")
+    constant = nothing_left(F, data.y)
+    if constant is not None:
+        residual = torch.zeros_like(residual)  # without the rounding of the drift
+        warn(f"{constant}: there is no variogram, its semivariance is 0 at all lags", DataWarning)
     if direction is not None and where.shape[1] != 2:
         raise DataError(
             "two coordinates, east and north, for a direction",
@@ -211,9 +224,8 @@ def _check_lags(pairs: Tensor, edges: Tensor) -> None:
     )
 
 
-def _residuals(data: Dataset, drift: Drift) -> Tensor:
+def _residuals(data: Dataset, F: Tensor) -> Tensor:
     """Return y without the drift, by ordinary least squares; a constant cancels in differences."""
-    F = basis(drift, data.X, data.X, {})
     if F.shape[1] < 2:
         return data.y
     return data.y - F @ torch.linalg.lstsq(F, data.y[:, None]).solution[:, 0]

@@ -113,7 +113,7 @@ def fit_variogram(
 
     Raises:
         SettingError: if ``weights`` is none of these, or the nugget is negative.
-        DataError: if there are fewer lags than unknown numbers.
+        DataError: if there are fewer lags than unknown numbers, or all semivariances are 0.
         NotApplicable: for one lengthscale per column (ARD) or an unknown angle, which one direction
             does not determine; for an anisotropic kernel and pairs in all directions.
 
@@ -141,6 +141,9 @@ def fit_variogram(
     _check_determined(kernel, empirical)
     names = [name for name, s in kernel.sites(2).items() if not s.fixed]
     unknown = len(names) + (nugget is None)
+    if not bool((empirical.semivariance > 0).any()):
+        wanted, got = "semivariances above 0", "0 at all lags, as of a constant y"
+        raise DataError(wanted, got, "check y; a constant has no variogram to fit")
     if len(empirical.pairs) < unknown:
         raise DataError(
             f"at least {counted(unknown, 'lag')} for {counted(unknown, 'number')}",

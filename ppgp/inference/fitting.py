@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..data.arguments import Arguments, as_training_data
 from ..data.dataset import Dataset
+from ..data.magnitudes import spread
 from ..data.outputs import Outputs
 from ..data.scaler import IdentityScaler, Scaler
 from ..data.stream import Stream
@@ -23,6 +24,7 @@ from ..data.team_rows import of_all_ranks
 from ..errors import (
     ConvergenceWarning,
     DataError,
+    DataWarning,
     NotApplicable,
     PpgpError,
     SettingError,
@@ -30,9 +32,9 @@ from ..errors import (
     own_class,
 )
 from ..kernels import Kernel
-from ..kernels.places import check_places
+from ..kernels.places import check_places, flat_degrees
 from ..likelihoods import Likelihood
-from ..models import Model, Multi, Program
+from ..models import Kriging, Model, Multi, Program
 from ..numerics.process_group import naming
 from ..numerics.process_locks import one_at_a_time
 from ..numerics.team import ALONE
@@ -373,6 +375,22 @@ def _check_program(model_or_program: Any) -> None:
     raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
 
 
+def _warn_of_flat_degrees(model: Model, data: Dataset) -> None:
+    """Warn about latitudes and longitudes whose distances are taken as flat.
+
+    In kriging they are places; in other models, such as one of a table of many features, where the
+    Dataset says so by ``coordinates``.
+    """
+    columns = model.covariance_columns(data.d)
+    if not isinstance(model, Kriging):
+        columns = [c for c in columns if c in data.together]
+    if data.feature_names and len(columns) > 1 and data.team.rank == 0:
+        names = [data.feature_names[c] for c in columns]
+        sentence = flat_degrees(model.covariance, data.X[:, columns], names)
+        if sentence is not None:
+            warn(sentence, DataWarning)
+
+
 def _with_weight(data: Dataset) -> Dataset:
     """Return the rows whose weight is not 0; a weight of 0 says that the row is absent."""
     if data.weights is None or bool((data.weights > 0).all()):
@@ -398,6 +416,7 @@ def _problem_of_model(
         data = present.in_team(team)
     with team.all_or_none():
         check_training_rows(model, data)
+    _warn_of_flat_degrees(model, data)
     reselects = isinstance(model, Reselects) and model.reselect
     if reselects and not how.reselects_inducing:
         raise NotApplicable(
@@ -410,6 +429,8 @@ def _problem_of_model(
     scaler: Scaler = IdentityScaler.for_data(data)
     if standardise and model.scales:
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
+    elif "y" in model.scales and bool(spread(data.shared.y).constant):
+        warn("y is constant: every model will predict that constant", DataWarning)
     recipe = model
     if model.standardised:
         refuse_another_scale(model, scaler, standardise)
@@ -419,7 +440,10 @@ def _problem_of_model(
         if marked and not scaler.is_identity:
             model = replace(cast(Any, model), standardised=True)
     with team.all_or_none():
-        check_places(model.covariance, data.X)
+        columns = model.covariance_columns(data.d)
+        names = data.feature_names and [data.feature_names[c] for c in columns]
+        seen = data.X if len(columns) == data.d else data.X[:, columns]
+        check_places(model.covariance, seen, names)
         prepared = model.for_method(how).prepare(data.shared)
         prepared = prepared.made_from(recipe, (data.in_memory, scaler))
     team.check_alike({"prepared model": prepared}, "run one version of torch on every rank")

@@ -46,7 +46,8 @@ class Sphere(Around):
         SettingError: If ``kernel`` is no kernel of three columns, or the radius not a positive
             number; on use, if X has not two columns.
         DataError: On use, if a latitude of the data is not from -90 to 90. A search may pass a
-            pole, behind which the places of the opposite meridian follow.
+            pole, behind which the places of the opposite meridian follow. From ``fit``, if the
+            names of the columns say that longitude comes first.
 
     Examples:
         On the equator, two degrees are 222 km, across the date line as elsewhere:

@@ -179,6 +179,10 @@ class Model(NamedArguments):
         """The kernel of the latent function; None if there is none."""
         return getattr(self, "kernel", None)
 
+    def covariance_columns(self, d: int) -> list[int]:
+        """Return the numbers of the d columns of X that ``covariance`` reads."""
+        return list(range(d))
+
     def takes_role(self, name: str) -> bool:
         """Return whether the model uses a column of a Dataset besides X and y.
 

@@ -20,6 +20,8 @@ Drift: TypeAlias = str | int | tuple[int, ...] | Callable[[Tensor], Tensor] | No
 #: {coordinate: what its codes of outputs are}, see ``Kernel.output_columns``
 OutputColumns: TypeAlias = Mapping[int, OutputColumn]
 
+ROUNDING = 64  # units in the last place of y that a fit of the drift may leave
+
 
 def checked(drift: object) -> Drift:
     """Return the drift, with a list of columns converted to a tuple.
@@ -85,11 +87,35 @@ def check_determined(
         )
 
 
+def nothing_left(F: Tensor, y: Tensor) -> str | None:
+    """Return in words that functions F [n, p] leave nothing of y [n]; None if they leave something.
+
+    Without anything left, the rows show no variance around the drift.
+    """
+    largest = float(y.abs().max())
+    rounding = ROUNDING * torch.finfo(y.dtype).eps * largest
+    if float(y.max() - y.min()) <= rounding:
+        return f"y is constant, {float(y[0]):g} in every row"
+    if F.shape[-1] == 0:
+        return None
+    left = y - F @ torch.linalg.lstsq(F, y[:, None]).solution[:, 0]
+    if float(left.abs().max()) > rounding:
+        return None
+    if F.shape[-1] > 1 and bool(((F == 0) | (F == 1)).all()):
+        return "y is constant, one number in all rows of each output"
+    return "y less its drift is constant, 0 in every row"
+
+
 def coordinates(drift: Drift, d: int) -> int:
     """Return how many of d columns are coordinates."""
     if isinstance(drift, tuple):
         return d - len(drift)
     return d
+
+
+def coordinate_columns(drift: Drift, d: int) -> list[int]:
+    """Return which of d columns are coordinates: all but those that the drift names."""
+    return [c for c in range(d) if not (isinstance(drift, tuple) and c in drift)]
 
 
 def places(drift: Drift, X: Float[Tensor, "*b n d"]) -> Tensor:
@@ -107,7 +133,7 @@ def places(drift: Drift, X: Float[Tensor, "*b n d"]) -> Tensor:
             counted(d, "column"),
             "name columns that exist",
         )
-    return X[..., [c for c in range(d) if c not in drift]]
+    return X[..., coordinate_columns(drift, d)]
 
 
 def of_each_output(drift: Drift, outputs: OutputColumns) -> bool:

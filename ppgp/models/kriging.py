@@ -27,7 +27,16 @@ from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, Lea
 from ..user_warnings import warn
 from .advice import instead_of
 from .base import Model, full_batch_only
-from .drift import Drift, basis, check_determined, checked, coordinates, of_each_output, places
+from .drift import (
+    Drift,
+    basis,
+    check_determined,
+    checked,
+    coordinates,
+    nothing_left,
+    of_each_output,
+    places,
+)
 from .inducing import medians, refuse_broken
 from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from .kriging_equations import KrigingEquations
@@ -58,8 +67,10 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     F [n, k] holds the functions of the drift at the rows, and K [n, n] the covariances of the
     surface. Cressie (1993), chapter 3; Matheron (1963). With a ``Coregionalisation`` in the
     variogram it is cokriging of several outputs, Pebesma (2004), section 2. The cost is O(n^3),
-    with all rows at once. Nothing is standardised: lengthscales are in the units of the
-    coordinates, sill and nugget in the square of the units of y.
+    with all rows at once. Places are on a plane; ``kernels.Sphere`` takes latitude and longitude
+    in degrees, and ``fit`` warns about columns with such names in another kernel. Nothing is
+    standardised: lengthscales are in the units of the coordinates, sill and nugget in the square
+    of the units of y.
 
     Where ``variogram`` and ``nugget`` are None, ``prepare`` uses an exponential kernel and priors
     centred on the data: sills around the variance of y, and ranges around a tenth of the diagonal
@@ -216,6 +227,10 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             refuse_duplicate_rows(
                 where, data.noise_sd, nugget, "rows at different places", "nugget"
             )
+        constant = nothing_left(self._functions(data.X, data.X), data.y)
+        if constant is not None:
+            do = "predictions are that number, and their variance says little"
+            warn(f"{constant}: the rows show no sill, range or nugget; {do}", DataWarning)
         mean = self.mean_for(data) if self.drift == "none" else self.mean
         return replace(self._with_priors(where, self._without_levels(data)), mean=mean)
 

@@ -22,7 +22,7 @@ from ..numerics.gls import Solved, solve, solve_given
 from ..numerics.result_cache import ResultCache
 from ..priors import under
 from ..target.capabilities import JointLatent
-from .drift import Drift, basis, of_each_output, places
+from .drift import Drift, basis, coordinate_columns, of_each_output, places
 from .factor_updates import ROOT, FactorUpdates, slice_of
 from .known_noise import with_known
 from .means import rows_of_mean
@@ -49,6 +49,9 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
     def kernel(self) -> Kernel:
         """The covariance K of the surface."""
         raise NotImplementedError
+
+    def covariance_columns(self, d: int) -> list[int]:
+        return coordinate_columns(self.drift, d)
 
     def _functions(self, X: Tensor, train: Tensor) -> Tensor:
         """Return the functions of the drift at X [*b, n, d], [*b, n, p]; see ``basis``."""

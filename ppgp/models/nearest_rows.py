@@ -18,7 +18,7 @@ from ..numerics.vecchia import Sets
 from ..priors import Param, under
 from ..target.capabilities import FollowsFit, WarmStart
 from .base import Model
-from .drift import Drift, places
+from .drift import Drift, coordinate_columns, places
 from .sites import Theta
 
 DEFAULT_NEIGHBOURS = 30
@@ -34,6 +34,9 @@ class NearestRows(Model, WarmStart, FollowsFit):
     drift: Drift = "none"
     seed: int
     lengths: tuple[float, ...] | None
+
+    def covariance_columns(self, d: int) -> list[int]:
+        return coordinate_columns(self.drift, d)
 
     def check_neighbours(self) -> None:
         """Check the options of the recipe.

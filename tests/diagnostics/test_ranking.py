@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ppgp
-from ppgp import Dataset, inference, kernels, models
+from ppgp import Dataset, inference, kernels, likelihoods, models
 from ppgp.diagnostics.leave_one_out import leave_one_out
 from ppgp.diagnostics.ranking import ranking_of
 from ppgp.errors import DataError, NotApplicable
@@ -194,3 +194,52 @@ def test_models_of_other_rows_have_a_reason_in_place_of_a_ranking(
     ranked = ppgp.compare(gps)
     assert ranked.not_ranked == ""
     assert "not ranked" not in repr(ranked)
+
+
+def line(n: int) -> Posterior:
+    data = Dataset(LINE.X[:n], LINE.y[:n])
+    how = inference.Exact(draws=200)
+    return ppgp.fit(models.LinearRegression(), data, how, progress=False)
+
+
+LINE = Dataset(
+    torch.linspace(0, 1, 40, dtype=torch.float64)[:, None],
+    torch.sin(torch.arange(40, dtype=torch.float64)) + torch.linspace(0, 2, 40).double(),
+)
+
+
+def test_one_model_fitted_to_other_rows_has_a_reason_or_a_ranking() -> None:
+    posteriors = {"all": line(40), "some": line(30)}
+    found = ppgp.compare(posteriors)
+    assert found.ranking is None
+    assert found.not_ranked.startswith("the training rows differ")
+    test = Dataset(LINE.X + 0.01, LINE.y + 0.1)
+    ranked = ppgp.compare(posteriors, test=test)
+    assert ranked.ranking is not None
+    assert ranked.not_ranked == ""
+    in_cm = Dataset(LINE.X, 100 * LINE.y)
+    how = inference.Exact(draws=200)
+    other = ppgp.fit(models.LinearRegression(), in_cm, how, progress=False)
+    assert ppgp.compare({"m": line(40), "cm": other}).not_ranked.startswith("the training rows")
+    named = ppgp.compare(posteriors, reference="all")
+    assert named.reasons["some"].endswith("the reference was fitted to other rows")
+
+
+def test_the_same_rows_in_single_precision_are_ranked() -> None:
+    single = Dataset(LINE.X.float(), LINE.y.float())
+    how = inference.Exact(draws=200)
+    other = ppgp.fit(models.LinearRegression(), single, how, progress=False)
+    found = ppgp.compare({"double": line(40), "single": other})
+    assert found.ranking is not None
+    assert abs(float(found.ranking["elpd_difference"].min())) < 1.0
+
+
+def test_densities_and_probabilities_are_not_ranked() -> None:
+    counts = Dataset(LINE.X, (3 + LINE.y).round().clamp_min(0))
+    how = inference.Laplace(draws=200)
+    recipes = {"normal": models.LinearRegression(), "poisson": models.GLM(likelihoods.Poisson())}
+    posteriors = {name: ppgp.fit(m, counts, how, progress=False) for name, m in recipes.items()}
+    for test in (None, Dataset(LINE.X + 0.01, counts.y)):
+        found = ppgp.compare(posteriors, test=test)
+        assert found.ranking is None
+        assert found.not_ranked.endswith("some models take y as continuous and some as count")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, inference, kernels, models, priors
-from ppgp.errors import DataError, SettingError
+from ppgp.errors import DataError, DataWarning, SettingError
 from ppgp.kernels import RBF, Matern, Sphere, Subspace
 
 G = torch.Generator().manual_seed(0)
@@ -190,3 +192,72 @@ def test_nearest_rows_on_a_sphere_are_all_rows_with_as_many_neighbours() -> None
     )
     torch.testing.assert_close(one.mean, other.mean, rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(one.std, other.std, rtol=1e-7, atol=1e-7)
+
+
+RANDOM = np.random.default_rng(1)
+DEGREES = {"lat": RANDOM.uniform(47, 55, 20), "lon": RANDOM.uniform(5, 15, 20)}
+ON_EARTH = Sphere(kernels.Exponential(1.0, 300.0), radius=6371.0)
+FLAT = kernels.Exponential(1.0, 2.0)
+LAT_FIRST = [("lat", "lon"), ("Latitude (deg)", "Longitude (deg)"), ("LAT", "LONG"), ("y", "x")]
+LON_FIRST = [
+    ("lon", "lat"),
+    ("Longitude (deg)", "Latitude (deg)"),
+    ("LNG", "Lat"),
+    ("x", "y"),
+    ("decimalLongitude", "decimalLatitude"),
+    ("site_long", "site_lat"),
+]
+
+
+def named(first: str, second: str, order: tuple[str, str], **options: Any) -> Dataset:
+    columns = {first: DEGREES[order[0]], second: DEGREES[order[1]]}
+    return Dataset(pd.DataFrame(columns), DEGREES["lat"] - 50.0, **options)
+
+
+def fitted(model: Any, data: Dataset) -> Any:
+    return ppgp.fit(model, data, inference.MAP(), progress=False)
+
+
+@pytest.mark.parametrize("names", LON_FIRST)
+def test_a_longitude_in_the_place_of_the_latitude_is_refused_by_its_name(names: Any) -> None:
+    data = named(*names, ("lon", "lat"))
+    with pytest.raises(DataError, match=r"latitude \(lat\) and longitude \(lon\).*this order"):
+        fitted(models.Kriging(ON_EARTH, 0.1), data)
+    turned = models.Kriging(kernels.Subspace(ON_EARTH, [1, 0]), 0.1)
+    straight = fitted(models.Kriging(ON_EARTH, 0.1), named("lat", "lon", ("lat", "lon")))
+    one, other = fitted(turned, data), straight
+    assert one.log_evidence == pytest.approx(other.log_evidence, rel=1e-12)
+
+
+@pytest.mark.parametrize("names", [*LAT_FIRST, ("a", "b")])
+def test_latitude_first_is_accepted(names: Any) -> None:
+    fitted(models.Kriging(ON_EARTH, 0.1), named(*names, ("lat", "lon")))
+
+
+def test_the_order_is_checked_inside_other_kernels_and_beside_a_drift() -> None:
+    table = pd.DataFrame({"lon": DEGREES["lon"], "height": 1.0 + DEGREES["lat"] % 1.0})
+    table["lat"] = DEGREES["lat"]
+    data = Dataset(table, DEGREES["lat"] - 50.0, coordinates=["lat", "lon"])
+    for model in (
+        models.GP(kernels.Subspace(ON_EARTH, [0, 2]) + kernels.Subspace(RBF(), [1])),
+        models.Kriging(ON_EARTH, 0.1, drift=(1,)),
+        models.Vecchia(ON_EARTH, 0.1, drift=(1,)),
+    ):
+        with pytest.raises(DataError, match="got the columns lon, lat"):
+            fitted(model, data)
+    fitted(models.Kriging(kernels.Subspace(ON_EARTH, [1, 0]), 0.1, drift=(1,)), data)
+
+
+def test_degrees_on_a_plane_are_reported_where_they_are_places() -> None:
+    data = named("lon", "Lat.", ("lon", "lat"))
+    with pytest.warns(DataWarning, match=r"Sphere\(Exponential.*Lat\. and lon, in this order"):
+        fitted(models.Kriging(FLAT, 0.1), data)
+    with pytest.warns(DataWarning, match=r"longitude is 0\.6"):
+        ppgp.empirical_variogram(data, lags=4)
+    places = named("lon", "lat", ("lon", "lat"), coordinates=["lon", "lat"])
+    with pytest.warns(DataWarning, match="Sphere"):
+        fitted(models.GP(RBF(1.0, 1.0), 0.1), places)
+    fitted(models.GP(RBF(1.0, 1.0), 0.1), data)  # two features among others
+    ppgp.fit(models.LinearRegression(), places, inference.Exact(), progress=False)
+    projected = Dataset(places.X * 1e5, places.y, feature_names=["lon", "lat"])
+    fitted(models.Kriging(kernels.Exponential(1.0, 1e5), 0.1), projected)
