@@ -9,28 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 
 from ..errors import NotApplicable
+from .ranks import Ranks
 from .tree import Tree, constant_tree
 
 VERSION = "version=v4"
 CATEGORICAL, DEFAULT_LEFT, NAN_IS_MISSING = 1, 2, 8  # bits of decision_type
-
-
-class Ranks(Protocol):
-    """The ranks of a column that LightGBM was given in place of its values."""
-
-    @property
-    def missing(self) -> bool:
-        """Whether a row of the fit has no value."""
-        ...
-
-    def thresholds(self, ranks: np.ndarray) -> np.ndarray:
-        """Return the values that thresholds between ranks stand for."""
-        ...
 
 
 def read_trees(text: str, ranks: Mapping[int, Ranks] = MappingProxyType({})) -> list[Tree]:

@@ -20,7 +20,8 @@ from .base import (
     check_whole,
     first_stages,
 )
-from .lightgbm_trees import PENALTY_OF_LEAVES, Grower, ranks_of
+from .lightgbm_trees import PENALTY_OF_LEAVES, Grower
+from .ranks import ranks_of
 from .stacking import by_member
 from .tree_table import TreeTable
 from .tree_tensors import gains, partial_sums, tree_sum
