@@ -61,6 +61,7 @@ tables: .venv/test
 	$(BIN)/python tests/tools/members.py --write
 	$(BIN)/python tests/tools/matrix.py --write
 	$(BIN)/python tests/tools/advice.py --write
+	$(BIN)/python tests/tools/dtypes.py --write
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -71,3 +71,26 @@ def test_it_saves_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_rounding_the_gradient_ends_the_search() -> None:
     _, z, _ = search(0.0)
     np.testing.assert_allclose(z, 1, atol=1e-4)
+
+
+def test_values_in_float32_do_not_keep_a_search_from_the_mode() -> None:
+    """Values within 0.06 nats are equal at this level: the gradients tell points apart."""
+
+    class Rounded(Quadratic):
+        def callback(
+            self, jacobian: bool = True, after: float = 0.0, evaluated: Evaluated = at_once
+        ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+            exact = super().callback(jacobian, after, evaluated)
+
+            def in_single(z: np.ndarray) -> tuple[float, np.ndarray]:
+                value, gradient = exact(z)
+                return float(np.float32(value)), gradient.astype(np.float32).astype(float)
+
+            return in_single
+
+    z0 = torch.zeros(len(CURVATURE))
+    found = lbfgs(SearchOptions(steps=1000, jacobian=True, progress=False), Rounded(0.0), z0, 0)
+    assert not found.notes
+    assert found.stats["gradient"] < 0.1
+    apart = np.sqrt(CURVATURE) * (found.z.double().numpy() - 1)  # in standard deviations
+    assert np.abs(apart).max() < 1e-2

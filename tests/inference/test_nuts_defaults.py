@@ -180,11 +180,11 @@ def test_a_checkpoint_holds_both_runs(
     undisturbed = fitted(HOW)
 
     def killed(*_: Any) -> bool:
-        raise RuntimeError("killed")
+        raise SystemExit("killed")
 
     with monkeypatch.context() as patch:
         patch.setattr(nutpie_chains, "trusted", killed)
-        with pytest.raises(RuntimeError, match="killed"):
+        with pytest.raises(SystemExit, match="killed"):
             fitted(HOW, checkpoint=tmp_path / "chains")
     runs.clear()
     resumed = fitted(HOW, checkpoint=tmp_path / "chains")

@@ -11,6 +11,7 @@ PAGES = {
     "capabilities": "contents",
     "advice": "contents",
     "threads": "speed",
+    "dtypes": "dtypes",
 }
 
 

@@ -68,7 +68,9 @@ class _Objective:
     conditions of Hager & Zhang (2005).
     """
 
-    def __init__(self, target: Target, options: SearchOptions, unit: np.ndarray) -> None:
+    def __init__(
+        self, target: Target, options: SearchOptions, unit: np.ndarray, dtype: torch.dtype
+    ) -> None:
         evaluated = options.record.evaluated
         self.callback = target.callback(options.jacobian, options.compile_after, evaluated)
         self.unit = unit
@@ -76,7 +78,6 @@ class _Objective:
         self.best, self.best_z, self.slope = -math.inf, None, math.nan
         self.losses: list[float] = []
         self.worst = 0.0
-        dtype = target.survey.like.dtype
         self.single = dtype != torch.float64
         self.gain = relative_gain(dtype)
         self.rounding = ROUNDINGS * torch.finfo(dtype).eps
@@ -180,7 +181,7 @@ def _maximised(
         early_stopping: ends the search on held-out rows; None: there are none.
     """
     unit = scales.double().cpu().numpy()
-    objective = _Objective(target, options, unit)
+    objective = _Objective(target, options, unit, z0.dtype)
     notes: list[str] = []
     iterations, interrupted, stopped_early = 0, False, False
     with bar(f"MAP ({options.optimizer})", options.steps, options.progress) as update:
