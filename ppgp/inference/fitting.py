@@ -13,6 +13,7 @@ from typing import Any, cast, overload
 import torch
 from torch import Tensor
 
+from ..data.argument_dtypes import in_usable_dtypes
 from ..data.argument_tensors import with_tensors
 from ..data.arguments import Arguments, as_training_data
 from ..data.dataset import Dataset
@@ -414,7 +415,7 @@ def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
     _check_program(program)
     model = Program(program)
     if isinstance(data, Mapping):
-        data = with_tensors(data)
+        data = in_usable_dtypes(with_tensors(data))
     data = as_training_data(data)
     if not isinstance(data, Arguments):
         names = ", ".join(f"{name}=..." for name in model.arguments({}))
