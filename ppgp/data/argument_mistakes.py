@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
@@ -13,12 +13,16 @@ from torch import Tensor
 
 from ..errors import DataError, an, counted
 
-__all__ = ["explained", "not_finite"]
+__all__ = ["explained", "not_finite", "of_dtypes"]
 
 LONGEST = 200  # characters of a message of torch
-OF_DTYPES = re.compile("dtype|scalar type")  # in the messages of torch
+#: in the messages of torch
+OF_DTYPES = re.compile("dtype|scalar type|type .* should be the same", re.IGNORECASE)
+OF_DEVICES = re.compile("device|not compiled with|not linked with")
+OF_INDICES = re.compile("used as indices must be|shape of the mask")
 OF_SIZES = re.compile("size|shape", re.IGNORECASE)
-ANY = (RuntimeError, TypeError, ValueError, AttributeError, IndexError)
+#: AssertionError: torch was not compiled for a device
+ANY = (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError)
 
 
 @contextmanager
@@ -26,6 +30,7 @@ def explained(
     arguments: Any,
     fitted: Mapping[str, Any] = MappingProxyType({}),
     left_out: Sequence[str] = (),
+    sites: Callable[[], Mapping[str, str]] = dict,
 ) -> Iterator[None]:
     """Name the arguments of a program that fails because of their kinds, dtypes or sizes.
 
@@ -33,26 +38,45 @@ def explained(
         arguments: The arguments, after ``with_tensors``; a Dataset explains nothing.
         fitted: The arguments of the fit, where these are those of a prediction.
         left_out: The names of arguments without a default that were not given.
+        sites: () -> ``{site: dtype}`` of the sites that the program has drawn when it fails.
 
     Raises:
-        DataError: If the program fails, and its arguments are the reason.
+        DataError: If the program fails, and its arguments or its dtypes are the reason.
     """
     try:
         yield
     except ANY as error:
         found = None
         if isinstance(arguments, Mapping) and not isinstance(error, DataError):
-            found = _explanation(arguments, error, fitted, left_out)
+            found = _explanation(arguments, error, fitted, left_out, sites)
         if found is None:
             raise
         raise found from error
 
 
+def of_dtypes(error: Exception) -> bool:
+    """Return whether an error of torch is about numbers of several dtypes."""
+    return isinstance(error, RuntimeError | ValueError) and bool(OF_DTYPES.search(str(error)))
+
+
 def _explanation(
-    arguments: Mapping[str, Any], error: Exception, fitted: Mapping[str, Any], left_out: Any
+    arguments: Mapping[str, Any],
+    error: Exception,
+    fitted: Mapping[str, Any],
+    left_out: Any,
+    sites: Callable[[], Mapping[str, str]],
 ) -> DataError | None:
     """Return what is wrong with the arguments of a program that failed, if they are the reason."""
     reason = (str(error) or type(error).__name__).splitlines()[0][:LONGEST]
+    found = _of_places(arguments, error, reason)
+    if found is not None or isinstance(error, AssertionError):
+        return found
+    strange = [name for name, v in arguments.items() if isinstance(v, Tensor) and v.is_complex()]
+    if strange and "Complex" in reason:
+        do = "pass real and imaginary parts as two arguments"
+        return DataError("real numbers", f"complex ones as {_quoted(strange)} ({reason})", do)
+    if isinstance(error, IndexError) and OF_INDICES.search(str(error)):
+        return _no_index(arguments, reason)
     if not isinstance(error, RuntimeError | ValueError):  # a number or a text has no such method
         if left_out:
             given = ", ".join(f"{name}=..." for name in left_out)
@@ -62,13 +86,36 @@ def _explanation(
     tensors = {
         name: value for name, value in arguments.items() if isinstance(value, Tensor) and value.ndim
     }
-    if OF_DTYPES.search(str(error)):
-        return _other_dtypes(tensors, reason)
+    if of_dtypes(error):
+        return _other_dtypes(tensors, sites(), reason)
     if not OF_SIZES.search(str(error)) or len({len(value) for value in tensors.values()}) < 2:
         return None
     got = ", ".join(f"{name} of shape {list(value.shape)}" for name, value in tensors.items())
     do = "give these arguments the same rows, or correct the program"
     return DataError("arguments whose sizes fit in the program", f"{got} ({reason})", do)
+
+
+def _of_places(arguments: Mapping[str, Any], error: Exception, reason: str) -> DataError | None:
+    """Return the error for tensors on several devices, or on one that is not there."""
+    if isinstance(error, ValueError | TypeError) or not OF_DEVICES.search(str(error)):
+        return None
+    places = [f"{name} on {v.device}" for name, v in arguments.items() if isinstance(v, Tensor)]
+    do = "place the arguments, and what the program makes, on one device that is there"
+    got = f"{', '.join(places) or 'no tensor among the arguments'} ({reason})"
+    return DataError("a program whose tensors are on one device", got, do)
+
+
+def _no_index(arguments: Mapping[str, Any], reason: str) -> DataError | None:
+    """Return the error for an index that holds no whole numbers, if an argument may be that."""
+    kinds = {
+        name: v.dtype
+        for name, v in arguments.items()
+        if isinstance(v, Tensor) and (v.is_floating_point() or v.dtype == torch.bool)
+    }
+    each = [f"{str(dtype).removeprefix('torch.')} {name}" for name, dtype in kinds.items()]
+    wanted = "whole numbers as an index in the program"
+    do = "pass such an argument as .long()"
+    return DataError(wanted, f"{', '.join(each)} ({reason})", do) if each else None
 
 
 def _other_kinds(
@@ -90,17 +137,23 @@ def _other_kinds(
     return None
 
 
-def _other_dtypes(tensors: Mapping[str, Tensor], reason: str) -> DataError | None:
+def _other_dtypes(
+    tensors: Mapping[str, Tensor], sites: Mapping[str, str], reason: str
+) -> DataError | None:
     """Return the error for arguments that have another dtype than one another or the priors."""
     floats = {name: v.dtype for name, v in tensors.items() if v.dtype.is_floating_point}
     kinds = {str(dtype).removeprefix("torch.") for dtype in floats.values()}
-    if not kinds:
+    if not (kinds or sites):
         return None
-    each = (f"{str(dtype).removeprefix('torch.')} {name}" for name, dtype in floats.items())
+    each = [f"{str(dtype).removeprefix('torch.')} {name}" for name, dtype in floats.items()]
+    each += [f"{dtype} at site {name!r}" for name, dtype in sites.items()]
     got = f"{', '.join(each)} ({reason})"
     wanted = "arguments and priors of one dtype in the program"
     if len(kinds) > 1:
         return DataError(wanted, got, "give all arguments the same dtype")
+    if not kinds or len(set(sites.values())) > 1:
+        do = "give all priors and constants the same dtype, as by dtype=torch.float64"
+        return DataError(wanted, got, do)
     do = "pass these arguments in the dtype of the priors"
     if kinds == {"float64"}:
         do = "write torch.zeros(2, dtype=torch.float64) in the priors, or pass float32 arguments"

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import NotApplicable
 from ..numerics.threads import numbers_in
+from .argument_dtypes import in_usable_dtypes
 from .argument_tensors import with_tensors
 from .training_data import Rows, Tables, TrainingData, same_value
 
@@ -48,5 +49,5 @@ class Arguments(dict[str, Any], TrainingData):
 def as_training_data(data: Any) -> Any:
     """Return a mapping as Arguments with tensors for arrays, and a Dataset as it is."""
     if isinstance(data, Mapping) and not isinstance(data, Arguments):
-        return Arguments(with_tensors(data))
+        return Arguments(in_usable_dtypes(with_tensors(data)))
     return data

@@ -16,6 +16,7 @@ from .arrays import as_pandas
 from .categories import check_codes, check_levels
 from .chosen_rows import chosen_rows
 from .columns import check_word, name_of, names_of, refuse_twice
+from .destinations import destination
 from .frame_parts import parts_of, refuse_no_rows
 from .groups import coded_groups
 from .input_checks import check_columns, check_inputs
@@ -458,10 +459,20 @@ class Dataset(TrainingData):
         parts = parts_of_rows(self.n, fractions, seed)
         return tuple(self.rows(part.to(self.X.device)) for part in parts)
 
-    def to(self, *where: Any) -> Dataset:
-        """Return the table on another device or in another dtype; arguments as of ``Tensor.to``."""
-        X, y = self.X.to(*where), self.y.to(*where)
-        columns = {name: moved(getattr(self, name), X.device, where) for name in ROLES}
+    def to(self, *where: Any, device: Any = None, dtype: Any = None) -> Dataset:
+        """Return the table on another device or in another dtype.
+
+        Args:
+            *where: As of ``Tensor.to``: a device, a dtype, both, or a tensor that has them.
+            device: The device.
+            dtype: ``torch.float32`` or ``torch.float64``.
+
+        Raises:
+            SettingError: For a device that is not there, and for another dtype.
+        """
+        place = destination(where, device, dtype)
+        X, y = self.X.to(*place), self.y.to(*place)
+        columns = {name: moved(getattr(self, name), X.device, X.dtype) for name in ROLES}
         return replace(self, X=X, y=y, **columns).with_origin_of(self)
 
     def standardised(self, scale_y: bool = True, scale_X: bool = True) -> tuple[Dataset, Scaler]:

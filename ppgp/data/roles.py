@@ -181,19 +181,19 @@ def column_laid_out(column: Any) -> Any:
     return column
 
 
-def moved(column: Any, device: torch.device, where: tuple[Any, ...]) -> Any:
+def moved(column: Any, device: torch.device, dtype: torch.dtype) -> Any:
     """Return a column on another device or in another dtype; codes, flags and names keep theirs.
 
     Args:
         column: A column as of ``at_rows``.
         device: The device of the other columns.
-        where: The arguments of ``Tensor.to``.
+        dtype: The dtype of the other columns.
     """
     if isinstance(column, Mapping):
-        return {name: moved(part, device, where) for name, part in column.items()}
+        return {name: moved(part, device, dtype) for name, part in column.items()}
     if not isinstance(column, Tensor):
         return column
-    return column.to(*where) if column.is_floating_point() else column.to(device)
+    return column.to(device, dtype) if column.is_floating_point() else column.to(device)
 
 
 def same_column(one: Any, other: Any, eps: float) -> bool:

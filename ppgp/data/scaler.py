@@ -14,6 +14,7 @@ from ..errors import DataError, DataWarning, counted, listed
 from ..numerics.team import Team
 from ..user_warnings import warn
 from . import magnitudes
+from .destinations import destination
 from .roles import ROLES, columns_given
 
 __all__ = ["GivenScaler", "IdentityScaler", "Scaler"]
@@ -215,10 +216,11 @@ class Scaler:
         n = len(data.y) if data.weights is None else float(data.weights.sum())
         return n * float(self.y_sd.log())
 
-    def to(self, *where: Any) -> Scaler:
-        """Return the scaler on another device or in another dtype, as ``Tensor.to``."""
+    def to(self, *where: Any, device: Any = None, dtype: Any = None) -> Scaler:
+        """Return the scaler on another device or in another dtype, as ``Dataset.to``."""
+        place = destination(where, device, dtype)
         parts = (self.x_mean, self.x_sd, self.y_mean, self.y_sd)
-        return type(self)(*(part.to(*where) for part in parts))
+        return type(self)(*(part.to(*place) for part in parts))
 
 
 @dataclass(frozen=True, eq=False)

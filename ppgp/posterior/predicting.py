@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..data.argument_dtypes import in_usable_dtypes
 from ..data.argument_mistakes import explained, not_finite
 from ..data.argument_tensors import with_tensors
 from ..data.arguments import Arguments
@@ -118,7 +119,7 @@ def predict_program(
         do = "call predict(name=value, ...)"
         raise NotApplicable("the program's own arguments by name", "one table", do)
     taken = {name: v for name, v in named.items() if name in own and v is not None}
-    arguments = with_tensors({**arguments, **taken})
+    arguments = in_usable_dtypes(with_tensors({**arguments, **taken}), beside=fit.data)
     seed = named["seed"]
     if "seed" in own or seed is None:  # an argument ``seed`` of the program is its own affair
         seed = 0
@@ -127,7 +128,8 @@ def predict_program(
     predictions = {}
     with limited(Arguments({**fit.data, **arguments}).work(fit.model), PREDICTIONS_PAY_FROM):
         left_out = [n for n in fit.model.required if n in own and n not in arguments]
-        with explained(arguments, fit.data, left_out):
+        sites = {name: str(v.dtype).removeprefix("torch.") for name, v in first.items()}
+        with explained(arguments, fit.data, left_out, lambda: sites):
             distributions = fit.model.predict(theta, arguments, fit.data, seed)
         rows = ProgramRows(fit.model.function, first, fit.data, arguments, fit.also_seen)
         for name, distribution in distributions.items():

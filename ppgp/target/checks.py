@@ -24,6 +24,7 @@ from .enumeration import check_enumeration
 from .handlers import Run, is_deterministic, quietly, site_log_prob
 from .layout import Slice
 from .supports import Guarding
+from .survey import LEAST
 
 PLACES = 5  # draws of the prior at which validation is tried
 MORE_PLACES = 100  # draws at which a density is looked for where validation refuses those
@@ -77,7 +78,8 @@ def check_sites(run: Run) -> None:
     """Refuse sites whose density not all methods can use.
 
     Raises:
-        DataError: for data that are no tensors, which torch's distributions do not take.
+        DataError: for data that are no tensors, which torch's distributions do not take, and for
+            sites in half precision, in which a density has three digits.
         NotApplicable: for ``obs_mask``, which makes a latent site that has no density at the
             observed places, and for latent sites of the rows of a plate that takes some at random,
             which would be those of other rows at each call.
@@ -91,6 +93,14 @@ def check_sites(run: Run) -> None:
                 "leave subsample_size out, or draw the site for all rows outside this plate and "
                 "index it by the rows that the plate gives",
             )
+    observed = run.observed()
+    for name, site in run.sites.items():
+        dtype = torch.as_tensor(site["value"]).dtype
+        wide = not dtype.is_floating_point or torch.promote_types(dtype, LEAST) == dtype
+        if name not in observed and not wide:
+            got = f"{str(dtype).removeprefix('torch.')} at {name!r}"
+            do = "give its prior or its first value another dtype, as by dtype=torch.float32"
+            raise DataError("float32 or float64 at the sites of a program", got, do)
     for name, site in run.observed().items():
         if isinstance(site["value"], np.ndarray | list | tuple):
             got = f"{an(type(site['value']).__name__)} at {name!r}"

@@ -21,7 +21,9 @@ from torch.distributions import (
     StudentT,
 )
 
+from ..data.argument_mistakes import of_dtypes
 from ..data.training_data import Rows, Tables
+from ..errors import DataError
 from ..numerics.process_locks import silenced
 from ..numerics.seeding import seeded
 from .capabilities import LikelihoodDerivatives, supports
@@ -140,7 +142,11 @@ class Density:
             if self.known is not None:
                 run.check_complete()
             total = total + (run.log_jacobian if jacobian else 0.0)
-        return torch.as_tensor(total).reshape(())
+        total = torch.as_tensor(total)
+        if total.is_complex():
+            do = "pass real and imaginary parts as two arguments"
+            raise DataError("a log density that is a real number", "a complex one", do)
+        return total.to(z).reshape(())  # the data may have another dtype than the sites
 
     def _run(self, z: Tensor) -> Run:
         values = {name: s.of(z) for name, s in self.slices.items()}
@@ -156,6 +162,22 @@ class Density:
         with quietly(), silenced(), seeded(0), torch.enable_grad(), run:
             self.run_program()
         return values, run
+
+    def needs_own_dtypes(self) -> bool:
+        """Return whether the program fails where sites have the dtype of z, which is wider."""
+        first = self.survey.first
+        if all(value.dtype == self.survey.like.dtype for value in first.values()):
+            return False
+        values = {name: value.to(self.survey.like) for name, value in first.items()}
+        with quietly(), seeded(0), torch.no_grad():
+            try:
+                with Run(values, params=self.params) as run:
+                    self.run_program()
+                if self.survey.nesting is None:
+                    run.log_prob()
+            except (RuntimeError, ValueError) as error:
+                return of_dtypes(error) or isinstance(error, DataError)
+        return False
 
     def guard(self, run: Run) -> None:
         """Find the sites whose value or parameters may leave their sets.
@@ -335,7 +357,15 @@ class Density:
         return [name for name, s in run.samples() if is_factor(s)]
 
     def constrain(self, z: Tensor) -> dict[str, Tensor]:
-        """Return ``{site: [..., *event]}`` from z [..., p], deterministic sites included."""
+        """Return ``{site: [..., *event]}`` from z [..., p], deterministic sites included.
+
+        Each site has the dtype of its prior, which may be narrower than that of z.
+        """
+        values = self._constrained(z)
+        first = self.survey.first
+        return {name: v.to(first[name].dtype) if name in first else v for name, v in values.items()}
+
+    def _constrained(self, z: Tensor) -> dict[str, Tensor]:
         z = z.to(self.survey.like)
         flat = z.reshape(-1, self.dim)
         if self.static and not self.survey.deterministic:

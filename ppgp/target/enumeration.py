@@ -15,6 +15,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
+from ..data.argument_mistakes import of_dtypes
 from ..errors import NotApplicable, an
 from ..numerics.seeding import seeded
 from .handlers import Run, is_data, quietly
@@ -164,6 +165,8 @@ def check_enumeration(
         except NotApplicable:
             raise
         except (RuntimeError, ValueError, NotImplementedError, IndexError) as error:
+            if of_dtypes(error):
+                raise
             _refuse(pinned, f"an error when they are summed out ({_first_line(error)})")
         if not torch.isfinite(own):
             continue

@@ -25,7 +25,8 @@ from torch.distributions import (
 from torch.distributions.transforms import IndependentTransform
 from torch.nn import Parameter
 
-from ..errors import NotApplicable
+from ..data.argument_mistakes import of_dtypes
+from ..errors import DataError, NotApplicable
 from ..numerics.process_locks import one_at_a_time, when_abandoned
 from .angles import Angle
 from .batching import Batched
@@ -54,6 +55,7 @@ class Run(Messenger):
         self.sites: dict[str, dict[str, Any]] = {}
         self.subsampled: dict[str, str] = {}  # plates that draw their rows at random, and how many
         self.log_jacobian: Tensor | float = 0.0
+        self.drawing: dict[str, Any] | None = None  # the site at which the program is
         self._network: NetworkParams | None = None
 
     def __exit__(self, *error: Any) -> None:
@@ -84,6 +86,7 @@ class Run(Messenger):
                 "a name of its own for every site", f"two sites named {msg['name']!r}", do
             )
         msg["fn"] = without_validation(msg["fn"])
+        self.drawing = msg
         if site_is_subsample(msg):
             wanted, size = msg["fn"].subsample_size, msg["fn"].size
             if msg["value"] is None and wanted is not None and wanted < size:
@@ -115,6 +118,7 @@ class Run(Messenger):
             raise other_sites(missing[0], "is missing in one run")
 
     def _pyro_post_sample(self, msg: Any) -> None:
+        self.drawing = None
         if not site_is_subsample(msg):
             self.sites[msg["name"]] = dict(msg)
 
@@ -144,6 +148,19 @@ class Run(Messenger):
 
     def _pyro_post_param(self, msg: Any) -> None:
         self.sites[msg["name"]] = dict(msg)
+
+    def dtypes(self) -> dict[str, str]:
+        """Return ``{site: dtype}`` of the sites with real numbers, up to where the program is."""
+        values = {name: site["value"] for name, site in self.sites.items()}
+        found = {
+            name: _name_of(value.dtype)
+            for name, value in values.items()
+            if isinstance(value, Tensor) and value.is_floating_point()
+        }
+        if self.drawing is not None:
+            parts = _dtypes_of_law(self.drawing["fn"])
+            found[self.drawing["name"]] = " and ".join(sorted(set(parts.values()))) or "numbers"
+        return found
 
     def samples(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Return the sample sites, by name."""
@@ -279,8 +296,49 @@ def is_data(s: Mapping[str, Any]) -> bool:
 
 
 def site_log_prob(s: Mapping[str, Any]) -> Tensor:
-    """Return the log density of a site's value, without scale and mask."""
-    return s["fn"].log_prob(s["value"], *s["args"], **s["kwargs"])
+    """Return the log density of a site's value, without scale and mask.
+
+    Raises:
+        DataError: if torch has none for a value and a distribution of these dtypes.
+    """
+    try:
+        return s["fn"].log_prob(s["value"], *s["args"], **s["kwargs"])
+    except RuntimeError as error:
+        raise _of_other_dtypes(s, error) or error from None
+
+
+def _of_other_dtypes(s: Mapping[str, Any], error: RuntimeError) -> DataError | None:
+    """Return the error for a site whose value and distribution have several dtypes, if they do."""
+    value = s["value"]
+    parts = _dtypes_of_law(s["fn"])
+    if isinstance(value, Tensor):
+        parts["obs" if s["is_observed"] else "value"] = _name_of(value.dtype)
+    reason = str(error).splitlines()[0]
+    if value.dtype == torch.bool:
+        do = f"pass numbers, such as {s['name']}.to(torch.float32)"
+        return DataError(f"numbers as obs of {s['name']!r}", f"booleans ({reason})", do)
+    if not of_dtypes(error) or len(set(parts.values())) < 2:
+        return None
+    got = ", ".join(f"{dtype} {name}" for name, dtype in parts.items())
+    do = "convert the others to one of them, as by .to(torch.float64)"
+    return DataError(f"one dtype at site {s['name']!r}", f"{got} ({reason})", do)
+
+
+def _dtypes_of_law(law: Any) -> dict[str, str]:
+    """Return ``{parameter: dtype}`` of a distribution that may be wrapped."""
+    while isinstance(law, Independent | dist.MaskedDistribution | dist.ExpandedDistribution):
+        law = law.base_dist
+    names = getattr(law, "arg_constraints", None) or {}
+    values = {name: vars(law).get(name) for name in names}
+    return {
+        name: _name_of(value.dtype)
+        for name, value in values.items()
+        if isinstance(value, Tensor) and value.is_floating_point()
+    }
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def is_deterministic(s: Mapping[str, Any]) -> bool:

@@ -25,6 +25,7 @@ class Slice:
         event: the shape of the value.
         transform: from the unconstrained value to the value.
         param: whether it is a ``pyro.param``.
+        dtype: the dtype of the value; None for that of z.
     """
 
     start: int
@@ -33,6 +34,7 @@ class Slice:
     event: torch.Size
     transform: Any
     param: bool
+    dtype: torch.dtype | None = None
 
     @property
     def circular(self) -> bool:
@@ -46,7 +48,8 @@ class Slice:
 
     def of(self, z: Tensor) -> Tensor:
         """Return the unconstrained value of the site in z [..., p]."""
-        return z[..., self.start : self.stop].reshape(z.shape[:-1] + self.unconstrained)
+        free = z[..., self.start : self.stop].reshape(z.shape[:-1] + self.unconstrained)
+        return free if self.dtype is None else free.to(self.dtype)
 
 
 def placed(slices: Mapping[str, Slice], z: Tensor, values: Mapping[str, Tensor]) -> Tensor:

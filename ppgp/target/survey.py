@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -82,7 +82,9 @@ def arguments(model: Any, data: Any, tables: Tables = ()) -> tuple[tuple[Any, ..
     return args, named
 
 
-def run_from_prior(model: Any, data: Any, program: Callable[..., Any], stored: Any = None) -> Run:
+def run_from_prior(
+    model: Any, data: Any, program: Callable[..., Any], stored: Any = None, run: Run | None = None
+) -> Run:
     """Run a program once, every site drawn from its prior.
 
     Args:
@@ -90,6 +92,7 @@ def run_from_prior(model: Any, data: Any, program: Callable[..., Any], stored: A
         data: the Dataset, or the arguments of a program.
         program: the Pyro program of the model.
         stored: a state of Pyro's store, whose params begin there.
+        run: the handler that records the sites, also of a run that fails; None for a new one.
 
     Raises:
         NotEnoughMemory: if the program needs all rows at once, and they do not fit.
@@ -98,12 +101,14 @@ def run_from_prior(model: Any, data: Any, program: Callable[..., Any], stored: A
     if not tables and data.n is not None:
         model.check_memory(data.n, data.d, data.X)
     args, kwargs = arguments(model, data, tables)
-    with quietly(stored), seeded(0), Run({}) as run:
+    with quietly(stored), seeded(0), run or Run({}) as recording:
         program(*args, **kwargs)
-    return run
+    return recording
 
 
-def survey(model: Any, data: Any, run: Run, optimise_params: bool, empty: bool) -> Survey:
+def survey(
+    model: Any, data: Any, run: Run, optimise_params: bool, empty: bool, own_dtypes: bool = False
+) -> Survey:
     """Read off a run which sites the program has.
 
     Args:
@@ -112,6 +117,8 @@ def survey(model: Any, data: Any, run: Run, optimise_params: bool, empty: bool) 
         run: the result of ``run_from_prior``.
         optimise_params: whether params are part of z.
         empty: whether a program with nothing to search is accepted.
+        own_dtypes: whether each site has the dtype of its prior at every z. The widest dtype of
+            all serves most programs, and has the most digits.
 
     Raises:
         NotApplicable: if a latent site has infinitely many discrete values, or there is nothing to
@@ -140,7 +147,10 @@ def survey(model: Any, data: Any, run: Run, optimise_params: bool, empty: bool) 
         position = slices[name].stop
     if not position and not empty:
         raise _nothing_uncertain(run, data.is_table)
-    like = _like(run, like, position)
+    like = _like(run, like, position, list(slices) if own_dtypes else None)
+    if own_dtypes:
+        dtypes = {name: run.sites[name]["value"].dtype for name in slices}
+        slices = {name: replace(s, dtype=dtypes[name]) for name, s in slices.items()}
     return Survey(
         slices=slices,
         params=params,
@@ -178,12 +188,15 @@ def _is_flat(site: dict[str, Any]) -> bool:
     return isinstance(base, FlatDistribution)
 
 
-def _like(run: Run, last: Tensor, dim: int) -> Tensor:
+def _like(run: Run, last: Tensor, dim: int, names: list[str] | None) -> Tensor:
     """Return an empty tensor of the dtype and device of z.
 
-    A program may draw float32 sites beside float64 data: z has the widest dtype of all.
+    A program may draw float32 sites beside float64 data: z has the widest dtype of all, or of the
+    sites of these names.
     """
     values = [site["value"] for _, site in run.samples()]
+    if names is not None:
+        values = [run.sites[name]["value"].detach() for name in names]
     values = [v for v in values if isinstance(v, Tensor) and v.is_floating_point()]
     widest = reduce(torch.promote_types, [v.dtype for v in values], LEAST)
     if dim:

@@ -21,7 +21,7 @@ from .checks import check_program
 from .compiled import Graphs
 from .density import Density
 from .graph import ValueAndGradient
-from .handlers import quietly
+from .handlers import Run, quietly
 from .layout import laid, names, placed
 from .start import finite_nowhere
 from .sums_of_streams import bound_of_stream, of_stream
@@ -119,10 +119,14 @@ class Target(Density):
         self.notes: list[str] = []
         of_the_library = data.is_table
         stored = None if of_the_library else pyro.get_param_store().get_state()
-        with quietly(), seeded(0), explained(data):
-            run = run_from_prior(model, data, program, stored)
+        run = Run({})
+        with quietly(), seeded(0), explained(data, sites=run.dtypes):
+            run_from_prior(model, data, program, stored, run)
             found = survey(model, data, run, optimise_params, empty)
             super().__init__(model, data, program, found)
+            if not of_the_library and self.needs_own_dtypes():
+                found = survey(model, data, run, optimise_params, empty, own_dtypes=True)
+                super().__init__(model, data, program, found)
             if not of_the_library and found.dim:
                 self.guard(run)
                 self.invalid, self.random = check_program(self, run)

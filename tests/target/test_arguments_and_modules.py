@@ -173,6 +173,12 @@ def weighted(x: Tensor, y: Tensor | None = None) -> None:
         pyro.sample("y", dist.Normal(mean, 0.1), obs=y)
 
 
+def two_inputs(x: torch.Tensor, z: torch.Tensor, y: torch.Tensor) -> None:
+    weight = pyro.sample("weight", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(x @ weight + z @ weight, 0.1), obs=y)
+
+
 class Single(Line):
     """The regression with a layer and priors in float32."""
 
@@ -193,7 +199,10 @@ DTYPES: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize(("function", "arguments"), DTYPES.values(), ids=DTYPES)
 def test_another_dtype_of_arguments_and_priors_is_named(function: Any, arguments: Any) -> None:
-    message = r"of one dtype in the program, got float64 x, float64 y \(.*\): write torch\.zeros"
+    message = (
+        r"of one dtype in the program, got float64 x, float64 y, float32 at site '.*' \(.*\): "
+        r"write torch\.zeros"
+    )
     with pytest.raises(DataError, match=message) as caught:
         ppgp.fit(function, arguments, inference.MAP(), progress=False)
     assert str(caught.value).endswith("in the priors, or pass float32 arguments")
@@ -203,10 +212,10 @@ def test_another_dtype_of_arguments_and_priors_is_named(function: Any, arguments
 def test_the_advice_on_dtypes_is_right() -> None:
     single = {"x": WIDE.astype(np.float32), "y": y.astype(np.float32)}
     posterior = ppgp.fit(weighted, single, inference.MAP(), progress=False)
-    with pytest.raises(DataError, match=r"got float64 x .*float32 arguments"):
+    with pytest.raises(DataError, match=r"got float64 x, .*float32 arguments"):
         posterior.predict(x=WIDE)
-    with pytest.raises(DataError, match=r"float32 x, float64 y.*give all arguments the same dtype"):
-        ppgp.fit(weighted, {**single, "y": y}, inference.MAP(), progress=False)
+    with pytest.raises(DataError, match=r"float32 x, float64 z.*give all arguments the same dtype"):
+        ppgp.fit(two_inputs, {**single, "z": WIDE}, inference.MAP(), progress=False)
 
 
 def test_arguments_of_a_prediction_that_are_no_arrays_are_named() -> None:
