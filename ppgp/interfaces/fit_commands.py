@@ -81,7 +81,7 @@ def compare(
     from ..inference.jobs import check_workers
     from ..posterior.region import exact_level
     from .model_method_grid import fit_grid
-    from .report import write_report
+    from .report import saved_if_it_fails, write_report
     from .results_file import rows_of
 
     exact_level(level)
@@ -128,7 +128,8 @@ def compare(
         raise NotApplicable(
             "at least one model and method that fit together", "; ".join(refused), "see `ppgp list`"
         )
-    comparison = compare_posteriors(posteriors, test=test, calibration=calibration, level=level)
+    with saved_if_it_fails(out, posteriors):
+        comparison = compare_posteriors(posteriors, test=test, calibration=calibration, level=level)
     split = f"{train.n} to fit, {calibration.n} to calibrate, {test.n} to test"
     about = {
         "data": data,

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from .. import files
 from ..data.dataset import Dataset
@@ -24,7 +27,7 @@ from .report_html import figure, note, section
 from .report_page import Content, page_of
 from .results_file import rows_of, write_results
 
-__all__ = ["write_report"]
+__all__ = ["saved_if_it_fails", "write_report"]
 
 DPI = 150  # of figures
 
@@ -53,33 +56,60 @@ def write_report(
         **about: What was run, for the head of the page and results.json.
 
     Returns:
-        The path of index.html, and one sentence per file that could not be written.
+        The path of index.html, and one sentence per file that could not be written or drawn.
     """
     out = Path(out)
     page = out / "index.html"
     content = Content(title, about, comparison, posteriors, names, test.n)
     problems: list[str] = []
 
-    def attempt(write: Callable[[], object]) -> None:
+    def attempt(path: Path, write: Callable[[], object]) -> None:
         try:
             write()
         except StorageError as error:
             problems.append(str(error))
+        except Exception as error:  # the fits took minutes, and the other files show them
+            problems.append(f"{path.name}: {type(error).__name__}: {error}")
 
     rows = rows_of(comparison, posteriors, names)
-    attempt(lambda: write_results(out, rows, **about))
-    attempt(lambda: files.write(page, page_of(content, [])))
+    attempt(out / "results.json", lambda: write_results(out, rows, **about))
+    attempt(page, lambda: files.write(page, page_of(content, [])))
     pictures: list[tuple[ReportFigure, str]] = []
-    for one in figures_of(comparison, posteriors, names, test):
-        data = io.BytesIO()
-        one.figure.savefig(data, format="png", dpi=DPI)
-        place = out / "figures" / f"{one.slug}.png"
-        attempt(partial(files.write, place, data.getvalue(), folder=True))
-        pictures.append((one, base64.b64encode(data.getvalue()).decode()))
-    attempt(lambda: files.write(page, page_of(content, _sections(pictures))))
+    for one in figures_of(comparison, posteriors, names, test, problems):
+        path = out / "figures" / f"{one.slug}.png"
+        attempt(path, partial(_write_figure, path, one, pictures))
+    attempt(page, lambda: files.write(page, page_of(content, _sections(pictures))))
     for name, posterior in posteriors.items():
-        attempt(partial(_write_netcdf, out / f"{slug_of(name)}.nc", posterior))
+        path = out / f"{slug_of(name)}.nc"
+        attempt(path, partial(_write_netcdf, path, posterior))
     return page, list(dict.fromkeys(problems))
+
+
+@contextmanager
+def saved_if_it_fails(out: Path, posteriors: Mapping[str, Posterior]) -> Iterator[None]:
+    """Save the posteriors in a folder if the work inside fails, and raise its error.
+
+    ``ppgp report`` takes the files. After Ctrl-C they are saved as well.
+    """
+    try:
+        yield
+    except BaseException:
+        for name, posterior in posteriors.items():
+            try:
+                out.mkdir(parents=True, exist_ok=True)
+                path = posterior.save(out / f"{slug_of(name)}.safetensors")
+                typer.echo(f"saved, for `ppgp report`: {path}", err=True)
+            except Exception as error:  # the others are saved all the same
+                typer.echo(f"not saved: {name}: {error}", err=True)
+        raise
+
+
+def _write_figure(path: Path, one: ReportFigure, pictures: list[tuple[ReportFigure, str]]) -> None:
+    """Write the file of a figure, and add its picture in base 64 to those of the page."""
+    data = io.BytesIO()
+    one.figure.savefig(data, format="png", dpi=DPI)
+    pictures.append((one, base64.b64encode(data.getvalue()).decode()))
+    files.write(path, data.getvalue(), folder=True)
 
 
 def _sections(pictures: list[tuple[ReportFigure, str]]) -> list[str]:

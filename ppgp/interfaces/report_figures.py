@@ -55,6 +55,7 @@ def figures_of(
     posteriors: Mapping[str, Posterior],
     names: Mapping[str, tuple[str, str]],
     test: Dataset,
+    problems: list[str],
 ) -> list[ReportFigure]:
     """Return the figures of the report, in the order in which the page shows them.
 
@@ -63,15 +64,25 @@ def figures_of(
         posteriors: The posteriors by name.
         names: The pair ``(model, method)`` of each posterior.
         test: The test rows.
+        problems: Takes one sentence per group of figures that cannot be drawn.
     """
-    figures = list(_of_differences(comparison))
+    figures: list[ReportFigure] = []
+
+    def draw(what: str, group: Iterator[ReportFigure]) -> None:
+        try:
+            figures.extend(group)
+        except Exception as error:  # the fits took minutes, and the other figures show them
+            problems.append(f"{what}: {type(error).__name__}: {error}")
+
+    draw("figure of the differences", _of_differences(comparison))
     by_model: dict[str, list[str]] = {}
     for name, (model, _) in names.items():
         by_model.setdefault(model, []).append(name)
     for model, of_model in by_model.items():
         # the reference first, in the colour and line that are easiest to see
         ordered = sorted(of_model, key=lambda name: not posteriors[name].mcmc)
-        figures += _of_marginals(model, {names[name][1]: posteriors[name] for name in ordered})
+        by_method = {names[name][1]: posteriors[name] for name in ordered}
+        draw(f"marginals of {model}", _of_marginals(model, by_method))
     # MCMC, if there is one, is the method to trust most, and represents the model
     shown = [
         next((name for name in of_model if posteriors[name].mcmc), of_model[0])
@@ -79,11 +90,11 @@ def figures_of(
     ]
     for name in shown:
         others = len(by_model[names[name][0]]) - 1
-        figures += _of_sets(comparison, name, test, others)
+        draw(f"intervals of {name}", _of_sets(comparison, name, test, others))
     for name, prediction in comparison.predictions.items():
-        figures += _of_residuals(name, prediction, _target(test))
+        draw(f"residuals of {name}", _of_residuals(name, prediction, _target(test)))
     for name in shown:
-        figures += _of_chains(name, posteriors[name])
+        draw(f"chains of {name}", _of_chains(name, posteriors[name]))
     order = list(dict.fromkeys(one.section for one in figures))
     return sorted(figures, key=lambda one: order.index(one.section))
 

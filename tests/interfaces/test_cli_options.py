@@ -10,6 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 import ppgp
+from ppgp.diagnostics import comparison
 from ppgp.errors import PpgpError, PpgpWarning, SettingError, StorageError, UnknownName
 from ppgp.interfaces import recipes
 from ppgp.interfaces.cli import app
@@ -104,6 +105,20 @@ def test_fit_takes_three_classes(tmp_path: Path) -> None:
     out = tmp_path / "iris.safetensors"
     assert "softmax by map" in run("fit", "iris", "--how", "map", "--out", str(out))
     assert ppgp.load_posterior(out).data.classes == ("setosa", "versicolor", "virginica")
+
+
+def test_compare_saves_the_fits_if_their_comparison_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(comparison, "compare", fail)
+    command = "compare diabetes --models linear --how map --no-progress --out"
+    with pytest.raises(ZeroDivisionError):
+        run(*command.split(), str(tmp_path / "report"))
+    saved = ppgp.load_posterior(tmp_path / "report" / "linear-map.safetensors")
+    assert saved.data.n == 265
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ import ppgp
 from ppgp import Posterior, inference, models
 from ppgp.diagnostics import verdicts
 from ppgp.diagnostics.comparison import Comparison, compare
-from ppgp.interfaces import results_file
+from ppgp.interfaces import report, results_file
 from ppgp.interfaces.report_figures import figures_of
 from ppgp.interfaces.report_html import number
 from ppgp.interfaces.report_page import Content, page_of
@@ -267,7 +267,7 @@ def test_numbers_have_four_digits(value: float, shown: str) -> None:
 def test_the_text_of_each_figure_can_be_read(
     comparison: Comparison, posteriors: dict[str, Posterior]
 ) -> None:
-    figures = figures_of(comparison, posteriors, pairs_of(posteriors), parts()[2])
+    figures = figures_of(comparison, posteriors, pairs_of(posteriors), parts()[2], [])
     assert {one.slug: problems_of(one.figure) for one in figures if problems_of(one.figure)} == {}
     captions = {one.slug: one.caption for one in figures}
     assert captions["intervals-line-nuts"].endswith("those of 2 other posteriors of this model.")
@@ -282,6 +282,46 @@ def test_the_text_of_each_figure_can_be_read(
 )
 def test_numbers_sort_as_in_javascript(value: float | None, key: str) -> None:
     assert number(value).key == key
+
+
+def test_a_report_lacks_only_the_parts_that_fail(
+    tmp_path: Path,
+    posteriors: dict[str, Posterior],
+    comparison: Comparison,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Minutes of sampling were lost to the first figure that raised."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise AttributeError("module has no attribute 'x'")
+
+    monkeypatch.setattr(ppgp.plots, "trace", fail)
+    monkeypatch.setattr(report, "netcdf", fail)
+    names = pairs_of(posteriors)
+    *_, test = parts()
+    path, problems = report.write_report(tmp_path, comparison, posteriors, names, test)
+    why = "AttributeError: module has no attribute 'x'"
+    of_files = [f"{name.replace(' ', '-')}.nc: {why}" for name in posteriors]
+    assert problems == [f"chains of line nuts: {why}", *of_files]
+    page = path.read_text()
+    assert "<h2>Marginals" in page
+    assert "<h2>Chains" not in page
+    assert not (tmp_path / "figures" / "trace-line-nuts.png").exists()
+
+
+def test_posteriors_are_saved_if_the_comparison_fails(
+    tmp_path: Path, posteriors: dict[str, Posterior], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "made"
+    with pytest.raises(ZeroDivisionError), report.saved_if_it_fails(folder, posteriors):
+        1 / 0
+    for name, posterior in posteriors.items():
+        saved = ppgp.load_posterior(folder / f"{name.replace(' ', '-')}.safetensors")
+        assert torch.equal(saved.draws["bias"], posterior.draws["bias"])
+    assert capsys.readouterr().err.count("saved, for `ppgp report`: ") == len(posteriors)
+    with report.saved_if_it_fails(tmp_path / "none", posteriors):
+        pass
+    assert not (tmp_path / "none").exists()
 
 
 def test_results_hold_the_band(
