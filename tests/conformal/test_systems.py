@@ -8,7 +8,7 @@ import numpy as np
 import pyro.distributions as dist
 import pytest
 import torch
-from scipy import stats
+from scipy import integrate, stats
 from torch import Tensor
 
 from ppgp.conformal import Absolute, PredictiveSystem, Signed, calibrate, predictive_system
@@ -50,7 +50,7 @@ def test_the_crps_is_the_integral_over_the_steps() -> None:
     steps, target = system.steps()[0].numpy(), float(y[12])
     x = np.linspace(min(steps.min(), target) - 1, max(steps.max(), target) + 1, 400001)
     F = np.searchsorted(steps, x, side="right") / 12
-    wanted = np.trapezoid((F - (x >= target)) ** 2, x)
+    wanted = integrate.trapezoid((F - (x >= target)) ** 2, x)
     assert float(system.crps(y[12:])) == pytest.approx(wanted, abs=2e-5)
 
 

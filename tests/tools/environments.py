@@ -404,7 +404,7 @@ def new_environment(name: str, *packages: str) -> Environment:
 
 def newest(options: argparse.Namespace) -> int:
     """Write constraints-newest.txt: the newest of everything but torch."""
-    python = new_environment("refreshed", TORCH, "--editable", ".[test]").ready(anew=True)
+    python = new_environment("refreshed", TORCH, "--editable", ".[test,notebook]").ready(anew=True)
     versions = frozen(python)
     NEWEST.write_text("\n".join(versions) + "\n")
     print(f"{NEWEST.name}: {len(versions)} versions")
@@ -451,7 +451,11 @@ def extras(options: argparse.Namespace) -> int:
         with summary.part(f"extra {extra}"):
             packages = ("--editable", f".[{extra}]", *TOOLS, *peers)
             environment = Environment("extra", needed("3.11"), packages, PINNED)
-            run_tests(environment.ready(), [*tests, *options.pytest])
+            python = environment.ready()
+            pinned = {canonical(line) for line in PINNED.read_text().splitlines()}
+            free = [line for line in frozen(python) if canonical(line) not in pinned]
+            print(f"not in {PINNED.name}: {', '.join(free) or 'nothing'}", flush=True)
+            run_tests(python, [*tests, *options.pytest])
     return summary.end()
 
 
