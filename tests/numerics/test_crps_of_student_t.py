@@ -23,7 +23,10 @@ def crps(df, loc, scale, y, dtype=F64) -> float:
 def by_quadrature(df, loc, scale, y) -> float:
     """The integral of (F - 1[x >= y])^2 in 25 digits; tails in the log of the distance."""
     with mpmath.workdps(25):
-        parts = [(mpmath.mpf(d), mpmath.mpf(m), mpmath.mpf(s)) for d, m, s in zip(df, loc, scale)]
+        parts = [
+            (mpmath.mpf(d), mpmath.mpf(m), mpmath.mpf(s))
+            for d, m, s in zip(df, loc, scale, strict=True)
+        ]
 
         def tail(x, sign):
             total = mpmath.mpf(0)
