@@ -46,7 +46,7 @@ from ..posterior.posterior import Posterior
 from ..target.capabilities import FollowsFit, Reselects
 from ..target.target import Target
 from ..user_warnings import warn
-from . import NUTS, Inference
+from . import NUTS, SVI, Inference
 from .base import attempted, check_draws
 from .other_training_tables import also_seen
 from .own_methods import own_method
@@ -126,9 +126,10 @@ def fit(
         model_or_program: a recipe from ``ppgp.models``, or any Pyro program: a function, or a
             ``pyro.nn.PyroModule``, whose ``forward`` has the arguments.
         data: a Dataset for a model; Outputs for ``models.Multi``; ``{argument: value}`` for a
-            program. A Stream (``ppgp.stream``) for SVGP by SVI; for SGPR by MAP() or MAP("adam");
-            and for LinearRegression, LogisticRegression, SoftmaxRegression, GLM without groups,
-            NeuralRegression and SVGP by SGLD, or by MAP with "lbfgs", "newton", "adam" or "sgd".
+            program. A Stream (``ppgp.stream``) for SVGP by SVI; for SGPR by MAP with
+            "lbfgs", "adam" or "adagrad"; and for LinearRegression, LogisticRegression,
+            SoftmaxRegression, GLM without groups, NeuralRegression and SVGP by SGLD, or by MAP with
+            "lbfgs", "newton", "adam", "adagrad" or "sgd".
             Arrays keep their dtype, which is float64 in NumPy and pandas. Arguments and priors of a
             program need one dtype: write ``torch.zeros(2, dtype=torch.float64)`` in the priors, or
             pass float32 arguments.
@@ -477,9 +478,10 @@ def _check_support(how: Inference, target: Target, checkpoint: bool) -> None:
             "SGHMC, or leave checkpoint out",
         )
     if target.random is not None and not how.takes_random_density:
+        method = "(method='deterministic')" if isinstance(how, SVI) else ""
         raise NotApplicable(
-            f"the same density at every call for {name}",
+            f"the same density at every call for {name}{method}",
             target.random,
-            "use SVI, SGLD or SGHMC, or leave subsample_size out and write an integral as a site "
+            "use SVI(), SGLD or SGHMC, or leave subsample_size out and write an integral as a site "
             "or a closed form",
         )

@@ -18,7 +18,7 @@ from . import MAP, SGLD, SVI
 __all__ = ["rows_fitted", "streamed_rows"]
 
 PASSES = ("lbfgs", "newton")  # optimizers of MAP that take one pass over the rows per evaluation
-STEPS = ("adam", "sgd")
+STEPS = ("adam", "adagrad", "sgd")
 IN_MEMORY = "fit a sample, stream.sample(rows)"
 BY_STEPS = "SVGP by SVI(), SGPR by MAP(), or a linear model or network by MAP('adam') or SGLD()"
 
@@ -92,7 +92,7 @@ def _check_search(how: Any) -> None:
         for name in ("hold_out", "adversarial", "batch_size"):
             if getattr(how, name) is not None:
                 raise NotApplicable(f"a Dataset with {name}", "a stream", f"leave {name} out")
-        if how.optimizer in ("lbfgs", "adam"):
+        if how.optimizer in ("lbfgs", "adam", "adagrad"):
             return
     do = f"use MAP() or MAP('adam'), or {IN_MEMORY}"
     raise NotApplicable("a method that reads a stream as how", got, do)

@@ -24,6 +24,7 @@ LARGEST_STEP = 4.0  # of the log of a scale or shape along the natural gradient
 HUGE_STEP = 1e9  # of the log of a location, which only an overflow reaches
 LEAST_SHARE = 1e-6  # the least probability of a class in a natural gradient
 SCORING_STEPS = 60
+FARTHEST = math.log(1e3)  # of a log below the guess, from which the constant is that of ties
 ROUNDING = 1e-9  # the last step of a search that has converged
 NO_THETA: Theta = {}
 
@@ -246,6 +247,8 @@ class Scored:
             return rows.mean(-1).double().cpu().numpy()
 
         def total(f: np.ndarray) -> tuple[float, np.ndarray]:
+            if not _near(f, start, 2 * FARTHEST):
+                return math.inf, np.zeros_like(f)
             value = self.score(theta, at(f), y, kind, right_censored=right_censored).mean()
             return float(value), slope(f)
 
@@ -259,6 +262,10 @@ class Scored:
             found = _scoring(least.x, slope, metric)
             if found is None:
                 found = least.x
+        if not _near(
+            found, start, FARTHEST
+        ):  # a spike on values that are equal, of which there is no least
+            found = start
         return torch.as_tensor(found).to(y)
 
     def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
@@ -368,6 +375,15 @@ def widened(f: Tensor, log_temperature: float | Tensor) -> Tensor:
     """Return logits [*draw, K, n] divided by a temperature, a number or [*draw, 1]."""
     divisor = torch.as_tensor(log_temperature).to(f).exp()
     return f / (divisor[..., None] if divisor.ndim else divisor)
+
+
+def _near(f: np.ndarray, start: np.ndarray, farthest: float) -> bool:
+    """Return whether a constant lies near enough to the guess to be one of the whole data.
+
+    Functions after the first are logs or log odds. A large df or shape has a limit, the normal or
+    the Poisson distribution; a scale of next to nothing has none.
+    """
+    return bool(np.isfinite(f).all() and ((start - f)[1:] < farthest).all())
 
 
 def _scoring(

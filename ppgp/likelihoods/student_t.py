@@ -138,6 +138,8 @@ class StudentT(Parametric):
     def _guess(self, y: Tensor) -> tuple[float, ...]:
         middle = y.median()
         scale = 1.5 * float((y - middle).abs().median())
+        if not scale > 0:  # more than half of the values are equal
+            scale = float(y.std(correction=0))
         return float(middle), math.log(START), log_or_zero(scale)
 
     def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:

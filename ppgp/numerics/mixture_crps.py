@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+from scipy import special
 from torch import Tensor
-from torch.distributions import Distribution, Normal
+from torch.distributions import Distribution, Normal, StudentT
 
 from . import normal_differences, univariate
 from .blocks import each_block
@@ -25,6 +27,12 @@ PAIRS_OF_NARROW = 2048
 PANELS = (1e-8, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-4, 1 - 1e-8)
 NODES = 16
 REST = 1e-14  # probability beyond the counts that the CRPS is summed over, on either side
+CLOSE = 0.005  # to df = 1, where the closed form of Student t loses digits
+LOG_GAMMA_HALF = 0.5 * math.log(math.pi)
+FEW_COMPONENTS = 16  # of Student t, up to which each has panels of its own
+FARTHEST_POWER = 21.0  # of 4, in units of the width of a mixture, from which tails are powers
+#: quantiles between which mixtures of more are integrated
+PANELS_OF_MANY = (1e-4, 1e-3, 0.01, *(0.05 * i for i in range(1, 20)), 0.99, 0.999, 1 - 1e-4)
 COUNTS = 16  # counts of each row whose mass is computed at once
 LONG = 128  # counts of a row, from which the sum over all of them takes longer than one by ranges
 
@@ -44,6 +52,10 @@ def crps(distribution: Distribution, y: Tensor) -> Tensor:
         return each_block(crps, distribution, y)
     if is_discrete(distribution):
         return _count_crps(distribution, y)
+    if isinstance(distribution, StudentT) and not (
+        torch.is_grad_enabled() and has_gradient(distribution)
+    ):
+        return each_block(_student_crps, distribution, y)
     if not isinstance(distribution, Normal):
         return _crps(distribution, y, False)
     if torch.is_grad_enabled() and has_gradient(distribution):
@@ -87,6 +99,91 @@ def _normal_crps(distribution: Any, y: Tensor) -> Tensor:
         half = normal_differences.half_mean_difference(some, points)
         score[apart] = (distance - half).to(score)
     return score
+
+
+def _student_crps(distribution: Any, y: Tensor) -> Tensor:
+    """Return the CRPS of mixtures of Student t; infinite where a df is at most 1/2.
+
+    One component has a closed form (Jordan, Krueger & Lerch 2019). Several are integrated between
+    points at distances of 4^k scales from each component, or quantiles of the mixture if the
+    components are many, and beyond all of them as powers of the distance.
+    """
+    df, loc, scale = (
+        distinct_rows(p).expand(distribution.batch_shape).double()
+        for p in (distribution.df, distribution.loc, distribution.scale)
+    )
+    at = y.double()
+    if len(df) == 1:
+        score = scale[0] * _unit_student_crps(df[0], (at - loc[0]) / scale[0])
+    else:
+        score = _student_mixture_crps(df, loc, scale, at)
+    score = torch.where((df <= 0.5).any(0), torch.inf, score)
+    return torch.where(y.isinf(), torch.inf, score).to(y)
+
+
+def _unit_student_crps(df: Tensor, z: Tensor) -> Tensor:
+    """Return the CRPS of Student's t of scale 1 at z.
+
+    The form has a removable singularity at df = 1, next to which it is interpolated.
+    """
+    near = (df - 1).abs() < CLOSE
+    score = _closed_student_crps(torch.where(near, 2.0, df), z)
+    if not bool(near.any()):
+        return score
+    nodes = 1 + CLOSE * torch.tensor([-10.0, -8, -6, -4, -2, 2, 4, 6, 8, 10]).to(df)
+    between = torch.zeros_like(z)
+    for i, node in enumerate(nodes):
+        others = torch.cat([nodes[:i], nodes[i + 1 :]])
+        share = ((df[..., None] - others) / (node - others)).prod(-1)
+        between = between + share * _closed_student_crps(node.expand(z.shape), z)
+    return torch.where(near, between, score)
+
+
+def _closed_student_crps(df: Tensor, z: Tensor) -> Tensor:
+    """Return the CRPS of Student's t by its closed form, which has no value at df = 1."""
+    log_beta = torch.lgamma(0.5 * df) + LOG_GAMMA_HALF - torch.lgamma(0.5 * df + 0.5)
+    ratio = torch.lgamma(df - 0.5) + LOG_GAMMA_HALF - torch.lgamma(df) - 2 * log_beta
+    density = torch.exp(-log_beta - 0.5 * df.log() - 0.5 * (df + 1) * torch.log1p(z * z / df))
+    spread = density * (df + z * z) - df.sqrt() * ratio.exp()
+    return z * (2 * _student_cdf(df, z) - 1) + 2 * spread / (df - 1)
+
+
+def _student_cdf(df: Tensor, z: Tensor) -> Tensor:
+    df, z = torch.broadcast_tensors(df, z)
+    return torch.as_tensor(special.stdtr(df.cpu().numpy(), z.cpu().numpy())).to(z)
+
+
+def _student_mixture_crps(df: Tensor, loc: Tensor, scale: Tensor, y: Tensor) -> Tensor:
+    """Return the CRPS [n] of mixtures of Student t, parameters [draw, n]."""
+    k = torch.arange(-1.0, FARTHEST_POWER).to(y)
+    steps = torch.cat([k.new_zeros(1), 4.0**k])
+    steps = torch.cat([-steps.flip(0), steps])
+    middle = loc.median(0).values
+    reach = (loc - middle).abs().max(0).values + (y - middle).abs() + scale.max(0).values
+    outer = middle + reach * torch.cat([-(4.0 ** k[1:]).flip(0), 4.0 ** k[1:]])[:, None]
+    if len(df) <= FEW_COMPONENTS:
+        inner = (loc + scale * steps[:, None, None]).flatten(0, 1)
+    else:
+        law = StudentT(df, loc, scale, validate_args=False)
+        inner = torch.stack([quantile(law, p) for p in PANELS_OF_MANY])
+    inner = torch.minimum(torch.maximum(inner, middle - reach), middle + reach)
+    edges = torch.cat([outer, inner, y[None]]).sort(0).values
+    used = (edges[1:] > edges[:-1]).any(1)
+    nodes, weights = (torch.as_tensor(a).to(y)[:, None] for a in _legendre())
+    total = torch.zeros_like(y)
+    for low, high in zip(edges[:-1][used], edges[1:][used], strict=True):
+        half, centre = 0.5 * (high - low), 0.5 * (high + low)
+        x = centre + half * nodes
+        # the tail that is there, so that no digits of small probabilities are lost
+        sign = torch.where(centre >= y, -1.0, 1.0)
+        tail = _student_cdf(df[:, None], sign * (x - loc[:, None]) / scale[:, None]).mean(0)
+        total = total + half * (weights * tail.square()).sum(0)
+    end = edges[-1] - middle
+    for sign in (-1.0, 1.0):
+        rest = _student_cdf(df, (-end - sign * (loc - middle)) / scale) / len(df)
+        for share, power in zip(rest, df, strict=True):
+            total = total + end * (share * rest / (power + df - 1)).sum(0)
+    return total
 
 
 def _absolute_moment(mean: Tensor, variance: Tensor) -> Tensor:

@@ -101,7 +101,12 @@ def load(
             ``unchecked``.
     """
     path = Path(path)
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except OSError as error:  # a name that is too long, or a folder that may not be read
+        got = error.strerror or first_line(error)
+        raise StorageError(SAVED, f"{str(path)[:60]!r}: {got}", "check the path") from None
+    if not found:
         raise StorageError(SAVED, files.no_file(path), "check the path")
     try:
         header = header_of(path)

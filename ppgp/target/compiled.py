@@ -28,7 +28,7 @@ from .graph import (
 
 VALUES = "its graph depends on the values (an if or random numbers in it), or on how often it ran"
 SHAPE = "the shape of a tensor depends on the values, as with a boolean mask or nonzero"
-PYTHON_NUMBER = "it turns a value into a Python number, as an if, float() or .item() does"
+PYTHON_NUMBER = "it turns a value into a Python number, as an if, float(), .item() or .numpy() does"
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +225,7 @@ class Graphs:
 def _reason(error: Exception) -> str:
     """Return what kept a program from being traced, in one sentence."""
     said = str(error)
-    if "_local_scalar_dense" in said or "data-dependent" in said or "Could not guard" in said:
+    if "of a value that depends" in said or "data-dependent" in said or "Could not guard" in said:
         return PYTHON_NUMBER
     if "has a shape that depends" in said:
         return SHAPE

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -31,6 +32,19 @@ OF_SHAPES_ALONE = {
     aten.new_ones.default,
     aten.new_full.default,
 }
+#: what gives the numbers of a tensor to Python or NumPy without an operation of torch
+READING = {
+    Tensor.numpy,
+    Tensor.tolist,
+    Tensor.__array__,
+    Tensor.__deepcopy__,
+    Tensor.__dlpack__,
+    Tensor.data_ptr,
+    torch.to_dlpack,
+}
+#: what makes a tensor of the numbers in a list
+OF_LISTS = {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor}
+DATA = Tensor.data.__get__  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,7 @@ class Recorder(RecordsCalls):
         self.vary: set[fx.Node] = set()  # with the arguments or at random
         # memory into which what varies was written, with a tensor that keeps it from being freed
         self.written: dict[int, Tensor] = {}
+        self.inside = False  # a function that is recorded as one operation
 
     def argument(self, x: Tensor) -> None:
         """Make a tensor an argument of the graph, after those before it."""
@@ -120,8 +135,12 @@ class Recorder(RecordsCalls):
         """
         inputs: list[fx.Node] = []
         node_args = self._in_graph(tensors, inputs)
-        with _disable_current_modes():
-            result = function(*tensors)
+        self.inside = True
+        try:
+            with _disable_current_modes():
+                result = function(*tensors)
+        finally:
+            self.inside = False
         node = self.graph.call_function(function, node_args)
         self._keep(result, node, any(part in self.vary for part in inputs))
         return result
@@ -176,6 +195,45 @@ class Recorder(RecordsCalls):
         return fx.GraphModule(self.owner, self.graph)
 
 
+class Reads(TorchFunctionMode):
+    """Find where a function reads numbers past torch, as ``.numpy()`` and ``.tolist()`` do.
+
+    Such a number, if it depends on the arguments of the graph, would be that of the arguments at
+    which the graph is recorded.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func == DATA and not self.recorder.inside:
+            return args[0].detach()  # the same numbers, which the graph then computes
+        read: list[Any] = []
+        if func in READING:
+            read = [args[0]]
+        elif func in OF_LISTS:
+            lists = (*args, *(kwargs or {}).values())
+            read = [x for given in lists if isinstance(given, list | tuple) for x in _parts(given)]
+        if read and not self.recorder.inside and any(map(self.recorder.varies, read)):
+            name = getattr(func, "__name__", str(func))
+            raise RuntimeError(f"{name} of a value that depends on the arguments of the graph")
+        return func(*args, **(kwargs or {}))
+
+
+def _parts(value: Any) -> list[Tensor]:
+    """Return the tensors in a list of lists."""
+    if isinstance(value, list | tuple):
+        return [x for part in value for x in _parts(part)]
+    return [value] if isinstance(value, Tensor) else []
+
+
 def recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.GraphModule:
     """Return the graph of the operations that a function does.
 
@@ -184,13 +242,18 @@ def recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.Gr
         example: arguments at which it is recorded.
 
     Raises:
-        RuntimeError: if the function turns a value into a Python number, as an ``if`` does.
+        RuntimeError: if the function turns a value into a Python number, as an ``if`` does, or
+            into an array of NumPy.
     """
     recorder = Recorder()
     arguments = [x.view_as(x) for x in example]
     for x in arguments:
         recorder.argument(x)
-    with settings_unchanged(), recorder:  # some operations import torch._dynamo, which sets one
+    with (
+        settings_unchanged(),
+        Reads(recorder),
+        recorder,
+    ):  # some operations import torch._dynamo, which sets one
         result = function(*arguments)
     return recorder.module(result)
 

@@ -20,6 +20,7 @@ def finite_nowhere(
     data: Any,
     invalid: str | None,
     tried: int,
+    without_noise: str | None = None,
 ) -> NumericalError:
     """Return the error for a search without a point of finite density.
 
@@ -30,6 +31,8 @@ def finite_nowhere(
         data: of the program, to name arguments that hold NaN or infinity.
         invalid: what Pyro's validation reports.
         tried: the number of points.
+        without_noise: the name of the variance of the noise of a Gaussian process where it is a
+            number 0; None otherwise.
     """
     if bool(torch.isfinite(value)):
         finite = torch.isfinite(gradient)
@@ -45,6 +48,14 @@ def finite_nowhere(
             "numbers in the arguments of the program",
             f"{holes}, and no finite log density",
             "drop those rows, or mask them by poutine.mask with another number in their place",
+        )
+    if without_noise is not None:
+        return NumericalError(
+            "a covariance of the rows that has an inverse",
+            f"a singular one at all of {tried} places, with {without_noise}=0",
+            f"give {without_noise} a prior, or a small number such as 1e-6; a kernel of fewer "
+            "functions than rows (Linear, Polynomial, Constant, Periodic over whole periods) "
+            "needs it",
         )
     reported = "" if invalid is None else f" (Pyro's validation: {invalid})"
     do = "check the likelihood against the data (values outside its support?), and the priors"

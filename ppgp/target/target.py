@@ -424,7 +424,10 @@ class Target(Density):
             if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
                 self._at_start = (z.clone(), jacobian, value, gradient)
                 return z
-        raise finite_nowhere(value, gradient, self.slices, self.data, self.invalid, STARTS)
+        given = {name: getattr(self.model, name, None) for name in ("noise", "nugget")}
+        zero = (n for n, v in given.items() if isinstance(v, int | float) and v == 0)
+        without = next(zero, None) if hasattr(self.model, "kernel") else None
+        raise finite_nowhere(value, gradient, self.slices, self.data, self.invalid, STARTS, without)
 
     def _known(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor] | None:
         """Return value and gradient at the point of the last ``start``; None elsewhere."""

@@ -1,4 +1,4 @@
-"""Adam from several starts at once: one batched evaluation of all densities and gradients."""
+"""Adam or AdaGrad from several starts at once: all densities and gradients in one batch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..base import draw_batch, numbers_of
 from .first_order import ended, not_finite, stopped_by_the_user
 from .schedules import scheduled
 from .search import SearchOptions, SearchResult
+from .torch_optimizers import OF_TORCH
 
 
 def can_go_abreast(target: Target) -> bool:
@@ -35,12 +36,12 @@ def can_go_abreast(target: Target) -> bool:
     return not any(s.param for s in target.slices.values())
 
 
-def adam_abreast(
+def by_entry_abreast(
     options: SearchOptions, target: Target, starts: Tensor, seeds: Sequence[int]
 ) -> list[SearchResult]:
-    """Maximise the log density by Adam from several points, side by side.
+    """Maximise the log density by Adam or AdaGrad from several points, side by side.
 
-    The results are those of ``adam`` from each start, up to rounding.
+    The results are those of ``by_entry`` from each start, up to rounding.
 
     Args:
         options: those of the search.
@@ -51,7 +52,7 @@ def adam_abreast(
     z = starts.clone()
     rates = options.rates(target)
     pieces = {name: z[:, s.start : s.stop] for name, s in target.slices.items()}
-    optimizer = torch.optim.Adam(
+    optimizer = OF_TORCH[options.optimizer](
         [{"params": [piece], "lr": rates[name]} for name, piece in pieces.items()]
     )
     batches = _Batches(options, target, seeds)
@@ -63,7 +64,9 @@ def adam_abreast(
     interrupted = False
     schedule = options.schedule or "constant"
     try:
-        with bar(f"MAP (adam), {len(z)} abreast", options.steps, options.progress) as update:
+        with bar(
+            f"MAP ({options.optimizer}), {len(z)} abreast", options.steps, options.progress
+        ) as update:
             for t in range(options.steps):
                 values, gradients = batches.gradients(z)
                 finite = torch.isfinite(gradients).all(-1)

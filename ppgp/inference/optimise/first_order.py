@@ -1,4 +1,4 @@
-"""Stochastic optimisers that use the gradient alone: stochastic gradient descent and Adam."""
+"""Stochastic optimisers that use the gradient alone: gradient descent, Adam and AdaGrad."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ...numerics.seeding import seeded
 from ...target.capabilities import Reselects
 from ...target.target import Target
 from ..base import continue_batches, draw_batch, numbers_of, order_of_batches
-from .adam_memory import memory_of, restore_memory
 from .held_out_rows import EarlyStopping
 from .schedules import scheduled
 from .search import SearchOptions, SearchResult
+from .torch_optimizers import OF_TORCH, memory_of, restore_memory
 
 SGD_BATCH = 32
 
@@ -59,16 +59,16 @@ def sgd(
     return ascend(options, target, z, gradients, steps, schedule, early_stopping)
 
 
-def adam(
+def by_entry(
     options: SearchOptions,
     target: Target,
     z0: Tensor,
     seed: int,
     early_stopping: EarlyStopping | None = None,
 ) -> SearchResult:
-    """Maximise the log density by Adam. Kingma & Ba (2015)."""
+    """Maximise the log density by Adam or AdaGrad, as ``options.optimizer`` says."""
     z = z0.clone()
-    steps = _AdamSteps(z, options, target)
+    steps = _StepsByEntry(z, options, target)
     batch_size = options.batch_size
     if batch_size is None and not target.model.sums_over_team:
         batch_size = target.data.own_batch
@@ -93,13 +93,13 @@ class _SgdSteps(Steps):
         pass
 
 
-class _AdamSteps(Steps):
-    """Steps of z in place by Adam, at the rates of its sites."""
+class _StepsByEntry(Steps):
+    """Steps of z in place by Adam or AdaGrad, at the rates of its sites."""
 
     def __init__(self, z: Tensor, options: SearchOptions, target: Target) -> None:
         self.slices, self.rates = target.slices, options.rates(target)
         self.pieces = {name: z[s.start : s.stop] for name, s in self.slices.items()}
-        self.optimizer = torch.optim.Adam(
+        self.optimizer = OF_TORCH[options.optimizer](
             [{"params": [piece], "lr": self.rates[name]} for name, piece in self.pieces.items()]
         )
 
@@ -280,7 +280,7 @@ def ended(
     best: float = -math.inf,
     best_z: Tensor | None = None,
 ) -> SearchResult:
-    """Return the result of a search by sgd or Adam that ended at z [p].
+    """Return the result of a search by sgd, Adam or AdaGrad that ended at z [p].
 
     Args:
         options: those of the search.

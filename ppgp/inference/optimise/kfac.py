@@ -13,7 +13,6 @@ from ...kernels.networks import training
 from ...numerics.seeding import seeded
 from ...target.target import Target
 from ..base import numbers_of
-from .adam_memory import memory_of, restore_memory
 from .curvature_of_rows import CurvatureOfRows
 from .first_order import Gradients, Steps, ascend, dropout_seed
 from .held_out_rows import EarlyStopping
@@ -21,6 +20,7 @@ from .kronecker_factors import Factors, KroneckerFactors, Layer, layers_of
 from .network_expansion import unbounded
 from .schedules import site_rates
 from .search import SearchOptions, SearchResult
+from .torch_optimizers import memory_of, restore_memory
 
 RATE_OF_OTHERS = 0.05  # of Adam, for the sites that are no layer
 REFRESH = 10  # steps between two mini-batches whose factors enter the running means

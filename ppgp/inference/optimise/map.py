@@ -22,7 +22,7 @@ from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..checkpoint import Checkpoint
 from ..jobs import Workers, in_parallel
 from ..options import Count, OneOf, Positive, Share
-from .abreast import adam_abreast, can_go_abreast
+from .abreast import by_entry_abreast, can_go_abreast
 from .adversarial import reach_of
 from .held_out_rows import EVALUATIONS, EarlyStopping, overfitting_notes
 from .joint_mode import JOINT_MODE, found_jointly
@@ -32,6 +32,7 @@ from .schedules import SCHEDULES
 from .scipy_search import lbfgs
 from .search import SearchOptions, SearchResult
 from .search_starts import NEAR, best_of, number_of_starts, scattered
+from .torch_optimizers import OF_TORCH
 
 SUBSET_STEPS = 30
 
@@ -44,8 +45,8 @@ class MAP(Inference):
     (no log-Jacobian), as in Pyro's AutoDelta and Stan's optimiser.
 
     A model with a subset model (fewer rows of the same data) is started at the mode of the subset
-    model, which L-BFGS finds. Networks drop units out in the steps of sgd, Adam and K-FAC; the
-    other optimizers need the same density at every call.
+    model, which L-BFGS finds. Networks drop units out in the steps of sgd, Adam, AdaGrad and
+    K-FAC; the other optimizers need the same density at every call.
 
     Stats: ``log_density`` at the mode; ``log_likelihood``, ``observations`` and ``parameters``
     (what BIC and AIC are made of); ``gradient`` (largest entry, unconstrained scale); ``steps``;
@@ -64,9 +65,11 @@ class MAP(Inference):
             likelihood and linear models; Schraudolph 2002; Madsen, Nielsen & Tingleff 2004); "gd"
             (gradient descent, its step size found by backtracking, Armijo 1966, unless
             ``learning_rate`` fixes it); "sgd" (stochastic gradient descent, Robbins & Monro 1951);
-            "adam"; or "kfac" (for networks with a likelihood: steps of Linear and Conv2d layers by
-            the inverse of a Kronecker product per layer, Martens & Grosse 2015, and Adam for other
-            sites; Notes tell when it pays).
+            "adam" (Kingma & Ba 2015); "adagrad" (Duchi, Hazan & Singer 2011: each entry of the
+            gradient divided by the root of the sum of its squares so far); or "kfac" (for networks
+            with a likelihood: steps of Linear and Conv2d layers by the inverse of a Kronecker
+            product per layer, Martens & Grosse 2015, and Adam for other sites; Notes tell when it
+            pays).
         steps: the largest number of iterations.
         starts: the number of searches. The first begins at the usual place (or ``init``), the
             others at draws from the prior (within a factor of e^2 of the usual place where the
@@ -74,22 +77,22 @@ class MAP(Inference):
             ended apart. None: 1 with ``init`` or ``hold_out``, and for the linear models, whose
             density has one mode; otherwise 8 if a prior is improper (``Flat``) or the log of a
             site has a prior sd above 3, reduced to 5 if the first 5 end alike; otherwise 1.
-        learning_rate: the rate of gd and sgd (on the density per row), of Adam and of K-FAC. One
-            number, or ``{site: rate}``, with "kernel.network" for all sites under it and "" for
-            the rest. None: 0.1 for sgd, 0.05 for Adam, 0.01 for K-FAC. One number for K-FAC is that
-            of its layers, and other sites have 0.05.
+        learning_rate: the rate of gd and sgd (on the density per row), of Adam, of AdaGrad and of
+            K-FAC. One number, or ``{site: rate}``, with "kernel.network" for all sites under it
+            and "" for the rest. None: 0.1 for sgd, 0.05 for Adam, 0.5 for AdaGrad, 0.01 for K-FAC.
+            One number for K-FAC is that of its layers, and other sites have 0.05.
         schedule: how the rate falls over the steps: "constant", "cosine" (to 1 % of itself) or
             "inverse" (as 1 / t). None: "inverse" for sgd, "constant" otherwise.
-        batch_size: rows per step of sgd (None: 32), Adam and K-FAC (None: all).
-        hold_out: the share of the rows, such as 0.1, that lbfgs, sgd, Adam and K-FAC do not use.
-            The search ends when the predictive density of these rows has stopped rising, and
-            returns the point where it was highest. The posterior is then conditional on all rows.
-            Meant for deep kernels.
-        adversarial: adversarial training by sgd, Adam and K-FAC: the length of a step in each
-            column of X, as a share of its range, such as 0.01. The log density of the rows that are
-            moved so far against the sign of its slope by X is added to that of the rows, so that
-            the distribution of y is smooth around them. Goodfellow, Shlens & Szegedy (2015). The
-            rows have to be independent given the sites.
+        batch_size: rows per step of sgd (None: 32), Adam, AdaGrad and K-FAC (None: all).
+        hold_out: the share of the rows, such as 0.1, that lbfgs, sgd, Adam, AdaGrad and K-FAC do
+            not use. The search ends when the predictive density of these rows has stopped rising,
+            and returns the point where it was highest. The posterior is then conditional on all
+            rows. Meant for deep kernels.
+        adversarial: adversarial training by sgd, Adam, AdaGrad and K-FAC: the length of a step in
+            each column of X, as a share of its range, such as 0.01. The log density of the rows
+            that are moved so far against the sign of its slope by X is added to that of the rows,
+            so that the distribution of y is smooth around them. Goodfellow, Shlens & Szegedy
+            (2015). The rows have to be independent given the sites.
         workers: how many processes make the searches, each on one thread; None: those of an active
             ``joblib.parallel_config``, or else 1. The result is the same for any number, and does
             not record it. With ``hold_out`` or a checkpoint the searches follow one another.
@@ -199,7 +202,7 @@ class MAP(Inference):
         init: Posterior | Tensor | None = None,
         checkpoint: str | Path | None = None,
     ) -> Posterior:
-        """Search; ``checkpoint`` keeps evaluations, or the state of sgd, Adam or K-FAC."""
+        """Search; ``checkpoint`` keeps evaluations, or the state of a stochastic optimizer."""
         started = time.perf_counter()
         with Checkpoint(checkpoint, self, target, seed) as kept:
             record = Record(kept)
@@ -250,7 +253,7 @@ class MAP(Inference):
     def goes_abreast(self, target: Target) -> bool:
         """Return whether ``abreast`` finds what the searches find one after another."""
         one = self.hold_out is None and self.starts in (None, 1)
-        return self.optimizer == "adam" and one and can_go_abreast(target)
+        return self.optimizer in OF_TORCH and one and can_go_abreast(target)
 
     def abreast(
         self, target: Target, starts: Tensor, seeds: Sequence[int], progress: bool = False
@@ -262,7 +265,7 @@ class MAP(Inference):
         started = time.perf_counter()
         check_batch(self, target, self.batch_size)
         options = self._with_reach(self._options(progress), target)
-        results = adam_abreast(options, target, starts, seeds)
+        results = by_entry_abreast(options, target, starts, seeds)
         each = [self._posterior(target, result, started) for result in results]
         share = (time.perf_counter() - started) / len(each)
         return [replace(posterior, seconds=share) for posterior in each]

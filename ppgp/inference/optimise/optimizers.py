@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...target.capabilities import Capability, LikelihoodOfFunctions, NetworkWeights
-from .first_order import adam, sgd
+from .first_order import by_entry, sgd
 from .gauss_newton import gauss_newton
 from .irls import irls
 from .kfac import kfac
@@ -50,7 +50,8 @@ OPTIMIZERS = {
     "gauss_newton": Optimizer(gauss_newton, compiles_late=True, needs=(LikelihoodOfFunctions,)),
     "gd": Optimizer(gd, default_rate=1.0),
     "sgd": Optimizer(sgd, default_rate=0.1, stochastic=True, stoppable=True),
-    "adam": Optimizer(adam, default_rate=0.05, stochastic=True, stoppable=True),
+    "adam": Optimizer(by_entry, default_rate=0.05, stochastic=True, stoppable=True),
+    "adagrad": Optimizer(by_entry, default_rate=0.5, stochastic=True, stoppable=True),
     "kfac": Optimizer(
         kfac,
         default_rate=0.01,

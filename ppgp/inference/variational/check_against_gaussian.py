@@ -36,6 +36,8 @@ def below_a_gaussian(
     Raises:
         KeyboardInterrupt: if Ctrl-C ended the fit.
     """
+    if target.random is not None:
+        return []  # fixed draws would fit the Gaussian guide to one choice of the rows
     held = Target(target.model, target.data)
     held.params.update({name: value for name, value in params.items() if name in held.params})
     generator = torch.Generator().manual_seed(seed)

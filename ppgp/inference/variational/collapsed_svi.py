@@ -1,6 +1,6 @@
 """SVI of a model that knows its own bound.
 
-Collapsed sites move along their natural gradient, all other sites by Adam or L-BFGS.
+Collapsed sites move along their natural gradient, all other sites by Adam, AdaGrad or L-BFGS.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ..base import (
     starting_point,
 )
 from ..checkpoint import Checkpoint
-from ..optimise.adam_memory import memory_of, restore_memory
 from ..optimise.first_order import dropout_seed, with_dropout
 from ..optimise.map import MAP
 from ..optimise.record import Loop, Record
 from ..optimise.schedules import site_rates
 from ..optimise.scipy_search import find_mode
+from ..optimise.torch_optimizers import class_of, memory_of, restore_memory
 from .svi_options import SVIOptions
 from .training_loop import Training, train
 
@@ -271,8 +271,8 @@ class NaturalSteps:
 class JointSteps:
     """Steps of z in place, ``steps(rate)``, which return the objective.
 
-    A step moves the collapsed sites along their natural gradient, and then the others by Adam, from
-    the same rows.
+    A step moves the collapsed sites along their natural gradient, and then the others by Adam or
+    AdaGrad, from the same rows.
 
     Args:
         options: the learning rates and the rows per step.
@@ -301,7 +301,7 @@ class JointSteps:
         # with numbers for hyperparameters and fixed inducing inputs, natural steps move everything
         self.optimizer: torch.optim.Optimizer | None = None
         if groups:
-            self.optimizer = torch.optim.Adam(groups, maximize=True, fused=True)
+            self.optimizer = class_of(options.optimizer)(groups, maximize=True, fused=True)
         self.dropout = drops_out(bound.model)
         self.first = max(self.rates.values())
 

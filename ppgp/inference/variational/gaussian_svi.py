@@ -11,7 +11,7 @@ from ...posterior.posterior import Posterior
 from ...target.target import Target
 from ..base import OF_DRAWS, Inference, attempted, draw_batch, finish, starting_point
 from ..checkpoint import Checkpoint
-from ..optimise.adam_memory import memory_of, restore_memory
+from ..optimise.torch_optimizers import class_of, memory_of, restore_memory
 from .deterministic import fit_guide, linear_response
 from .gaussian_guide import GaussianGuide
 from .guide_start import START_SCALE, initial_gaussian
@@ -133,7 +133,7 @@ class _StochasticFit:
         self.averaged = GaussianGuide(origin, root, correlated)
         # p^2 / 2 covariances that all move at once would overshoot at the rate of the p means
         factors = [1.0, 1.0, target.dim**-0.5]
-        self.optimizer = torch.optim.Adam(
+        self.optimizer = class_of(options.optimizer)(
             [
                 {"params": [parameter], "factor": factor}
                 for parameter, factor in zip(self.guide.parameters(), factors, strict=False)
@@ -154,7 +154,7 @@ class _StochasticFit:
         if self.options.optimizer == "natural":
             elbos = self._natural_step(e, rate)
         else:
-            elbos = self._adam_step(e, rate)
+            elbos = self._step_by_entry(e, rate)
         keep = min(AVERAGING, 1 - 1 / self.taken)
         for mean, now in zip(self.averaged.parameters(), self.guide.parameters(), strict=True):
             mean.lerp_(now, 1 - keep)
@@ -167,8 +167,8 @@ class _StochasticFit:
         self.guide.natural_step(e, slope, rate)
         return elbos
 
-    def _adam_step(self, e: Tensor, rate: float) -> Tensor:
-        """Step by Adam; return the ELBO at each draw."""
+    def _step_by_entry(self, e: Tensor, rate: float) -> Tensor:
+        """Step by Adam or AdaGrad; return the ELBO at each draw."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
         rows = draw_batch(self.target, self.options.batch_size, self.generator)

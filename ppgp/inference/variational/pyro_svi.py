@@ -19,6 +19,7 @@ from ...posterior.posterior import Posterior
 from ...target.checks import check_flat
 from ...target.target import Target
 from ..base import Inference, attempted, draw_batch, from_draws
+from ..optimise.torch_optimizers import class_of
 from .check_against_gaussian import below_a_gaussian
 from .flow import Flow
 from .guide_start import START_SCALE
@@ -67,7 +68,7 @@ def fit_pyro_guide(
         pyro.validation_enabled(False),
     ):
         q = _autoguide(guide, program, like)
-        optimizer = PyroOptim(torch.optim.Adam, {"lr": options.rate})
+        optimizer = PyroOptim(class_of(options.optimizer), {"lr": options.rate})
         loop = PyroSVI(program, q, optimizer, Trace_ELBO(num_particles=options.particles))
 
         def step(rate: float) -> float:

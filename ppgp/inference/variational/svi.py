@@ -11,12 +11,14 @@ from typing import Annotated, Any
 from torch import Tensor
 
 from ...errors import NotApplicable, SettingError
+from ...overrides import computed
 from ...posterior.posterior import Posterior
 from ...target.capabilities import CollapsedBound, OwnGuide, supports
 from ...target.target import Target
 from ..base import Inference, check_batch
 from ..checkpoint import Checkpoint
 from ..optimise.schedules import SCHEDULES
+from ..optimise.torch_optimizers import OF_TORCH
 from ..options import Count, OneOf, Positive
 from .collapsed_svi import fit_collapsed_elbo
 from .gaussian_guide import GRADIENTS
@@ -24,6 +26,7 @@ from .gaussian_svi import fit_gaussian_guide
 from .pyro_svi import fit_pyro_guide
 from .svi_options import SVIOptions
 
+DEFAULT_RATES = {"adam": 0.02, "adagrad": 0.5, "natural": 0.02}
 GUIDES = ("normal", "multivariate_normal", "lowrank", "iaf")
 GAUSSIAN = ("normal", "multivariate_normal")
 #: Particles that each estimate of the gradient needs.
@@ -61,14 +64,15 @@ class SVI(Inference):
             covariance.
         steps: the largest number of steps.
         learning_rate: the rate of the optimiser at the start; for a model with a bound of its own
-            also ``{site: rate}``, as in MAP.
+            also ``{site: rate}``, as in MAP. None: 0.02, and 0.5 for "adagrad".
         schedule: how the rate falls over the steps: "cosine" (to 1 % of itself), "inverse"
             (as 1 / t) or "constant".
-        optimizer: "adam", or "natural" for steps along the natural gradient: in closed form for a
-            Gaussian guide; by conjugate gradients on products with the Fisher matrix of the guide's
-            own draws for others (Martens 2020), where about 100 steps at ``learning_rate=0.5``, of
-            at least 64 draws each, take the place of thousands. A step moves the guide by at most
-            0.1 nats of KL divergence.
+        optimizer: "adam"; "adagrad" (each entry of the gradient divided by the root of the sum of
+            its squares so far; Duchi, Hazan & Singer 2011); or "natural" for steps along the
+            natural gradient: in closed form for a Gaussian guide; by conjugate gradients on
+            products with the Fisher matrix of the guide's own draws for others (Martens 2020),
+            where about 100 steps at ``learning_rate=0.5``, of at least 64 draws each, take the
+            place of thousands. A step moves the guide by at most 0.1 nats of KL divergence.
         gradient: the estimate of the gradient for a Gaussian guide: "pathwise", "score", or
             "score_baseline" (at least 2 particles). All are unbiased; their variances differ by
             orders of magnitude.
@@ -112,16 +116,15 @@ class SVI(Inference):
     guide: Annotated[str, OneOf(GUIDES)] | Callable[..., Any] | None = None
     method: Annotated[str, OneOf(("stochastic", "deterministic"))] = "stochastic"
     steps: Count = 5000
-    learning_rate: Positive | Mapping[str, Positive] = 0.02
+    learning_rate: Positive | Mapping[str, Positive] | None = None
     schedule: Annotated[str, OneOf(SCHEDULES)] = "cosine"
-    optimizer: Annotated[str, OneOf(("adam", "natural"))] = "adam"
+    optimizer: Annotated[str, OneOf((*OF_TORCH, "natural"))] = "adam"
     gradient: Annotated[str, OneOf(GRADIENTS)] = "pathwise"
     particles: Count = 1
     batch_size: Count | None = None
     patience: Count = 500
     draws: Count = 1000
     optimises_params = True
-    takes_random_density = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,10 +147,25 @@ class SVI(Inference):
                 f"batch_size={self.batch_size}, gradient={self.gradient!r}",
                 "leave both out",
             )
+        if self.method == "deterministic" and self.optimizer == "adagrad":
+            raise SettingError(
+                "steps of its own with method='deterministic'",
+                "optimizer='adagrad'",
+                "leave one of the two out",
+            )
+
+    def _takes_random_density(self) -> bool:
+        """Fixed draws would fit the guide to one choice of the rows, or to another in each step."""
+        return self.method == "stochastic"
+
+    takes_random_density = computed(_takes_random_density)
 
     def _options(self) -> SVIOptions:
         """Return the numbers that a fit needs."""
-        return SVIOptions(**{f.name: getattr(self, f.name) for f in fields(SVIOptions)})
+        numbers = {f.name: getattr(self, f.name) for f in fields(SVIOptions)}
+        if self.learning_rate is None:
+            numbers["learning_rate"] = DEFAULT_RATES[self.optimizer]
+        return SVIOptions(**numbers)
 
     def collapses(self, model: Any) -> bool:
         return self.guide is None and supports(model, CollapsedBound)

@@ -1,4 +1,4 @@
-"""The memory of an optimiser of torch, such as Adam, as tensors of a checkpoint."""
+"""Optimisers of torch that take one step per entry: Adam and AdaGrad, and their memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-PREFIX = "adam"
+#: ``{name: class}`` of the optimisers that MAP and SVI name. A step in one entry depends on the
+#: gradients of that entry alone, so several searches can share one optimiser.
+OF_TORCH: dict[str, type[torch.optim.Adam | torch.optim.Adagrad]] = {
+    "adam": torch.optim.Adam,  # Kingma & Ba (2015)
+    "adagrad": torch.optim.Adagrad,  # Duchi, Hazan & Singer (2011)
+}
+
+PREFIX = "adam"  # of both, as in the checkpoints of earlier versions
+
+
+def class_of(name: str) -> type[torch.optim.Adam | torch.optim.Adagrad]:
+    """Return the class of an optimiser; Adam for others, which move some of the sites by it."""
+    return OF_TORCH.get(name, torch.optim.Adam)
 
 
 def memory_of(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
