@@ -11,7 +11,15 @@ from torch import Tensor
 
 from ..errors import DataError, listed
 
-__all__ = ["check_codes", "group_labels", "groups_missing", "refuse_names"]
+__all__ = ["check_codes", "group_labels", "groups_missing", "if_not_used", "refuse_names"]
+
+
+def if_not_used(alike: int, n: int) -> str:
+    """Return what the guarantee from n rows depends on, ``alike`` of which equal training rows."""
+    return (
+        f"if the fit did not use these rows: {alike} of {n} equal training rows, as new rows of "
+        "such a table would, so that the two cannot be told apart"
+    )
 
 
 def groups_missing(where: str, elsewhere: str) -> DataError:

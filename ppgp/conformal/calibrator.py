@@ -18,7 +18,7 @@ from ..numerics.finite import all_finite
 from ..posterior.origin import Origin
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .calibration_checks import group_labels, groups_missing
+from .calibration_checks import group_labels, groups_missing, if_not_used
 from .ranks import rank, smallest_n, threshold
 from .scores.base import Score, check_prediction, made_otherwise, raised_at_ties
 from .weighted_threshold import check_weights, weighted_threshold
@@ -96,6 +96,11 @@ class Calibrator:
     def n_in_training(self) -> int:
         """The number of calibration rows that were also used in the fit."""
         return int(self.prediction.in_training_with(self.y).sum())
+
+    @cached_property
+    def n_alike(self) -> int:
+        """The number of calibration rows that equal a training row, whether by chance or not."""
+        return int(self.prediction.alike_with(self.y).sum())
 
     @property
     def origin(self) -> Origin | None:
@@ -255,10 +260,18 @@ class Calibrator:
 
     def _guarantee(self, level: float, weights: Tensor | None, decay: bool) -> str:
         """Return the sentence that holds; ``decay``: whether ``Decay`` gave the weights."""
-        n, need = len(self), smallest_n(level, self.score.sides)
+        n = len(self)
         if self.n_in_training:
             rows = f"{self.n_in_training} of {n} calibration rows"
             return f"heuristic: {rows} were also used in the fit"
+        sentence = self._if_new(level, weights, decay)
+        if 2 * self.n_alike < n:
+            return sentence
+        return f"{sentence}, {if_not_used(self.n_alike, n)}"
+
+    def _if_new(self, level: float, weights: Tensor | None, decay: bool) -> str:
+        """Return the sentence that holds for rows that the fit did not use."""
+        n, need = len(self), smallest_n(level, self.score.sides)
         if weights is not None:
             if decay:
                 drift = "the total-variation distance when a row and the new one trade places"

@@ -14,6 +14,7 @@ from ..errors import DataError, SettingError, listed
 from ..posterior.origin import Origin
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from .calibration_checks import if_not_used
 from .scores.base import ULPS, made_otherwise, widened
 
 BUDGET = 8_000_000  # numbers in the largest temporary
@@ -266,7 +267,8 @@ def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
         got = f"NaN or infinity in {listed(bad, 'row')}"
         raise DataError("finite residuals", got, "check the predictions of those rows")
     in_training = bool(prediction.in_training_with(y).any())
-    return SplitSystem(residuals.sort().values, in_training, prediction.origin)
+    alike = int(prediction.alike_with(y).sum())
+    return SplitSystem(residuals.sort().values, in_training, prediction.origin, alike)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,15 +279,20 @@ class SplitSystem:
         residuals: [n], in units of the predictive spread.
         in_training: whether some of the calibration rows were also used in the fit.
         origin: how the calibration rows were predicted; None if it is not known.
+        n_alike: how many of them equal a training row, whether by chance or not.
     """
 
     residuals: Tensor
     in_training: bool = False
     origin: Origin | None = None
+    n_alike: int = 0
 
     def __call__(self, new_prediction: Prediction) -> PredictiveSystem:
         """Return the calibrated CDF of each new row."""
         sentence = "calibrated CDF (exchangeable rows)"
+        n = len(self.residuals)
+        if 2 * self.n_alike >= n:
+            sentence += f", {if_not_used(self.n_alike, n)}"
         otherwise = made_otherwise(new_prediction.origin, self.origin)
         if otherwise is not None:
             sentence = otherwise

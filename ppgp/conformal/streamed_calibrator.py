@@ -43,7 +43,8 @@ class StreamCalibrator(Calibrator):
 
     def __init__(self, score: Score, posterior: Any, stream: Stream, level: float) -> None:
         vars(self).update(score=score, posterior=posterior, stream=stream, _found={}, _scores={})
-        vars(self)["n_in_training"] = self._pass(level)
+        repeated, alike = self._pass(level)
+        vars(self).update(n_in_training=repeated, n_alike=alike)
 
     def __len__(self) -> int:
         return self.stream.n
@@ -72,10 +73,14 @@ class StreamCalibrator(Calibrator):
         """Return what scores are kept under: the level, for a score that depends on it."""
         return level if self.score.of_level else None
 
-    def _pass(self, level: float) -> int:
-        """Go over the rows once, keep their scores, and return how many are training rows."""
+    def _pass(self, level: float) -> tuple[int, int]:
+        """Go over the rows once and keep their scores.
+
+        Returns:
+            How many are training rows, and how many equal a training row, by chance or not.
+        """
         parts: list[Tensor] = []
-        repeated = 0
+        repeated = alike = 0
         for table in self.stream.chunks(ROWS_AT_ONCE):
             prediction = self.posterior.predict(table)
             self.score.check(prediction)
@@ -84,8 +89,9 @@ class StreamCalibrator(Calibrator):
                 check_codes(y, prediction.probabilities.shape[-1])
             parts.append(self.score.score(prediction, y, level))
             repeated += int(prediction.in_training_with(y).sum())
+            alike += int(prediction.alike_with(y).sum())
         self._scores[self._key(level)] = without_nan(torch.cat(parts))
-        return repeated
+        return repeated, alike
 
     def _codes(self, y: Tensor) -> Tensor:
         """Return targets of the stream, labels by their codes in the fit.

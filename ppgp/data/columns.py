@@ -6,7 +6,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from numbers import Number
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,19 +26,20 @@ from .arrays import as_tensor, labels_of
 from .categories import Levels, codes_of
 from .dates import numbers_of, source_of, unit_of
 from .entries import (
-    DECIMAL_COMMA,
+    Misspelt,
     first_odd,
-    has_decimal_comma,
     is_missing,
+    misspelt,
     reads_as_number,
     real_numbers,
     refuse_complex,
 )
 from .role_checks import label_text
-from .row_numbers import WrongRows, entry_in
+from .row_numbers import WrongRows
 
 LIKE = 0.8  # similarity from which one name is suggested in place of another
 OF_A_FORMULA = re.compile(r"[(\[:]")  # in names such as C(z)[T.b], but not in most others
+SHOWN = 4  # columns whose spelling of numbers a message names
 LEVEL = "="  # separates a column and its level in the name of a one-hot column
 
 
@@ -127,7 +128,7 @@ def numeric(frame: Any) -> Any:
     """
     import pandas as pd
 
-    odd: dict[str, tuple[Any, int]] = {}
+    odd: dict[str, _Odd] = {}
     read: dict[Any, Any] = {}
     for label in frame.columns:
         column = frame[label]
@@ -140,8 +141,7 @@ def numeric(frame: Any) -> Any:
         if numbers and not isinstance(column.dtype, pd.CategoricalDtype):
             read[label] = real_numbers(entries, f"column {label}")
         else:
-            row = 0 if all(map(reads_as_number, entries)) else first_odd(entries.tolist())
-            odd[str(label)] = (entries[row], row)
+            odd[str(label)] = _Odd.of(entries.tolist())
     if odd:
         raise _no_numbers(odd)
     if not read:
@@ -149,20 +149,70 @@ def numeric(frame: Any) -> Any:
     return pd.DataFrame({label: read.get(label, frame[label]) for label in frame.columns})
 
 
-def _no_numbers(odd: Mapping[str, tuple[Any, int]]) -> WrongRows:
-    """Return the error for columns ``{name: (first entry that is no number, its row)}``."""
+class _Odd(NamedTuple):
+    """What is odd about a column that holds no numbers.
+
+    Attributes:
+        row: The row of an entry that is no number.
+        entry: That entry.
+        spelt: How numbers are spelt, if all odd entries are numbers.
+        word: The entry, if it is one of few words among numbers, as of missing values; else "".
+    """
+
+    row: int
+    entry: Any
+    spelt: Misspelt | None
+    word: str
+
+    @classmethod
+    def of(cls, entries: list[Any]) -> _Odd:
+        """Return what is odd about the entries of a column."""
+        spelt = misspelt(entries)
+        if spelt is not None:
+            return cls(spelt.position, entries[spelt.position], spelt, "")
+        if all(map(reads_as_number, entries)):
+            return cls(0, entries[0], None, "")
+        row = first_odd(entries)
+        others = [entry for entry in entries if not reads_as_number(entry)]
+        word = not re.search(r"\d", str(entries[row]))
+        few = word and len(set(map(str, others))) == 1 and 2 * len(others) < len(entries)
+        return cls(row, entries[row], None, f"{entries[row]!r:.60}" if few else "")
+
+
+def _no_numbers(odd: Mapping[str, _Odd]) -> WrongRows:
+    """Return the error for columns ``{name: what is odd about it}``."""
     wanted, names = "numbers in every input column", listed(list(odd), "column")
-    for entry, row in odd.values():
-        if has_decimal_comma(entry):
-            words = entry_in(f"{entry!r:.60}", f" has a decimal comma: {DECIMAL_COMMA}")
-            return WrongRows(wanted, f"text in {names}", [row], words)
-    entry, row = next(iter(odd.values()))
-    do = (
-        "drop the column, make one column of 0 and 1 per category (Dataset.from_frame does, "
+    spelt = {name: one for name, one in odd.items() if one.spelt is not None}
+    others = {name: one for name, one in odd.items() if one.spelt is None}
+    several = len(odd) > 1
+    shown = [*list(spelt.items())[:SHOWN], *list(others.items())[:1]]
+
+    def words(rows: list[int]) -> str:
+        sentences = []
+        for row, (name, one) in zip(rows, shown, strict=True):
+            where = f"in row {row}" + (f" of column {name}" if several else "")
+            if one.spelt is not None:
+                sentences.append(f"{one.entry!r:.60} {where} {one.spelt.says}: {one.spelt.do}")
+            else:
+                sentences.append(_text_advice(list(others), one, where, several))
+        return "; ".join(sentences)
+
+    text = "text" if not others else "text or dates"
+    return WrongRows(wanted, f"{text} in {names}", [one.row for _, one in shown], words)
+
+
+def _text_advice(names: list[str], odd: _Odd, where: str, several: bool) -> str:
+    """Return what to do about columns of text, of which ``odd`` is in the first."""
+    entry = f"{odd.entry!r:.60} {where}"
+    also = ""
+    if odd.word:
+        also = f" (leave the cell empty if {odd.word} says that a value is missing)"
+    columns = listed(names, "column") if several else "the column"
+    return (
+        f"drop {columns}, make one column of 0 and 1 per category (Dataset.from_frame does, "
         "with one_hot=True), make codes for models.Boosted (with categories='codes'), make "
-        "years of dates such as 2024-05-31 (with dates='years'), or correct "
+        f"years of dates such as 2024-05-31 (with dates='years'), or correct {entry}{also}"
     )
-    return WrongRows(wanted, f"text or dates in {names}", [row], entry_in(f"{do}{entry!r:.60}"))
 
 
 def check_word(name: str, given: Any, words: tuple[str, ...]) -> None:

@@ -13,8 +13,8 @@ from .columns import check_word, indicators, numeric, refuse_twice
 from .dates import DATES, refuse_other_dates, with_numbers
 from .missing_cells import without_blanks
 from .roles import ROLES
-from .row_numbers import numbered
-from .targets import ordered_categories
+from .row_numbers import WrongRows, numbered
+from .targets import ordered_categories, refuse_quantity
 
 T = TypeVar("T")
 
@@ -115,7 +115,13 @@ def parts_of(
     rows = None
     if missing == "drop":
         frame = frame.reset_index(drop=True)
-    frame = _with_values(frame, [name for _, name in taken], missing)
+    with_roles = [name for _, name in taken]
+    text = "one-hot" if one_hot is True else categories
+    try:
+        frame = _with_values(frame, with_roles, missing)
+    except DataError as error:
+        inputs = frame.drop(columns=with_roles)
+        raise _with_others(error, inputs, turned, dates, text, frame[target]) from None
     if missing == "drop":
         rows = frame.index.tolist()
     columns: dict[str, Any] = {
@@ -124,13 +130,57 @@ def parts_of(
     if groups:  # as they are: categories have an order
         columns["groups"] = {str(name): frame[name] for name in groups}
     inputs = frame.drop(columns=[name for _, name in taken])
-    text = "one-hot" if one_hot is True else categories
-    with numbered(rows):
-        inputs, levels = _numbers(inputs, turned, dates, text)
     y = frame[target]
+    try:
+        with numbered(rows):
+            inputs, levels = _numbers(inputs, turned, dates, text)
+    except DataError as error:
+        raise _with_others(error, None, turned, dates, text, y, rows) from None
     if ordered_categories(y) is None:
         y = y.to_numpy()
     return FrameParts(inputs, y, columns, levels, rows)
+
+
+def _with_others(
+    error: DataError,
+    inputs: Any,
+    turned: Sequence[Any],
+    dates: str,
+    categories: str,
+    y: Any,
+    rows: Sequence[int] | None = None,
+) -> DataError:
+    """Return the error, with the other faults of the same table in its message.
+
+    Args:
+        error: The first fault.
+        inputs: The inputs, as a DataFrame; None: the first fault is theirs.
+        turned: See ``_numbers``.
+        dates: See ``_numbers``.
+        categories: See ``_numbers``.
+        y: The column of the target.
+        rows: The numbers of the rows of y.
+    """
+    others: list[DataError] = []
+    try:
+        if inputs is not None:
+            _numbers(inputs, turned, dates, categories)
+    except WrongRows as other:
+        others.append(other)
+    except DataError:
+        pass  # missing values again
+    try:
+        with numbered(rows):
+            if ordered_categories(y.dropna()) is None and y.dtype.kind == "O":
+                refuse_quantity(y.to_numpy())
+    except DataError as other:
+        others.append(other)
+    if not others:
+        return error
+    parts = [error, *others]
+    wanted = "; ".join(part.expected for part in parts)
+    got = "; ".join(part.got for part in parts)
+    return DataError(wanted, got, "; ".join(part.do for part in parts))
 
 
 def _numbers(

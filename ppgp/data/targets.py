@@ -13,12 +13,22 @@ from torch import Tensor
 from ..errors import DataError, DataWarning, counted, listed
 from ..user_warnings import warn
 from .arrays import array_of, as_tensor
-from .entries import DECIMAL_COMMA, has_decimal_comma, is_missing, missing_rows, reads_as_number
+from .entries import (
+    CURRENCY,
+    PERCENT,
+    UNIT,
+    is_missing,
+    missing_rows,
+    misspelt,
+    reads_as_number,
+    spelling,
+)
 from .role_checks import label_text
 from .row_numbers import WrongRows, entry_in
 from .tensors import cast, of_tensor
 
 Classes = tuple[Any, ...] | None
+LABELS_TOO = (CURRENCY, PERCENT, UNIT)  # of numbers that are labels where they are repeated
 MOST_ODD = 0.1  # the share of entries that are text in a column of numbers
 FEWEST_OF_MANY = 20  # rows from which more classes than half of them are doubtful
 
@@ -97,7 +107,7 @@ def encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, Classes]:
     array = array_of(y, "y")
     if array.dtype.kind not in "OUSb":
         return as_tensor(array, "y"), None
-    _refuse_quantity(array)
+    refuse_quantity(array)
     labels = _labels(array)
     if array.dtype.kind == "O" and all(_is_number(label) for label in labels):
         return as_tensor(array, "y"), None
@@ -106,8 +116,8 @@ def encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, Classes]:
     return torch.tensor(codes, dtype=torch.float64).reshape(array.shape), tuple(labels)
 
 
-def _refuse_quantity(array: np.ndarray) -> None:
-    """Refuse a column of numbers that a few cells of text, or decimal commas, turn into labels.
+def refuse_quantity(array: np.ndarray) -> None:
+    """Refuse a column of numbers that a few cells of text, or their spelling, turn into labels.
 
     Raises:
         DataError: If at most a tenth of the entries are no numbers (less than half, if one of the
@@ -118,20 +128,27 @@ def _refuse_quantity(array: np.ndarray) -> None:
     entries = array.ravel().tolist()
     present = [i for i, entry in enumerate(entries) if not is_missing(entry)]
     text = [i for i in present if not _spells_number(entries[i])]
-    commas = [i for i in text if has_decimal_comma(entries[i])]
-    odd = [i for i in text if not has_decimal_comma(entries[i])] or commas
-    spelt = set(present).difference(text)
-    fractions = bool(commas) or not all(float(entries[i]).is_integer() for i in spelt)
+    found = misspelt([entries[i] for i in present])
+    spelt = [i for i in text if spelling(entries[i]) is not None]
+    if found is not None and not spelt and text:
+        spelt = text  # numbers with one unit
+    odd = [i for i in text if i not in set(spelt)] or spelt
+    numbers = set(present).difference(text)
+    fractions = bool(spelt) or not all(float(entries[i]).is_integer() for i in numbers)
     most = len(present) / 2 if fractions else MOST_ODD * len(present)
-    if not odd or (len(odd) > most and odd is not commas):
+    if not odd or (len(odd) > most and odd is not spelt):
         return
-    do = "correct it"
-    if has_decimal_comma(entries[odd[0]]):
-        do = DECIMAL_COMMA
+    first, got, do = odd[0], f"{entries[odd[0]]!r:.60}", "correct it"
+    if odd is spelt and found is not None:
+        different = len({entries[i] for i in present})
+        if found.kind in LABELS_TOO and 2 * different <= len(present):
+            return  # doses such as "5 mg" are labels too
+        first, do = present[found.position], found.do
+        got = found.in_words([entries[i] for i in present])
     raise WrongRows(
         "numbers in y",
-        entry_in(f"{entries[odd[0]]!r:.60}"),
-        [odd[0] // max(1, array[:1].size)],
+        entry_in(got),
+        [first // max(1, array[:1].size)],
         f"{do}; or, if y holds labels, pass labels as pandas' ordered categories",
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..data.dataset import Dataset
-from ..data.entries import DECIMAL_COMMA, has_decimal_comma
+from ..data.entries import misspelt
 from ..data.input_checks import check_inputs
 from ..data.roles import refuse_role
 from ..data.scaler import Scaler
@@ -60,8 +60,9 @@ def _refuse_labels(model: Model, classes: Sequence[Any]) -> None:
     if likelihood is not None:
         name += f" with likelihood {likelihood!r}"
         do = "pass likelihood=Bernoulli() for two classes or Categorical() for more"
-    if any(has_decimal_comma(label) for label in classes):
-        do = DECIMAL_COMMA
+    found = misspelt(classes)
+    if found is not None:
+        do = found.do
     raise DataError(
         f"numbers in y for {name}", f"the labels {labels}", f"{do}, or a target with numbers"
     )

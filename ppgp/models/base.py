@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import wraps
 from typing import Any, ClassVar, TypeVar, cast
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch.distributions import Distribution
 
 from ..arguments import Elsewhere, NamedArguments, Renamed, take_renamed_method
 from ..data.dataset import Dataset, Scaler
+from ..data.team_rows import of_all_ranks
 from ..data.training_data import Rows
 from ..display.records import record_page
 from ..errors import NotApplicable, SettingError, an, counted
@@ -33,6 +35,19 @@ from .sites import Theta, draw
 
 M = TypeVar("M", bound="Model")
 LEVELS = ("noise", "nugget", "variance")  # positive quantities that models have as fields
+
+
+def _for_the_team(prepare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a ``prepare`` of a model that sees the rows of the whole team, as in ``fit``."""
+
+    @wraps(prepare)
+    def prepared(self: Any, data: Any) -> Any:
+        team = getattr(data, "team", None)
+        if team is not None and not team.alone:
+            data = of_all_ranks(data) if self.rows_on_every_rank else data.shared
+        return prepare(self, data)
+
+    return prepared
 
 
 class Model(NamedArguments):
@@ -242,7 +257,11 @@ class Model(NamedArguments):
         return self
 
     def prepare(self, data: Dataset) -> Model:
-        """Return this recipe made ready for these data; raise if the data do not suit it."""
+        """Return this recipe made ready for these data; raise if the data do not suit it.
+
+        In a team these are the rows of all processes, or a sample of them that all have alike, so
+        that every process has the same recipe. All of them call it.
+        """
         return self
 
     def start(self, data: Any) -> dict[str, Tensor]:
@@ -330,6 +349,9 @@ class Model(NamedArguments):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         take_renamed_method(cls, "law", "distribution")
+        if "prepare" in vars(cls):
+            own: Any = cls
+            own.prepare = _for_the_team(vars(cls)["prepare"])
 
     def distribution(self, theta: Theta, X: Tensor) -> Distribution:
         """Return the likelihood per row: the distribution of y given theta, batch [*draw, n]."""

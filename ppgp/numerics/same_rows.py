@@ -27,6 +27,14 @@ Table: TypeAlias = np.ndarray
 
 
 def same_rows(train: Table, rows: Table) -> np.ndarray:
+    """Return which rows occur in a training table, where chance does not explain as many, [m] bool.
+
+    See ``compared``.
+    """
+    return compared(train, rows)[0]
+
+
+def compared(train: Table, rows: Table) -> tuple[np.ndarray, np.ndarray]:
     """Return which rows occur in a training table, where chance does not explain as many.
 
     Two rows are the same if each column differs by no more than 1e-5 of its standard deviation and
@@ -39,11 +47,12 @@ def same_rows(train: Table, rows: Table) -> np.ndarray:
         rows: [m, k], the rows to look for.
 
     Returns:
-        [m] bool.
+        Which rows occur there, where chance does not explain as many, [m] bool; and which are the
+        same as a training row, whether by chance or not, [m] bool.
     """
     none = np.zeros(len(rows), dtype=bool)
     if not len(train) or not len(rows):
-        return none
+        return none, none
     train, rows = _without_missing(train, rows)
     scale = _rounding_scale(train)
     table, new = scale(train), scale(rows)
@@ -58,14 +67,14 @@ def same_rows(train: Table, rows: Table) -> np.ndarray:
     for radius in (1.0, EXACT):  # chance matches are rarer at the smaller radius
         match = distance <= radius
         if not match.any():
-            return none
+            return none, distance <= 1
         number = int(match.sum())
         if probability_by_chance(number, len(rows), radius, table, tree, copies) <= CHANCE:
-            return match
+            return match, distance <= 1
     aligned = len(rows) <= len(train) and bool((np.abs(new - table[: len(rows)]) <= 1).all())
     if aligned and _information(label[: len(rows)]) > SURPRISE:
-        return distance <= 1
-    return none
+        return distance <= 1, distance <= 1
+    return none, distance <= 1
 
 
 def _without_missing(train: Table, rows: Table) -> tuple[Table, Table]:

@@ -171,6 +171,23 @@ class Prediction(GivenPredictions):
             return torch.zeros(len(self), dtype=torch.bool)
         return self.in_training
 
+    def alike_with(self, y: Any) -> Tensor:
+        """Return which rows equal a training row with this y, whether by chance or not, [n] bool.
+
+        Where most do and chance explains as many, as with few different x and y,
+        ``in_training_with`` cannot tell training rows from new ones.
+
+        Args:
+            y: The targets [n] of these rows.
+
+        Raises:
+            DataError: If there is not one y per row.
+        """
+        y = one_per_row(y, len(self), do="pass the y of those rows")
+        if isinstance(self.in_training, Provenance):
+            return self.in_training.alike_with(y)
+        return self.in_training_with(y)
+
     @property
     def joint(self) -> bool:
         """Whether this is one joint distribution over all rows."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
-from ..numerics.same_rows import Table, same_rows
+from ..numerics.same_rows import Table, compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Provenance:
     rows: Callable[[], Table]
     index: Tensor | None = None
     others: tuple[Provenance, ...] = ()
-    _last: dict[bytes, Tensor] = field(default_factory=dict, init=False, repr=False)
+    _last: dict[bytes, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False, repr=False)
 
     def __getitem__(self, index: Tensor) -> Provenance:
         others = tuple(other[index] for other in self.others)
@@ -44,6 +44,14 @@ class Provenance:
 
         Pairs (x, y) are compared up to rounding; matches that chance explains do not count.
         """
+        return self._compared(y)[0]
+
+    def alike_with(self, y: Tensor) -> Tensor:
+        """Return which rows equal a training row with this y [m], by chance or not, as [m] bool."""
+        return self._compared(y)[1]
+
+    def _compared(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the results of ``in_training_with`` and of ``alike_with``."""
         target = numbers(y)
         key = target.tobytes()
         if key not in self._last:  # several scores are calibrated on the same rows
@@ -52,11 +60,12 @@ class Provenance:
             if self.index is not None:
                 rows = rows[self.index.cpu().numpy()]
             before, now = np.column_stack([X, known]), np.column_stack([rows, target])
-            repeated = torch.from_numpy(same_rows(before, now))
+            repeated, alike = map(torch.from_numpy, compared(before, now))
             for other in self.others:
                 repeated = repeated | other.in_training_with(y)
+                alike = alike | other.alike_with(y)
             self._last.clear()
-            self._last[key] = repeated
+            self._last[key] = repeated, alike
         return self._last[key]
 
 

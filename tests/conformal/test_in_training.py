@@ -306,3 +306,28 @@ def test_the_training_rows_of_each_of_two_observed_sites_are_recognised() -> Non
     assert bool(both["size"].in_training_with(b).all())
     assert not bool(both["size"].in_training_with(a).any())
     assert bool(posterior.predict(x=X, group=group, a=a).in_training_with(b).all())
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_rows_that_cannot_be_told_from_training_rows_are_named_in_the_guarantee(
+    trained: bool,
+) -> None:
+    """With one x and three values of y, training rows and new rows are the same rows."""
+    x, y = np.ones((18, 1)), np.repeat([1.0, 2.0, 3.0], 6)
+    data = Dataset(np.r_[x, np.zeros((3, 1))], np.r_[y, 0.0, 0.5, 0.7])
+    posterior = ppgp.fit(models.LinearRegression(), data, inference.Exact(), progress=False)
+    own = y if trained else np.resize([3.0, 1.0, 2.0, 2.0], 18)
+    prediction, new = posterior.predict(x), posterior.predict([[1.0]])
+    condition = "if the fit did not use these rows: 18 of 18 equal training rows"
+    calibrator = ppgp.calibrate(conformal.Absolute(), prediction, own)
+    for guarantee in (
+        calibrator(new, level=0.8).guarantee,
+        ppgp.predictive_system(prediction, own)(new).guarantee,
+    ):
+        assert condition in guarantee
+    groups = np.arange(18) % 2
+    by_group = ppgp.calibrate(conformal.Absolute(), prediction, own, groups=groups)
+    assert condition in by_group(new, level=0.8, groups=[0]).guarantee
+    others = own + np.random.default_rng(0).normal(size=18)
+    told = ppgp.calibrate(conformal.Absolute(), prediction, others)
+    assert told(new, level=0.8).guarantee == "marginal coverage >= 0.8 (exchangeable rows)"
