@@ -35,5 +35,5 @@ def program(y):
 )
 def test_they_refuse_it(how) -> None:
     y = torch.arange(100.0, dtype=F64) / 50
-    with pytest.raises(NotApplicable, match="the same density at every call .* plate 'units'"):
+    with pytest.raises(NotApplicable, match=r"the same density at every call .* plate 'units'"):
         fit(program, {"y": y}, how, progress=False)
