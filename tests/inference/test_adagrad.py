@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ppgp import Dataset, Target, fit, stream
-from ppgp.errors import NotApplicable, SettingError
+from ppgp.errors import SettingError
 from ppgp.inference import MAP, SVI, Ensemble, Laplace
 from ppgp.kernels import RBF
 from ppgp.likelihoods import Poisson
@@ -218,5 +218,3 @@ def test_default_rates_depend_on_the_optimizer() -> None:
     assert rate == {"adam": 0.02, "adagrad": 0.5, "natural": 0.02}
     target = Target(Program(lambda: pyro.sample("z", dist.Normal(0.0, 1.0))), {})
     assert MAP("adagrad").rates(target) == {"z": 0.5}
-    with pytest.raises(NotApplicable, match="rows"):
-        MAP("adagrad", batch_size=3)(target)

@@ -90,7 +90,8 @@ def test_data_may_be_read_in_any_way() -> None:
     def program(y):
         scale = float(np.std(y.numpy())) + y.tolist()[1] + torch.tensor([y[0], 1.0])[1].item()
         z = pyro.sample("z", dist.Normal(torch.zeros((), dtype=F64), 3.0))
-        pyro.sample("y", dist.Normal(z + z.data, scale).expand([4]).to_event(1), obs=y)
+        with pyro.plate("rows", 4):
+            pyro.sample("y", dist.Normal(z + z.data, scale), obs=y)
 
     target = Target(Program(program), {"y": y})
     z = torch.tensor([2.0], dtype=F64)
