@@ -20,6 +20,8 @@ from test_pairs import shortest
 import ppgp
 from ppgp import inference, kernels, likelihoods, models
 from ppgp.data import Dataset, Outputs
+from ppgp.data.argument_tensors import with_tensors
+from ppgp.estimators import ProbabilisticRegressor
 from ppgp.inference import Inference
 from ppgp.inference.own_methods import own_method
 from ppgp.models import Model
@@ -227,3 +229,19 @@ def test_several_outputs(layout: Callable[[np.ndarray], Any]) -> None:
         posterior = ppgp.fit(model, Outputs(each(X), each(Y)), progress=False)
         found.append([one.mean for one in posterior.predict(each(X[:3])).values()])
     assert same(*found)
+
+
+@quiet
+@every_layout
+def test_arguments_of_a_program_and_rows_of_an_estimator(layout: Callable[[Any], Any]) -> None:
+    X = np.random.default_rng(2).normal(size=(ROWS, 3))
+    given = layout(X)
+    arguments = with_tensors({"X": given, "nested": {"inner": (torch.tensor(X).T.contiguous().T,)}})
+    for found in (arguments["X"], arguments["nested"]["inner"][0]):
+        assert torch.equal(found, torch.tensor(X))
+        assert found.stride() == (3, 1)
+        assert found.data_ptr() % 64 == 0
+    fits = [
+        ProbabilisticRegressor("linear", "map").fit(each(X), X[:, 0]) for each in (np.copy, layout)
+    ]
+    assert np.array_equal(fits[0].predict(X), fits[1].predict(layout(X)))

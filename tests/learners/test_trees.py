@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -288,3 +289,48 @@ def test_trees_that_are_no_trees_are_refused() -> None:
     tensors["left"][0, 3] = 0
     with pytest.raises(StorageError, match="children after their parents"):
         Trees().predict(tensors, torch.zeros(2, D, dtype=F64))
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("of", [lambda x: x + 2048, lambda x: 3 * x, np.exp, lambda x: x**3 - 1e6])
+def test_trees_depend_on_the_order_of_the_values_alone(of: Any, missing: bool) -> None:
+    X = table(missing)[:400]
+    X[:, 1] = np.round(X[:, 1], 1)  # ties, and values halfway between two others
+    g = torch.tensor(np.nan_to_num(np.stack([X[:, 0] * X[:, 1], np.sin(X[:, 2]) + X[:, 3]])))
+    moved = np.where(np.arange(D) < 3, of(X), X)
+    for column in range(3):
+        assert len(np.unique(moved[:, column])) == len(np.unique(X[:, column]))
+
+    def grown_on(rows: np.ndarray) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the outputs at all rows of trees on some, with others held out or left out."""
+        every, part = torch.tensor(rows), np.arange(len(rows)) % 4
+        learner = Trees(leaves=16).knowing(every)
+        growing = learner.begin(
+            every[part < 2], 2, valid=every[part == 2], rows=0.8, categorical=(3, 4)
+        )
+        outputs = [growing.add(g[:, part < 2]) for _ in range(6)]
+        tensors = growing.tensors(torch.ones(6))
+        found = learner.predict(tensors, every)
+        torch.testing.assert_close(sum(one for one, _ in outputs), found[:, part < 2])
+        torch.testing.assert_close(sum(other for _, other in outputs), found[:, part == 2])
+        return found, tensors
+
+    (found, trees), (other, moved_trees) = grown_on(X), grown_on(moved)
+    assert torch.equal(found, other)
+    for name in ("feature", "missing_left", "left", "right", "value", "categories"):
+        if name != "missing_left" or missing:  # else NaN is read as 0, in the units of the column
+            assert torch.equal(trees[name], moved_trees[name]), name
+
+
+def test_a_threshold_lies_halfway_between_two_values() -> None:
+    X = torch.tensor([[-3.0], [-2.0], [-1.0], [4.0], [5.0], [7.0]], dtype=F64)
+    growing = Trees(leaves=2, min_rows=1, columns=1.0).begin(X, 1)
+    growing.add((X.mT > 0).to(F64))
+    tensors = growing.tensors(torch.ones(1))
+    assert tensors["threshold"][0, 0] == 1.5
+    at = Trees().predict(tensors, torch.tensor([[1.4], [1.5], [1.6], [math.nan]], dtype=F64))
+    torch.testing.assert_close(at, torch.tensor([[0.0, 0.0, 1.0, 0.0]], dtype=F64))
+    close = torch.tensor([[1.0], [1.0 + 2**-52]], dtype=F64).repeat(4, 1)
+    growing = Trees(leaves=2, min_rows=1, columns=1.0).begin(close, 1)
+    at_rows, _ = growing.add((close.mT > 1).to(F64))
+    torch.testing.assert_close(at_rows, (close.mT > 1).to(F64))
