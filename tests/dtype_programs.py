@@ -65,7 +65,7 @@ def normal(seed: int, *shape: int) -> Tensor:
 
 def matrix_product(X: Tensor, y: Tensor | None = None) -> None:
     one = X.new_ones(())
-    weight = pyro.sample("weight", dist.Normal(0 * one, one).expand([X.shape[1]]).to_event(1))
+    weight = pyro.sample("weight", dist.Normal(X.new_zeros(X.shape[1]), one).to_event(1))
     noise = pyro.sample("noise", dist.HalfNormal(one))
     with pyro.plate("rows", len(X)):
         pyro.sample("y", dist.Normal(X @ weight, noise), obs=y)
@@ -76,10 +76,10 @@ class Linear(PyroModule):
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
-        zero = torch.zeros((), dtype=dtype)
-        linear: Any = PyroModule[nn.Linear](2, 1, dtype=dtype)
-        linear.weight = PyroSample(dist.Normal(zero, 1.0).expand([1, 2]).to_event(2))
-        linear.bias = PyroSample(dist.Normal(zero, 2.0).expand([1]).to_event(1))
+        kind: Any = PyroModule[nn.Linear]
+        linear = kind(2, 1, dtype=dtype)
+        linear.weight = PyroSample(dist.Normal(torch.zeros(1, 2, dtype=dtype), 1.0).to_event(2))
+        linear.bias = PyroSample(dist.Normal(torch.zeros(1, dtype=dtype), 2.0).to_event(1))
         self.linear = linear
 
     def forward(self, X: Tensor, y: Tensor | None = None) -> None:
@@ -151,8 +151,8 @@ def hilbert_space_gp(x: Tensor, y: Tensor | None = None) -> None:
 class Rayleigh(TorchDistribution):
     """The length of a normal vector in the plane: density y / s^2 exp(-y^2 / (2 s^2))."""
 
-    arg_constraints = {"scale": constraints.positive}
-    support = constraints.positive
+    arg_constraints: Any = {"scale": constraints.positive}
+    support: Any = constraints.positive
 
     def __init__(self, scale: Tensor) -> None:
         (self.scale,) = broadcast_all(scale)
@@ -234,7 +234,6 @@ def cases() -> dict[str, Case]:
 
 def methods() -> dict[str, Inference]:
     """Return the methods of the contract by name."""
-    deterministic = {"method": "deterministic"}
     return {
         "MAP()": inference.MAP(),
         "Laplace()": inference.Laplace(),
@@ -242,8 +241,8 @@ def methods() -> dict[str, Inference]:
         'SVI("multivariate_normal")': inference.SVI("multivariate_normal"),
         'SVI("lowrank")': inference.SVI("lowrank"),
         'SVI("iaf")': inference.SVI("iaf"),
-        'SVI("normal", method="deterministic")': inference.SVI("normal", **deterministic),
-        'SVI(method="deterministic")': inference.SVI(**deterministic),
+        'SVI("normal", method="deterministic")': inference.SVI("normal", method="deterministic"),
+        'SVI(method="deterministic")': inference.SVI(method="deterministic"),
         "NUTS()": inference.NUTS(),
         'NUTS(engine="pyro")': inference.NUTS(engine="pyro"),
         "HMC()": inference.HMC(),

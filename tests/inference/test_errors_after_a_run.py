@@ -33,7 +33,7 @@ HOWS = [
 
 
 def mean_of(y: Tensor | None = None) -> None:
-    mean = pyro.sample("mean", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    mean = pyro.sample("mean", dist.Normal(torch.zeros(2), 1.0).to_event(1))
     pyro.deterministic("twice", 2 * mean)
     with pyro.plate("rows", 5):
         pyro.sample("y", dist.Normal(mean.sum(), 1.0), obs=y)

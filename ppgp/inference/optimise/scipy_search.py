@@ -22,6 +22,9 @@ from .search import SearchOptions, SearchResult
 
 #: Of the value in one iteration, at which L-BFGS ends: in float64, and in float32.
 RELATIVE_GAIN, RELATIVE_GAIN_IN_SINGLE = 1e-13, 1e-10
+#: A gradient at the end of a search, in units of the root of the value, that is none of a mode: in
+#: float64, and in float32, whose gradients have errors of rounding.
+STEEP, STEEP_IN_SINGLE = 1e-3, 2e-2
 ROUNDINGS = 16.0  # errors of rounding of the dtype within which values do not tell points apart
 IDLE = 3  # evaluations of one iteration, all within that of the best value, that end a search
 
@@ -217,7 +220,8 @@ def _maximised(
     else:
         z = torch.from_numpy(objective.best_z).to(z0)
         value, slope = objective.best, objective.slope
-    steep = slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5)
+    least = STEEP if z0.dtype == torch.float64 else STEEP_IN_SINGLE
+    steep = slope > least * max(1.0, abs(float(value)) ** 0.5)
     if not stopped_early and (iterations >= options.steps or steep):
         do = "check the priors, or fit with more starts"
         if iterations >= options.steps:
