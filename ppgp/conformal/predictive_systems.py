@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.arrays import as_tensor
+from ..data.arrays import advice_on_targets, as_tensor
 from ..errors import DataError, SettingError, listed
 from ..posterior.origin import Origin
 from ..posterior.prediction import Prediction
@@ -259,7 +259,8 @@ def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
     y = as_tensor(y, "y")
     if y.shape != (len(prediction),):
         expected = f"one y per calibration row ({len(prediction)})"
-        raise DataError(expected, f"shape {list(y.shape)}", "pass the y of those rows")
+        do = advice_on_targets(y, len(prediction), "y", "pass the y of those rows")
+        raise DataError(expected, f"shape {list(y.shape)}", do)
     centre = prediction.centre
     residuals = (y.to(centre) - centre) / prediction.spread
     bad = torch.nonzero(~torch.isfinite(residuals)).flatten().tolist()

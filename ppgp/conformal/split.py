@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..data.arrays import as_tensor
+from ..data.arrays import advice_on_targets, as_tensor
 from ..data.dataset import Dataset
 from ..data.stream import Stream
 from ..errors import DataError, DataWarning, NotApplicable, SettingError, listed
@@ -119,7 +119,8 @@ def _in_memory(score: Score, prediction: Any, y: Any, groups: Any, weights: Any)
     y = as_tensor(y, "y")
     if y.shape != (len(prediction),):
         expected = f"one y per calibration row ({len(prediction)})"
-        raise DataError(expected, f"shape {list(y.shape)}", "pass the y of those rows")
+        do = advice_on_targets(y, len(prediction), "y", "pass the y of those rows")
+        raise DataError(expected, f"shape {list(y.shape)}", do)
     if not all_finite(y):
         bad = torch.nonzero(~torch.isfinite(y)).flatten().tolist()
         got = f"NaN or infinity in {listed(bad, 'row')}"

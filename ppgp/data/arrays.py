@@ -61,8 +61,23 @@ def one_per_row(
     """
     found = as_tensor(values, what)
     if found.shape != (n,):
+        do = advice_on_targets(found, n, what, do)
         raise DataError(f"one {noun} per row ({n})", f"shape {list(found.shape)}", do)
     return found
+
+
+def advice_on_targets(values: Tensor, n: int, what: str, do: str) -> str:
+    """Return what to do about values that should be [n]: ``do``, or to take one of the targets.
+
+    Args:
+        values: The values.
+        n: The number of rows.
+        what: What they are called in messages.
+        do: The advice where they are not those of several targets, [n, q].
+    """
+    if values.ndim != 2 or values.shape[0] != n or values.shape[1] < 2:
+        return do
+    return f"pass those of the one target that is predicted, such as {what}[:, 0]"
 
 
 def array_of(values: Any, what: str) -> np.ndarray:

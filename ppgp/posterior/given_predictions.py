@@ -143,6 +143,8 @@ class GivenPredictions:
         if value.ndim not in (2, 3) or value.shape[:-1].numel() < FEWEST_DRAWS:
             wanted = "samples with shape [draw, n] or [chain, draw, n] and two or more draws"
             do = "put one draw of all rows in each line"
+            if value.ndim == 4:
+                do = "make one prediction for each target, such as of samples[..., 0]"
             raise DataError(wanted, f"shape {list(value.shape)}", do)
         value = value.reshape(-1, value.shape[-1])
         _refuse(
@@ -179,10 +181,13 @@ def _finite(values: Any, what: str, shape: str, axes: int) -> Tensor:
     """Return values as a finite float tensor with so many axes and at least one row."""
     tensor = as_tensor(values, what)
     if tensor.ndim != axes or len(tensor) == 0:
-        do = f"reshape it to {shape}"
+        wanted, do = f"{what} with shape {shape}", f"reshape it to {shape}"
         if tensor.ndim == axes:
             do = "pass at least one row"
-        raise DataError(f"{what} with shape {shape}", f"shape {list(tensor.shape)}", do)
+        elif tensor.ndim == axes + 1 and min(tensor.shape) > 1:
+            wanted = f"{what} of one target with shape {shape}"
+            do = f"make one prediction for each target, such as of {what}[..., 0]"
+        raise DataError(wanted, f"shape {list(tensor.shape)}", do)
     strange = ~torch.isfinite(tensor).reshape(len(tensor), -1).all(1)
     _refuse(strange, f"finite {what}", "check those rows", INFINITE)
     return tensor

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..arguments import Renamed, renamed_arguments
-from ..data.arrays import as_tensor, one_per_row
+from ..data.arrays import advice_on_targets, as_tensor, one_per_row
 from ..data.chosen_rows import chosen_rows
 from ..errors import DataError, NotApplicable, SettingError, counted, listed
 from ..numerics import mixture, mixture_crps, univariate
@@ -291,7 +291,8 @@ class Prediction(GivenPredictions):
         y = as_tensor(y, "y").to(like)
         if y.shape[-1:] != (len(self),):
             got = f"shape {list(y.shape)}"
-            raise DataError(f"one y per row ({len(self)})", got, "pass y with shape [n]")
+            do = advice_on_targets(y, len(self), "y", "pass y with shape [n]")
+            raise DataError(f"one y per row ({len(self)})", got, do)
         if self.kind == "classes":
             known = univariate.probabilities(univariate.take(rows, slice(0, 1))).shape[-1]
             strange = y[~((y == y.round()) & (y >= 0) & (y < known))].unique().tolist()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..data.arrays import as_tensor
+from ..data.arrays import advice_on_targets, as_tensor
 from ..errors import DataError, NumericalError, SettingError, counted, listed
 from ..numerics.finite import all_finite
 from . import frames
@@ -167,7 +167,8 @@ class Region:
         y = as_tensor(y, "y")
         if y.shape != (len(self),):
             got = f"shape {list(y.shape)}"
-            raise DataError(f"y with shape [{len(self)}]", got, "pass one target per row")
+            do = advice_on_targets(y, len(self), "y", "pass one target per row")
+            raise DataError(f"y with shape [{len(self)}]", got, do)
         if self.labels is not None:
             y = y.to(self.labels.device)
             known = (y == y.round()) & (y >= 0) & (y < self.labels.shape[1])

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from ppgp import Prediction, calibrate, conformal
+from ppgp import Prediction, calibrate, conformal, metrics
+from ppgp.conformal.predictive_systems import predictive_system
 from ppgp.errors import DataError, NotApplicable
 
 RNG = np.random.default_rng(0)
@@ -207,3 +208,45 @@ def test_draws_at_one_point_keep_their_quantiles() -> None:
     assert abs(float(upper)) < 0.1
     torch.testing.assert_close(prediction.mean, rain.mean(0))
     torch.testing.assert_close(prediction.std, rain.std(0, correction=0))
+
+
+TARGETS: dict[str, tuple[Any, str]] = {
+    "points": (lambda: Prediction.from_points(np.zeros((5, 3))), "points"),
+    "quantiles": (
+        lambda: Prediction.from_quantiles(np.zeros((5, 3, 2)), [0.1, 0.5, 0.9]),
+        "quantiles",
+    ),
+    "probabilities": (
+        lambda: Prediction.from_probabilities(np.full((5, 2, 2), 0.5)),
+        "probabilities",
+    ),
+    "samples": (lambda: Prediction.from_samples(np.zeros((2, 9, 5, 3))), "samples"),
+}
+
+
+@pytest.mark.parametrize(("make", "what"), TARGETS.values(), ids=TARGETS)
+def test_predictions_of_several_targets_are_made_one_by_one(make: Any, what: str) -> None:
+    with pytest.raises(DataError, match=rf"for each target, such as of {what}\[\.\.\., 0\]$"):
+        make()
+
+
+@pytest.mark.parametrize("shape", [(5, 1), (1, 5), ()], ids=str)
+def test_points_of_one_target_in_another_shape_are_reshaped(shape: tuple[int, ...]) -> None:
+    with pytest.raises(DataError, match=r"reshape it to \[n\]$"):
+        Prediction.from_points(np.zeros(shape))
+
+
+def test_the_y_of_several_targets_is_taken_one_by_one() -> None:
+    prediction = Prediction.from_points(np.zeros(5), sd=1.0)
+    y = np.zeros((5, 3))
+    uses: list[Any] = [
+        *(getattr(prediction, name) for name in ("log_prob", "cdf", "crps", "pit")),
+        prediction.in_training_with,
+        prediction.interval(0.9).covers,
+        lambda y: calibrate(conformal.Absolute(), prediction, y),
+        lambda y: predictive_system(prediction, y),
+        lambda y: metrics.rmse(prediction, y),
+    ]
+    for use in uses:
+        with pytest.raises(DataError, match=r"of the one target .*, such as y\[:, 0\]$"):
+            use(y)
