@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import either_arviz
 import numpy as np
 import pytest
 import torch
@@ -42,10 +43,11 @@ def refitted(line: Dataset) -> np.ndarray:
 
 
 def test_psis_loo_equals_arviz(line: Dataset) -> None:
-    posterior = ppgp.fit(LinearRegression(), line, NUTS(draws=1000, warmup=500), progress=False)
+    """No draw is repeated, as after a rejection, where the tails of ArviZ 0.x and 1.x differ."""
+    posterior = ppgp.fit(LinearRegression(), line, Exact(draws=3600), progress=False)
     ours = ppgp.psis_loo(posterior)
     theirs = arviz().loo(posterior.to_arviz(), pointwise=True, reff=1.0)
-    assert ours.elpd == pytest.approx(float(theirs.elpd_loo), abs=1e-8)
+    assert ours.elpd == pytest.approx(either_arviz.elpd(theirs), abs=1e-8)
     assert ours.se == pytest.approx(float(theirs.se), rel=0.05)
     np.testing.assert_allclose(ours.k, theirs.pareto_k.to_numpy(), atol=1e-6)
     assert "elpd" in repr(ours)
