@@ -262,7 +262,7 @@ class OutputMeans(Mean):
     def standard(cls, columns: Mapping[int, OutputColumn]) -> OutputMeans:
         """Return the means for a standardised y, of columns of codes."""
         outputs = math.prod(column.outputs for column in columns.values())
-        plain = {c: tuple(column) for c, column in columns.items()}
+        plain = {c: (k.outputs, k.factor, k.shift) for c, k in columns.items()}
         return cls(plain, Normal(0.0, 1.0), (0.0,) * outputs)
 
     @property
