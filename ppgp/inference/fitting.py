@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ..data.arguments import Arguments, as_training_data
 from ..data.dataset import Dataset
-from ..data.magnitudes import spread
 from ..data.outputs import Outputs
 from ..data.scaler import IdentityScaler, Scaler
 from ..data.stream import Stream
@@ -430,8 +429,6 @@ def _problem_of_model(
     scaler: Scaler = IdentityScaler.for_data(data)
     if standardise and model.scales:
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
-    elif "y" in model.scales and bool(spread(data.shared.y).constant):
-        warn("y is constant: every model will predict that constant", DataWarning)
     recipe = model
     if model.standardised:
         refuse_another_scale(model, scaler, standardise)
