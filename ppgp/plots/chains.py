@@ -182,7 +182,7 @@ def _ranks(axis: Axes, values: np.ndarray) -> None:
         style = {"color": colour_of(k), "edgecolor": axis.get_facecolor()}
         axis.bar(middles, heights, edges[1], bottom=2 * k, **style)
         axis.axhline(2 * k + 1, color="black", ls="--")
-    axis.set_yticks(2 * np.a[str(k) for k in range(chains)] + 1, range(chains))
+    axis.set_yticks(2 * np.arange(chains) + 1, [str(k) for k in range(chains)])
 
 
 def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
