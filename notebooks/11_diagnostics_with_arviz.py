@@ -65,7 +65,7 @@ centred_fit = ppgp.fit(centred, data, inference.NUTS(draws=500, warmup=500), pro
 schools = centred_fit.to_arviz(
     prior=500, predictive=True, coords={"school": list("ABCDEFGH")}, dims={"sigma": ["school"]}
 )
-for group in schools.groups():
+for group in schools:
     print(f"{group}: {', '.join(schools[group].data_vars)}")
 az.summary(schools, var_names=["mu", "tau"]).round(2)
 
@@ -105,12 +105,12 @@ plots.rank(fitted, sites=["mu", "tau", "theta[0]"])
 # ## Leave-one-out, and replicated data
 #
 # PSIS-LOO estimates how well each school is predicted from the others, and its Pareto k shows
-# whether the estimate is reliable. One school is a little above the limit: its prediction from the
-# others is less reliable than those of the other seven. Replicates are data drawn from the
-# posterior predictive distribution: the observed data should look like one of them.
+# whether the estimate is reliable, which it is for every school. Like `ppgp.psis_loo`, the call takes
+# `reff=1.0`: the tail of the weights is as long as that of independent draws. Replicates are data
+# drawn from the posterior predictive distribution: the observed data should look like one of them.
 
 # %%
-loo = az.loo(sound, pointwise=True)
+loo = az.loo(sound, pointwise=True, reff=1.0)
 print(loo)
 plots.loo(fitted)
 

@@ -163,6 +163,10 @@ class NotKnown(NotApplicable, AttributeError):
             Laplace
     """
 
+    def __init__(self, expected: str, got: str, do: str) -> None:
+        super().__init__(expected, got, do)
+        self.obj = None  # Python offers attributes of it with similar names, such as aic for bic
+
 
 class StorageError(PpgpError, ValueError):
     """A file cannot be read or written.

@@ -6,6 +6,7 @@ simulation-based calibration.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -161,11 +162,11 @@ def loo(posterior: Posterior, site: str | None = None, ax: Axes | None = None) -
 
     Args:
         posterior: A posterior from Markov chains, or an exact one, of rows X [n, d].
-        site: The observed site, if there are several.
+        site: The observed site; None: all of them, in colours of their own.
         ax: The axes to draw in; None: those of a new figure.
 
     Raises:
-        NotApplicable: If the posterior is an approximation.
+        NotApplicable: If the posterior is an approximation, or has no observed site.
         UnknownName: If there is no such observed site.
         SettingError: If ``ax`` is not one Axes.
 
@@ -185,23 +186,27 @@ def loo(posterior: Posterior, site: str | None = None, ax: Axes | None = None) -
     if not (posterior.mcmc or how == "Exact"):
         do = "fit by NUTS, or use k_hat"
         raise NotApplicable("draws of the posterior for leave-one-out", how, do)
-    groups = posterior.to_arviz()
-    known = list(groups["log_likelihood"].data_vars)
-    if site is not None and site not in known:
-        raise UnknownName("observed site", site, known)
-    if site is None and len(known) > 1:
-        do = f"pass site={known[0]!r}"
-        raise NotApplicable("the name of one observed site", ", ".join(known), do)
-    each = groups["log_likelihood"][site or known[0]].to_numpy()  # [chain, draw, row]
-    by_row = each.reshape(each.shape[0] * each.shape[1], -1).T
-    _, k = convergence.psis(-by_row)
-    limit = convergence.k_hat_limit(by_row.shape[1])
+    each = posterior.pointwise()
+    if not each:
+        do = "write pyro.sample(..., obs=y) in the program"
+        raise NotApplicable("an observed site to leave rows of out", "none", do)
+    if site is not None and site not in each:
+        raise UnknownName("observed site", site, each)
+    shown = {site: each[site]} if site is not None else each
+    shapes = {
+        name: np.asarray(convergence.psis(-of_site.flatten(0, 1).T)[1])
+        for name, of_site in shown.items()
+    }
+    limit = convergence.k_hat_limit(math.prod(posterior.shape))
     figure, axis = panel(ax, 6.5, 3.2)
-    axis.plot(k, "+", color=COLOURS[0], ms=6)
+    for j, (name, k) in enumerate(shapes.items()):
+        label = name if len(shapes) > 1 else None
+        axis.plot(k, "+", color=COLOURS[j % len(COLOURS)], ms=6, label=label)
     axis.axhline(0.0, color="black", lw=0.6, ls=":")
     axis.axhline(limit, color="black", lw=0.8, ls="--", label=f"limit {limit:.2f}")
-    above = int((k > limit).sum())
-    title = f"PSIS leave-one-out: {above} of {len(k)} rows above the limit"
+    every = np.concatenate(list(shapes.values()))
+    above = int((every > limit).sum())
+    title = f"PSIS leave-one-out: {above} of {len(every)} rows above the limit"
     axis.set(xlabel="row", ylabel="Pareto k of the row")
     set_title(axis, title)
     legend(axis)

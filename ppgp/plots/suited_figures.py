@@ -23,6 +23,9 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
         posterior: The posterior, with draws [chain, draw].
         reference: Another posterior of the same sites, whose marginals are shown too.
 
+    Raises:
+        NotApplicable: If the model is a program without observed sites.
+
     Examples:
         >>> import ppgp
         >>> from ppgp import inference, likelihoods, models, plots

@@ -82,6 +82,12 @@ def netcdf(tree: Any) -> memoryview:
     return tree.to_netcdf(engine="h5netcdf", encoding=compressed)
 
 
+def as_dataset(draws: Mapping[str, np.ndarray]) -> Any:
+    """Return draws ``{site: [chain, draw, *event]}`` as a dataset of xarray."""
+    with silenced(UserWarning):  # where there are more chains than draws
+        return arviz().convert_to_dataset(dict(draws))
+
+
 def effective_sizes(draws: Mapping[str, np.ndarray], method: str) -> dict[str, np.ndarray]:
     """Return the effective sample size of every scalar.
 
@@ -92,9 +98,8 @@ def effective_sizes(draws: Mapping[str, np.ndarray], method: str) -> dict[str, n
     Returns:
         ``{site: [*event]}``.
     """
-    az = arviz()
     options: dict[str, Any] = {}
     if method == "tail":  # ArviZ 1.x takes other quantiles by default
         options["prob"] = TAILS
-    found = az.ess(az.convert_to_dataset(dict(draws)), method=method, **options)
+    found = arviz().ess(as_dataset(draws), method=method, **options)
     return {name: found[name].to_numpy() for name in draws}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -150,9 +149,7 @@ def _statistics(draws: Mapping[str, Tensor], chains: int) -> dict[str, dict[str,
     az = arviz_bridge.arviz()
     arrays = {k: v.double().cpu().numpy() for k, v in draws.items()}
     with silenced(RuntimeWarning):  # a constant scalar has no variance to divide by
-        # with few draws ArviZ suspects that the axes are in the wrong order
-        warnings.filterwarnings("ignore", "More chains", UserWarning)
-        data = az.convert_to_dataset(arrays)
+        data = arviz_bridge.as_dataset(arrays)
         statistics: dict[str, Any] = {
             "mcse_mean": az.mcse(data, method="mean"),
             "mcse_sd": {name: _mcse_of_sd(array) for name, array in arrays.items()},

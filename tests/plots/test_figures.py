@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import matplotlib as mpl
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from matplotlib import pyplot as plt
@@ -14,7 +17,7 @@ from matplotlib.figure import Figure
 import ppgp
 from ppgp import inference, likelihoods, models, plots
 from ppgp.diagnostics.simulation_based_calibration import SBC
-from ppgp.errors import NotApplicable, UnknownName
+from ppgp.errors import NotApplicable, PpgpWarning, UnknownName
 from ppgp.posterior import Posterior
 
 F64 = torch.float64
@@ -117,6 +120,34 @@ def test_the_limit_of_k_hat_is_drawn_and_leave_one_out_counts_rows(chains: Poste
     (of_rows,) = plots.loo(chains).axes
     assert "of 40 rows above the limit" in of_rows.get_title()
     assert of_rows.lines[0].get_ydata() == pytest.approx(ppgp.psis_loo(chains).k)
+
+
+def program(y: torch.Tensor, observed: tuple[str, ...]) -> None:
+    mean = pyro.sample("mean", dist.Normal(torch.zeros((), dtype=F64), 1.0))
+    for name in observed:
+        pyro.sample(name, dist.Normal(mean.expand(y.shape), 1.0), obs=y)
+
+
+def of_program(*observed: str) -> Posterior:
+    y = torch.linspace(-1, 1, 8, dtype=F64)
+    how = inference.NUTS(chains=2, draws=50, warmup=50)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PpgpWarning)
+        return ppgp.fit(program, {"y": y, "observed": observed}, how, progress=False)
+
+
+def test_leave_one_out_shows_every_observed_site() -> None:
+    posterior = of_program("y", "z")
+    (axis,) = plots.loo(posterior).axes
+    assert "of 16 rows above the limit" in axis.get_title()
+    assert [line.get_label() for line in axis.lines[:2]] == ["y", "z"]
+    for line in axis.lines[:2]:
+        found = ppgp.psis_loo(posterior, str(line.get_label())).k
+        assert line.get_ydata() == pytest.approx(found)
+    assert "of 8 rows" in plots.loo(posterior, "z").axes[0].get_title()
+    assert "loo" in plots.suited(posterior)
+    with pytest.raises(NotApplicable, match="an observed site to leave rows of out"):
+        plots.loo(of_program())
 
 
 def test_the_bars_of_ranks_are_shares_of_the_draws_of_a_chain(chains: Posterior) -> None:

@@ -341,7 +341,7 @@ def test_a_flat_prior_and_a_wrong_number_are_refused(eight: Posterior) -> None:
     )
     with pytest.raises(NotApplicable, match="a flat one for weight: give that site a prior"):
         flat.to_arviz(prior=10)
-    assert "posterior_predictive" in flat.to_arviz(predictive=True).groups()
+    assert flat.to_arviz(predictive=True)["posterior_predictive"].data_vars
     with pytest.raises(SettingError, match="number of prior draws"):
         eight.to_arviz(prior=-1)
 
