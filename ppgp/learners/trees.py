@@ -36,9 +36,9 @@ LINEAR_BYTES = 12  # and per column of a linear leaf
 class Trees(Learner):
     """Regression trees, one per output and stage, grown leaf by leaf by LightGBM.
 
-    They split the columns of X [n, d], of which the order of the values alone matters to trees with
-    constant leaves: X + 2048, 3 X and exp(X) give the same leaves. A threshold lies halfway between
-    the two values of the training rows that it separates. Ke et al. (2017),
+    They split the columns of X [n, d]. The units of a column do not matter to trees with constant
+    leaves, only the order of its values: X + 2048, 3 X and exp(X) give the same leaves. A threshold
+    lies halfway between the two values of the training rows that it separates. Ke et al. (2017),
     "LightGBM: a highly efficient gradient boosting decision tree". The columns are binned once.
     Fitting needs the extra ``ppgp[boost]``; predicting does not. A missing value goes to the side
     of each split that fits it better if the column had missing values in the fit; otherwise it is

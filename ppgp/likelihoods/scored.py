@@ -41,11 +41,14 @@ class Scored:
         kinds: The scores that it has.
         limits: The longest natural step of each coordinate; that of a log scale is finite.
         censorable: Whether it has a score of right-censored targets.
+        spikes_on_ties: Whether the density of a few equal targets among others has no bound, so
+            that no constant has the least score.
     """
 
     kinds: ClassVar[tuple[str, ...]] = KINDS
     limits: ClassVar[tuple[float, ...]] = (math.inf,)
     censorable: ClassVar[bool] = False
+    spikes_on_ties: ClassVar[bool] = False
 
     # -- what a subclass defines ------------------------------------------------------------
 
@@ -247,7 +250,7 @@ class Scored:
             return rows.mean(-1).double().cpu().numpy()
 
         def total(f: np.ndarray) -> tuple[float, np.ndarray]:
-            if not _near(f, start, 2 * FARTHEST):
+            if self.spikes_on_ties and not _near(f, start, 2 * FARTHEST):
                 return math.inf, np.zeros_like(f)
             value = self.score(theta, at(f), y, kind, right_censored=right_censored).mean()
             return float(value), slope(f)
@@ -262,10 +265,8 @@ class Scored:
             found = _scoring(least.x, slope, metric)
             if found is None:
                 found = least.x
-        if not _near(
-            found, start, FARTHEST
-        ):  # a spike on values that are equal, of which there is no least
-            found = start
+        if self.spikes_on_ties and not _near(found, start, FARTHEST):
+            found = start  # a spike on values that are equal, of which there is no least
         return torch.as_tensor(found).to(y)
 
     def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:

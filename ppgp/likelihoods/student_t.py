@@ -67,6 +67,7 @@ class StudentT(Parametric):
     dimensions = {"scale": 1}
     integrates_f = True
     limits = (math.inf, LARGEST_STEP, LARGEST_STEP)
+    spikes_on_ties = True
 
     def _kinds(self) -> tuple[str, ...]:
         """The scores: the CRPS has no closed slope by df, and is infinite up to df = 1."""

@@ -86,7 +86,9 @@ class MultiPosterior:
         """Return a frame without the targets, and anything else as it is."""
         if not isinstance(X, pd.DataFrame):
             return X
-        return X.drop(columns=[name for name in self.names if name in X.columns])
+        inputs = next(iter(self.posteriors.values())).data.feature_names or ()
+        targets = [name for name in self.names if name in X.columns and str(name) not in inputs]
+        return X.drop(columns=targets)
 
     def latent(self, X: Any) -> dict[str, Prediction]:
         """Return ``{name: Prediction}`` of f without noise; see ``Posterior.latent``."""

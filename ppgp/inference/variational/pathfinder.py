@@ -28,7 +28,7 @@ CHAIN_CANDIDATES = 8  # Gaussians on the path of a chain whose ELBO is evaluated
 #: Of the squared gradient difference: a step with less curvature does not update the inverse
 #: Hessian.
 CURVED = 1e-12
-SPREAD = 1.0  # paths start Uniform(-1, 1) around the origin of unconstrained space
+SPREAD = 2.0  # paths start Uniform(-2, 2) around the origin of unconstrained space
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class Pathfinder(Inference):
 
     Args:
         draws: draws from the mixture.
-        paths: the number of paths, which start Uniform(-1, 1) around the origin of unconstrained
+        paths: the number of paths, which start Uniform(-2, 2) around the origin of unconstrained
             space.
         steps: the largest number of steps of L-BFGS.
 
