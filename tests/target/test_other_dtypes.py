@@ -84,7 +84,7 @@ MIXED: dict[Any, dict[str, torch.dtype]] = {
     one_matrix: {"w": F32},
     two_sites: {"w": F32, "level": F64},
     concatenated: {"w": F32, "level": F64},
-    promoted: {"w": F32, "level": F32},
+    promoted: {"w": F64, "level": F32},  # as pyro.sample returns them, by rsample
 }
 PAIRS = [(two_sites, how) for how in HOWS] + [(program, HOWS[0]) for program in MIXED]
 
