@@ -22,13 +22,14 @@ from ..options import Count
 
 BALL = 0.1  # sd of the Gaussian around a start, and of the jitter of starts at a given point
 HISTORY = 6  # pairs of steps and gradient differences behind each inverse Hessian
-CANDIDATE_DRAWS = 10  # behind each ELBO on a path
+#: Behind each ELBO on a path; of fewer, noise prefers Gaussians that are too narrow.
+CANDIDATE_DRAWS = 25
 CHAIN_STEPS = 200  # of L-BFGS before a chain starts
 CHAIN_CANDIDATES = 8  # Gaussians on the path of a chain whose ELBO is evaluated
 #: Of the squared gradient difference: a step with less curvature does not update the inverse
 #: Hessian.
 CURVED = 1e-12
-SPREAD = 2.0  # paths start Uniform(-2, 2) around the origin of unconstrained space
+SPREAD = 1.0  # paths start Uniform(-1, 1) around the origin of unconstrained space
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,7 @@ class Pathfinder(Inference):
 
     Args:
         draws: draws from the mixture.
-        paths: the number of paths, which start Uniform(-2, 2) around the origin of unconstrained
+        paths: the number of paths, which start Uniform(-1, 1) around the origin of unconstrained
             space.
         steps: the largest number of steps of L-BFGS.
 
