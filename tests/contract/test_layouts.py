@@ -226,7 +226,7 @@ def test_several_outputs(layout: Callable[[np.ndarray], Any]) -> None:
     model = models.Multi(models.LinearRegression())
     found = []
     for each in (np.copy, layout):
-        posterior = ppgp.fit(model, Outputs(each(X), each(Y)), progress=False)
+        posterior = ppgp.fit(model, Outputs(each(X), each(Y)), inference.Exact(), progress=False)
         found.append([one.mean for one in posterior.predict(each(X[:3])).values()])
     assert same(*found)
 
