@@ -56,4 +56,4 @@ def test_a_program_predicts_when_its_y_is_left_out() -> None:
     assert float(pointwise[0, 0, 3]) == pytest.approx(
         float(dist.Normal(slope * x[3], 0.5).log_prob(2 * x[3]))
     )
-    assert set(posterior.to_arviz().groups()) >= {"posterior", "log_likelihood"}
+    assert set(posterior.to_arviz()) >= {"posterior", "log_likelihood"}
