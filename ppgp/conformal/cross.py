@@ -18,7 +18,7 @@ from ..data.role_checks import refuse_weights
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.interrupts import raise_if_interrupted, second_goes_to_the_caller
 from ..inference.jobs import check_workers, each
 from ..models import Model
 from ..posterior.boosted import OUT_OF_FOLD, members_of
@@ -209,20 +209,21 @@ def cross_calibrate(
     fit_without = partial(_fit_without, recipe, data, how, seed, standardise)
     fitted: dict[int, Posterior] = {}
     interrupted = False
-    try:
-        folds_done = each(fit_without, parts, workers, progress, title="CV+", noun="fold")
-        with closing(folds_done):
-            for number, posterior in folds_done:
-                fitted[number] = posterior
-    except KeyboardInterrupt:
-        if len(fitted) < FEWEST_FOLDS:
-            raise
-        interrupted = True
-        sentence = (
-            f"stopped by Ctrl-C: {len(fitted)} of {K} folds; "
-            "the rows of the others are training rows throughout"
-        )
-        warn(sentence, ConvergenceWarning)
+    with second_goes_to_the_caller():
+        try:
+            folds_done = each(fit_without, parts, workers, progress, title="CV+", noun="fold")
+            with closing(folds_done):
+                for number, posterior in folds_done:
+                    fitted[number] = posterior
+        except KeyboardInterrupt:
+            if len(fitted) < FEWEST_FOLDS:
+                raise
+            interrupted = True
+            sentence = (
+                f"stopped by Ctrl-C: {len(fitted)} of {K} folds; "
+                "the rows of the others are training rows throughout"
+            )
+            warn(sentence, ConvergenceWarning)
     done = sorted(fitted)
     posteriors = [fitted[number] for number in done]
     parts = tuple(parts[number] for number in done)

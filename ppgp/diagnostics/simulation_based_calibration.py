@@ -19,7 +19,7 @@ from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.interrupts import raise_if_interrupted, second_goes_to_the_caller
 from ..inference.jobs import check_workers, each
 from ..models import Model
 from ..numerics.fingerprint import fingerprint
@@ -247,15 +247,16 @@ def sbc(
         simulate = partial(_simulate, source, how, seed)
         results = each(simulate, missing, workers, noun="simulation")
         title = f"SBC of {type(how).__name__}"
-        try:
-            with bar(title, simulations, progress) as update, closing(results):
-                for number, own in results:
-                    i = missing[number]
-                    ranks[i] = own
-                    log.save({"i": i, "ranks": own})
-                    update(len(ranks))
-        except KeyboardInterrupt:
-            interrupted = True
+        with second_goes_to_the_caller():
+            try:
+                with bar(title, simulations, progress) as update, closing(results):
+                    for number, own in results:
+                        i = missing[number]
+                        ranks[i] = own
+                        log.save({"i": i, "ranks": own})
+                        update(len(ranks))
+            except KeyboardInterrupt:
+                interrupted = True
         log.finish()
     done = [i for i in range(simulations) if i in ranks]
     if len(done) < FEWEST:

@@ -47,6 +47,7 @@ from ..target.target import Target
 from ..user_warnings import warn
 from . import NUTS, SVI, Inference
 from .base import attempted, check_draws
+from .interrupts import TWICE, second_goes_to_the_caller
 from .other_training_tables import also_seen
 from .own_methods import own_method
 from .runs import run
@@ -58,6 +59,7 @@ from .untrained_modules import left_untrained
 
 __all__ = ["fit"]
 
+STOPPED = "stopped by Ctrl-C"  # what methods say of a fit that ends early
 MOST_ROUNDS = 3  # fits that may follow a first one, each with a recipe that suits the last
 
 
@@ -173,6 +175,9 @@ def fit(
         NotApplicable: if the method cannot fit this model; the message names one that can.
         StorageError: if the checkpoint is damaged, of another run, or in use by another process,
             which the message names.
+        KeyboardInterrupt: if Ctrl-C comes before there is anything to return, or within two seconds
+            of the one before it, also if that one ended an earlier fit; so a loop of fits can be
+            ended. The checkpoint is saved.
 
     Examples:
         Rows that lie far apart say nothing of one another. With a prior variance of 1 and a noise
@@ -213,7 +218,8 @@ def fit(
     work = _multiplications(model_or_program, data, how)
     team = getattr(data, "team", ALONE)
     untrained = left_untrained(model_or_program)
-    with one_at_a_time(), limited(work), untrained, naming(team.rank, team.size, checkpoint):
+    at_rank = naming(team.rank, team.size, checkpoint)
+    with second_goes_to_the_caller(), one_at_a_time(), limited(work), untrained, at_rank:
         warn_of_unshared(data)
         named = how is not None
         if how is None:
@@ -251,7 +257,8 @@ def fit(
             also_seen=also_seen(model_or_program, data, init),
         )
         for sentence in (s for s in posterior.warnings if s not in target.warned):
-            warn(sentence, ConvergenceWarning)
+            said = f"{sentence}; {TWICE}" if STOPPED in sentence else sentence
+            warn(said, ConvergenceWarning)
         return posterior
 
 

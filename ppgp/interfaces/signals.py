@@ -32,6 +32,7 @@ def exit_on_signals() -> Iterator[None]:
         SystemExit: If a signal came.
     """
     received: list[int] = []
+    ended = threading.Event()
     said = ""
 
     def interrupt(number: int, _: Any) -> None:
@@ -51,7 +52,7 @@ def exit_on_signals() -> Iterator[None]:
         if not (received and issubclass(lost.exc_type, KeyboardInterrupt)):
             report(lost)
             return
-        timer = threading.Timer(RETRY_SECONDS, _send, (received[-1], interrupt))
+        timer = threading.Timer(RETRY_SECONDS, _send, (received[-1], ended))
         timer.daemon = True
         timer.start()
 
@@ -64,6 +65,7 @@ def exit_on_signals() -> Iterator[None]:
         said = str(stopped)
         raise
     finally:
+        ended.set()
         sys.unraisablehook = report
         for number, default in replaced:
             signal.signal(number, default)
@@ -74,9 +76,9 @@ def exit_on_signals() -> Iterator[None]:
             raise SystemExit(128 + received[0])
 
 
-def _send(number: int, handler: Any) -> None:
-    """Send this process a signal, if it still has this handler."""
-    if signal.getsignal(number) is handler:
+def _send(number: int, ended: threading.Event) -> None:
+    """Send this process a signal, unless the block that handles it has ended."""
+    if not ended.is_set():
         os.kill(os.getpid(), number)
 
 

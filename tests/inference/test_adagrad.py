@@ -164,8 +164,10 @@ def test_members_abreast_equal_members_in_turn(monkeypatch) -> None:
     [
         MAP("adagrad", steps=60, batch_size=20),
         MAP("adagrad", steps=60),
+        SVI(optimizer="adagrad", steps=60, batch_size=20),
+        SVI(optimizer="adagrad", steps=60),
     ],
-    ids=["in batches", "all rows"],
+    ids=["in batches", "all rows", "guide in batches", "guide of all rows"],
 )
 def test_a_checkpoint_goes_on_where_it_stopped(how, tmp_path, monkeypatch) -> None:
     model, data = GLM(Poisson()), rows(80, "counts")

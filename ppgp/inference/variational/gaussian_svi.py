@@ -69,10 +69,15 @@ def fit_gaussian_guide(
             )
             extra = {} if covariance is None else {"covariance": covariance}
     else:
+        whole: tuple[dict[str, Tensor], int] | None = None  # the state after the last whole step
 
         def after_step(history: list[float]) -> None:
+            nonlocal whole
+            if checkpoint.path is None:
+                return
+            whole = fit.tensors(), len(history)
             if checkpoint.due():
-                checkpoint.save(fit.tensors(history))
+                checkpoint.save(_with_history(*whole, history))
 
         training = train(
             options,
@@ -84,7 +89,8 @@ def fit_gaussian_guide(
         )
         guide, history, notes = fit.averaged, training.history, training.notes
         interrupted = training.interrupted
-        checkpoint.save(fit.tensors(history))
+        if whole is not None:
+            checkpoint.save(_with_history(*whole, history))
     e = fit.noise(options.draws)
     z = guide.draw(e)
     lp = attempted(target, notes, OF_DRAWS, lambda: log_densities(target, z), None)
@@ -96,6 +102,11 @@ def fit_gaussian_guide(
     if lp is not None and target.random is None:
         stats |= {"lp": lp[None], "log_q": log_q[None]}
     return finish(how, target, z[None], started, stats, notes, interrupted=interrupted)
+
+
+def _with_history(state: dict[str, Tensor], taken: int, history: list[float]) -> dict[str, Tensor]:
+    """Return a state for a checkpoint, with the ELBOs of the steps that led to it."""
+    return {**state, "history": torch.tensor(history[:taken], dtype=torch.float64)}
 
 
 def _initial(
@@ -178,12 +189,11 @@ class _StochasticFit:
         self.optimizer.step()
         return elbos
 
-    def tensors(self, history: list[float]) -> dict[str, Tensor]:
-        """Return all that the next step depends on, for a checkpoint."""
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that the next step depends on, as tensors that no step changes."""
         out = {"origin": self.origin, "root": self.root, "generator": self.generator.get_state()}
-        out["history"] = torch.tensor(history, dtype=torch.float64)
         for name, guide in (("guide", self.guide), ("averaged", self.averaged)):
-            out |= {f"{name}.{j}": p for j, p in enumerate(guide.parameters())}
+            out |= {f"{name}.{j}": p.clone() for j, p in enumerate(guide.parameters())}
         return out | memory_of(self.optimizer)
 
     def restore(self, saved: dict[str, Tensor]) -> list[float]:
