@@ -33,7 +33,7 @@ from ..errors import (
 from ..kernels import Kernel
 from ..kernels.places import check_places, flat_degrees
 from ..likelihoods import Likelihood
-from ..models import Kriging, Model, Multi, Program
+from ..models import Model, Multi, Program
 from ..numerics.process_group import naming
 from ..numerics.process_locks import one_at_a_time
 from ..numerics.team import ALONE
@@ -385,11 +385,11 @@ def _check_program(model_or_program: Any) -> None:
 def _warn_of_flat_degrees(model: Model, data: Dataset) -> None:
     """Warn about latitudes and longitudes whose distances are taken as flat.
 
-    In kriging they are places; in other models, such as one of a table of many features, where the
-    Dataset says so by ``coordinates``.
+    In kriging all columns are places; in other models, such as one of a table of many features,
+    those that ``Dataset(coordinates=)`` names.
     """
     columns = model.covariance_columns(data.d)
-    if not isinstance(model, Kriging):
+    if not model.inputs_are_places:
         columns = [c for c in columns if c in data.together]
     if data.feature_names and len(columns) > 1 and data.team.rank == 0:
         names = [data.feature_names[c] for c in columns]

@@ -92,6 +92,8 @@ class Model(NamedArguments):
         density_at_numbers: what the density of y is where all hyperparameters are fixed numbers:
             "log_evidence", "elbo" (a lower bound on it), or None.
         joint_rows: whether y has one joint distribution given theta, and no row can count twice.
+        inputs_are_places: whether the columns that ``covariance`` reads are places in one space,
+            whose distances have a meaning, also where ``Dataset(coordinates=)`` names none.
         sums_over_team: whether ``model`` takes the ``team`` whose ranks hold the rows, and adds up
             over it the sums over rows that its density depends on. Without it the density of a
             team is the mean over the ranks.
@@ -152,6 +154,7 @@ class Model(NamedArguments):
     one_mode: ClassVar[bool] = False
     density_at_numbers: str | None = "log_evidence"
     joint_rows: ClassVar[bool] = False
+    inputs_are_places: ClassVar[bool] = False
     sums_over_team: ClassVar[bool] = False
     rows_on_every_rank: ClassVar[bool] = False
     survey: int | None = None

@@ -141,6 +141,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     known_noise = True
     sampled_rows = 500
     joint_rows = True
+    inputs_are_places = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

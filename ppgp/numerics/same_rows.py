@@ -64,17 +64,18 @@ def compared(train: Table, rows: Table) -> tuple[np.ndarray, np.ndarray]:
     tree = KDTree(table[first], balanced_tree=False, compact_nodes=False)
     distance = tree.query(new, p=np.inf, distance_upper_bound=2.0)[0]
     copies = counts[label]
+    alike = distance <= 1
     for radius in (1.0, EXACT):  # chance matches are rarer at the smaller radius
         match = distance <= radius
         if not match.any():
-            return none, distance <= 1
+            return none, alike
         number = int(match.sum())
         if probability_by_chance(number, len(rows), radius, table, tree, copies) <= CHANCE:
-            return match, distance <= 1
+            return match, alike
     aligned = len(rows) <= len(train) and bool((np.abs(new - table[: len(rows)]) <= 1).all())
     if aligned and _information(label[: len(rows)]) > SURPRISE:
-        return distance <= 1, distance <= 1
-    return none, distance <= 1
+        return alike, alike
+    return none, alike
 
 
 def _without_missing(train: Table, rows: Table) -> tuple[Table, Table]:

@@ -9,7 +9,6 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.axes3d import Axes3D
 
-from ..models import Kriging
 from ..posterior.posterior import Posterior
 from ..target.capabilities import LatentFunction, supports
 from .common import described, legend_below, panels
@@ -182,4 +181,4 @@ def _on_grid(posterior: Posterior, columns: Columns, points: int) -> _Grid:
 
 def _one_space(posterior: Posterior, i: int, j: int) -> bool:
     """Return whether the two columns are places that share a unit."""
-    return isinstance(posterior.model, Kriging) or {i, j} <= set(posterior.data.together)
+    return posterior.model.inputs_are_places or {i, j} <= set(posterior.data.together)

@@ -249,11 +249,8 @@ def recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.Gr
     arguments = [x.view_as(x) for x in example]
     for x in arguments:
         recorder.argument(x)
-    with (
-        settings_unchanged(),
-        Reads(recorder),
-        recorder,
-    ):  # some operations import torch._dynamo, which sets one
+    # some operations import torch._dynamo, which changes a setting
+    with settings_unchanged(), Reads(recorder), recorder:
         result = function(*arguments)
     return recorder.module(result)
 

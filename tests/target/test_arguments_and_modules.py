@@ -214,7 +214,8 @@ def test_the_advice_on_dtypes_is_right() -> None:
     posterior = ppgp.fit(weighted, single, inference.MAP(), progress=False)
     with pytest.raises(DataError, match=r"got float64 x, .*float32 arguments"):
         posterior.predict(x=WIDE)
-    with pytest.raises(DataError, match=r"float32 x.*float64 z.*give all arguments the same dtype"):
+    each = "float32 x, float32 y, float64 z, float32 at site"
+    with pytest.raises(DataError, match=f"{each}.*give all arguments the same dtype"):
         ppgp.fit(two_inputs, {**single, "z": WIDE}, inference.MAP(), progress=False)
 
 
