@@ -105,10 +105,11 @@ plots.rank(fitted, sites=["mu", "tau", "theta[0]"])
 # ## Leave-one-out, and replicated data
 #
 # PSIS-LOO estimates how well each school is predicted from the others, and its Pareto k shows
-# whether the estimate is reliable, which it is for every school. Like `ppgp.psis_loo`, the call
-# takes `reff=1.0`: the tail of the weights is as long as that of independent draws. Replicates are
-# data drawn from the posterior predictive distribution: the observed data should look like one of
-# them.
+# whether the estimate is reliable. It is not for schools above the dashed line: with few schools
+# each of them moves the posterior, and such a school should be left out in a fit of its own. Like
+# `ppgp.psis_loo`, the call takes `reff=1.0`: the tail of the weights is as long as that of
+# independent draws. Replicates are data drawn from the posterior predictive distribution: the
+# observed data should look like one of them.
 
 # %%
 loo = az.loo(sound, pointwise=True, reff=1.0)
