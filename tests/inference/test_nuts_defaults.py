@@ -233,6 +233,7 @@ def test_draws_are_trusted_if_chains_agree_and_do_not_diverge() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*diverged:ppgp.errors.ConvergenceWarning")  # counted below
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_eight_schools_at_the_defaults_does_as_well_as_with_a_long_warm_up(seed: int) -> None:
     short = ppgp.fit(schools, SCHOOLS, inference.NUTS(), seed=seed, progress=False)

@@ -387,8 +387,8 @@ def tail(y: float) -> float:
 @pytest.mark.parametrize(
     ("far", "reason"),
     [
-        (through_numpy, "tracing cannot see"),
-        (through_a_list, "tracing cannot see"),
+        (through_numpy, "turns a value into a Python number"),
+        (through_a_list, "turns a value into a Python number"),
         (through_a_shape, "shape of a tensor depends on the values"),
     ],
 )
@@ -406,7 +406,7 @@ def test_programs_with_a_branch_run_eagerly(far: Callable[[Tensor], bool], reaso
 
 @pytest.mark.slow
 def test_the_draws_of_a_branch_are_right() -> None:
-    with pytest.warns(Warning, match="tracing cannot see"):
+    with pytest.warns(Warning, match="turns a value into a Python number"):
         posterior = ppgp.fit(
             branching(through_numpy),
             {"y": number(6)},
