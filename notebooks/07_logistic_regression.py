@@ -113,7 +113,7 @@ pd.DataFrame(rows).set_index("how").round(4)
 
 # %% [markdown]
 # The nll of `laplace` is the smallest, but 30 test rows do not tell the last five methods apart:
-# each difference from NUTS is smaller than its standard error over the test rows.
+# each difference from NUTS is within two of its standard errors over the test rows.
 
 # %%
 bayesian = {k: fits[k] for k in ("map", "laplace", "svi mean-field", "svi full-rank", "nuts")}
@@ -222,7 +222,7 @@ assert comparison.verdicts["svi full-rank"] == "agrees"
 assert comparison.verdicts["map"] == comparison.verdicts["laplace"] == "do not use"
 assert (comparison.to_frame()["predictions"].drop("nuts") == "agrees").all()
 for difference in differences.values():
-    assert abs(float(difference.mean())) < float(difference.std()) / math.sqrt(test.n)
+    assert abs(float(difference.mean())) < 2 * float(difference.std()) / math.sqrt(test.n)
 assert torch.allclose(fits["sgd"].draws["weight"], fits["irls"].draws["weight"], atol=0.02)
 assert len(train.X.unique(dim=0)) == 56
 assert gap < 0.02

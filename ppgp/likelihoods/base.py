@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from torch.distributions import Distribution
 from ..arguments import NamedArguments, Renamed, take_renamed_method
 from ..data.dataset import Dataset
 from ..errors import NotApplicable, SettingError, nearest
+from ..numerics.turning_nodes import turning_nodes
 from ..priors import Site, rescaled, value_of, with_plain_fields
 from ..priors.units import power as to_power
 
@@ -269,6 +270,22 @@ def root(variance: Tensor) -> Tensor:
     A linear kernel has variance 0 at x = 0, and one such row would make every gradient NaN.
     """
     return variance.clamp_min(torch.finfo(variance.dtype).eps).sqrt()
+
+
+def turning_average(
+    h: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor, turn: Tensor
+) -> Tensor:
+    """Return E h(f) over f ~ N(mean, variance), [*draw, n], for an h that changes near a turn.
+
+    Args:
+        h: A function of f [node, *draw, n], row by row.
+        mean: The mean of f.
+        variance: The variance of f.
+        turn: Where h changes, within a few units of f. Far from it h changes slowly.
+    """
+    sd = root(variance)
+    z, weight = turning_nodes(mean, sd, turn)
+    return (h(mean + sd * z) * weight).sum(0)
 
 
 @lru_cache(maxsize=8)

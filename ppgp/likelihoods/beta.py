@@ -85,6 +85,9 @@ class Beta(Parametric):
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
         return -self._distribution(p, f).log_prob(y)
 
+    def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        return self._turning(p, mean, variance, y, torch.zeros_like(p["precision"]))
+
     def _by_f(self, p: Theta, f: Tensor, y: Tensor) -> Tensor:
         """Return the derivative of the log density by f: equation 7 of the source."""
         precision, mean, rest = p["precision"], torch.sigmoid(f), torch.sigmoid(-f)

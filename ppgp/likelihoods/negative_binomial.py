@@ -88,6 +88,10 @@ class NegativeBinomial(Parametric):
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
         return -self._distribution(p, f).log_prob(y)
 
+    def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        # the log density is a line in f below the log of the shape, and another above it
+        return self._turning(p, mean, variance, y, p["shape"].log())
+
     def _shares(self, p: Theta, f: Tensor) -> tuple[Tensor, Tensor]:
         """Return mu / (mu + shape) and shape / (mu + shape)."""
         u = f - p["shape"].log()

@@ -17,7 +17,7 @@ from ..numerics.logistic_normal import expected_softplus, log_odds
 from ..numerics.ordered_links import LINKS, Link
 from ..numerics.tails import log1mexp
 from ..priors import Dirichlet, Flat, Prior, PriorLike, Site, finite_numbers, site, value_of
-from .base import Likelihood, Theta, hermite, root
+from .base import Likelihood, Theta, root, turning_average
 from .cutpoints import CutpointPrior
 from .scored import Scored
 from .target_checks import (
@@ -186,22 +186,39 @@ class Ordinal(Likelihood, Scored):
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
         """Return E log p(y | f).
 
-        For "logit" the error is at most 4e-8, however uncertain f is; otherwise it is computed by
-        Gauss-Hermite quadrature.
+        The relative error is at most 4e-8 for "logit", 1e-8 for "probit" and 1e-5 for "cloglog",
+        however uncertain f is.
         """
+        z = self._gaps(theta, mean)
         if self.link == "logit":
-            z = self._gaps(theta, mean)
             wide = variance[..., None, :].expand(z.shape)
             below, above = -expected_softplus(-z, wide), -expected_softplus(z, wide)
             between = log1mexp(z[..., :-1, :] - z[..., 1:, :])
             middle = below[..., 1:, :] + above[..., :-1, :] + between
             logs = torch.cat([below[..., :1, :], middle, above[..., -1:, :]], -2)
             return _of_class(logs, y)
-        nodes, weights = hermite(self.nodes, mean)
-        column = (-1,) + (1,) * mean.ndim
-        f = mean + root(variance) * nodes.reshape(column)
-        logs = _of_class(self._link.log_masses(self._gaps(theta, f)), y)
-        return (logs * weights.reshape(column)).sum(0)
+        end = z.shape[-2]
+        first, last = y == 0, y == end
+        low, high = _of_class(z, (y - 1).clamp_min(0)), _of_class(z, y.clamp_max(end - 1))
+        width = torch.where(first | last, torch.ones_like(low), high - low)
+        none = torch.zeros_like(low)
+        if self.link == "cloglog":
+            # F(high) - F(low) = exp(-exp(low)) (1 - exp(-exp(x))) with one x per class
+            x = torch.where(first, high, low + width + log1mexp(-width))
+            tail = turning_average(self._link.log_cdf, x, variance, none)
+            log_rate = torch.where(first, -torch.inf, low + 0.5 * variance)
+            return torch.where(last, none, tail) - log_rate.exp()
+        below = turning_average(self._link.log_cdf, high, variance, none)
+        above = turning_average(self._link.log_survival, low, variance, none)
+
+        def rest(middle: Tensor) -> Tensor:
+            a, b = middle - 0.5 * width, middle + 0.5 * width
+            return self._link.log_between(a, b) - self._link.log_cdf(b) - self._link.log_survival(a)
+
+        # what is left of the log probability of a class between two cutpoints turns between them
+        between = turning_average(rest, 0.5 * (low + high), variance, none)
+        one_sided = torch.where(first, below, above)
+        return torch.where(first | last, one_sided, below + above + between)
 
     # -- scores ---------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 from ..overrides import computed_once
 from ..priors import PriorLike, Site, refuse_negative, rescaled, site
 from ..priors.units import power as to_power
-from .base import Likelihood, Theta, hermite, product_nodes, root
+from .base import Likelihood, Theta, hermite, product_nodes, root, turning_average
 from .latent_average import LatentAverage
 from .predicted import Predicted
 from .scored import Scored
@@ -128,6 +128,15 @@ class Parametric(Likelihood, Scored):
         column = (-1,) + (1,) * len(shape)
         f = mean + root(variance) * nodes.reshape(column)
         return (self._distribution(p, f).log_prob(y) * weights.reshape(column)).sum(0)
+
+    def _turning(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor, turn: Tensor) -> Tensor:
+        """Return E log p(y | f) where log p changes within a few units of f around a turn."""
+        shape = torch.broadcast_shapes(mean.shape, *(v.shape for v in p.values()))
+
+        def log_prob(f: Tensor) -> Tensor:
+            return self._distribution(p, f).log_prob(y)
+
+        return turning_average(log_prob, mean.expand(shape), variance, turn)
 
     # -- the interface ----------------------------------------------------------------------
 

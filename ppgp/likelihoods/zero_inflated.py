@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, softplus
 
 from .. import priors
 from ..data.dataset import Dataset
@@ -162,6 +162,14 @@ class ZeroInflated(Parametric):
 
     def _marginal(self, p: Theta, mean: Tensor, variance: Tensor) -> Distribution:
         return self._built(p, mean, root(variance))
+
+    def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        # log P(0) falls from 0 to the log of the probability where the mean of the counts is
+        # about 1, or the log of the odds where that is more
+        turn = softplus(-p[GATE]).clamp_min(1.0).log()
+        zero = self._turning(p, mean, variance, torch.zeros_like(y), turn)
+        some = self._counts._expected(p, mean, variance, y) + logsigmoid(-p[GATE])
+        return torch.where(y == 0, zero, some)
 
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
         return -self._distribution(p, f).log_prob(y)

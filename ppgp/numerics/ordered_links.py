@@ -22,6 +22,7 @@ ROOT_HALF_PI = math.sqrt(0.5 * math.pi)
 SMALL = 0.03  # below it the series of D / expm1(D) is used
 LARGEST = 700.0  # the largest argument of expm1
 LEAST = -20.0  # the log of d below which log(1 - exp(-d)) is log d - d / 2 to rounding
+GREATEST = 7.0  # the log of d above which 1 - exp(-d) is 1
 FARTHEST = 36.0  # the inverse of Mills' ratio underflows below minus this
 NARROW = 0.5  # a class up to so wide, on the scale of the density too, is integrated by quadrature
 NODES = (0.2386191860831969, 0.6612093864662645, 0.932469514203152)  # of Gauss-Legendre, positive
@@ -138,8 +139,9 @@ def _log_step(low: Tensor, high: Tensor) -> Tensor:
 def _log_of_step(log_d: Tensor) -> Tensor:
     """Return log(1 - exp(-d)), also where d underflows."""
     small = log_d < LEAST
-    near = log_d - 0.5 * log_d.exp()
-    return torch.where(small, near, log1mexp(-log_d.clamp_min(LEAST).exp()))
+    low = torch.where(small, log_d, LEAST)
+    near = low - 0.5 * low.exp()
+    return torch.where(small, near, log1mexp(-log_d.clamp(LEAST, GREATEST).exp()))
 
 
 def _of_step(d: Tensor) -> tuple[Tensor, Tensor]:
