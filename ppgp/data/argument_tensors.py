@@ -16,6 +16,7 @@ from .tensors import laid_out, of_array
 
 __all__ = ["with_tensors"]
 
+LARGEST_INTEGER = 2**63 - 1
 KINDS = "biuf"  # NumPy's booleans, whole numbers and floats
 
 
@@ -47,6 +48,10 @@ def _tensor(name: str, value: Any) -> Any:
         got = f"an array of {array.dtype} as {name!r}"
         do = "convert it, for example by pandas.Categorical(...).codes for labels"
         raise DataError("numbers in the arrays among a program's arguments", got, do)
+    if array.dtype.kind == "u" and array.size and int(array.max()) > LARGEST_INTEGER:
+        got = f"{int(array.max())} as {name!r}"
+        do = "convert it, for example by .astype(float)"
+        raise DataError(f"integers of at most {LARGEST_INTEGER}, those of torch.int64", got, do)
     return of_array(array, _dtype_of(array))
 
 

@@ -69,10 +69,15 @@ def take_given(model: Any) -> None:
     A ``__post_init__`` calls this.
 
     Raises:
-        DataError: if ``Z`` does not hold numbers.
+        DataError: if ``Z`` does not hold numbers, or is not a matrix.
     """
-    if model.Z is not None and not isinstance(model.Z, Tensor):
+    if model.Z is None:
+        return
+    if not isinstance(model.Z, Tensor):
         object.__setattr__(model, "Z", as_tensor(model.Z, "Z, the inducing inputs"))
+    if model.Z.ndim != 2:
+        do = "pass Z [m, d], one row per inducing input, or their number as inducing="
+        raise DataError("inducing inputs as a matrix", f"shape {list(model.Z.shape)}", do)
 
 
 def check_given(Z: Tensor, d: int) -> None:

@@ -250,7 +250,7 @@ def _root_of_cdf(distribution: Distribution, p: Tensor, centre: Tensor, spread: 
         reach = torch.where(far, torch.zeros_like(reach), reach)
         bend = None
         if steepest is not None:
-            each = steepest[rows if len(steepest) > 1 else [0]]
+            each = steepest if len(steepest) == 1 else steepest[rows]
             bend = torch.where(far, torch.inf, 0.5 * each / height)
         return Newton(excess, move / height, reach, bend)
 

@@ -295,6 +295,9 @@ def test_invalid_options_raise_a_clear_error() -> None:
         models.SGPR(Z=Z).prepare(data)
     with pytest.raises(DataError, match="inducing inputs of 2 columns"):
         models.SGPR(Z=Z[:, :1]).prepare(data)
+    for recipe in (models.SGPR, models.SVGP):
+        with pytest.raises(DataError, match=r"as a matrix, got shape \[\]: .* inducing="):
+            recipe(Z=8)
     twins = Dataset(data.X[[0] * 15 + [1] * 5], data.y)
     for selection in ("kmeans", "random"):
         with pytest.raises(DataError, match="lower inducing"):

@@ -52,6 +52,12 @@ def test_quantiles_of_a_narrow_component_and_a_wide_one(wide: float, draws: int)
     assert bool(prediction.interval(0.4).covers([0.0]))
 
 
+def test_no_rows_have_no_quantiles() -> None:
+    prediction = Prediction(dist.Normal(torch.zeros(3, 4, dtype=F64), 1.0))[[]]
+    assert prediction.quantile(0.5).shape == (0,)
+    assert prediction.interval(0.9).lower.shape == (0,)
+
+
 def test_a_distribution_of_distributions_is_refused_if_its_rows_are_needed() -> None:
     which = dist.Categorical(torch.ones(3, 4, 2, dtype=F64))
     prediction = Prediction(

@@ -109,6 +109,13 @@ def test_dtypes_follow_the_arrays_and_other_arguments_are_kept() -> None:
     assert (made["text"], made["list"]) == ("abc", [1, 2])
 
 
+def test_integers_that_no_tensor_holds_are_refused() -> None:
+    codes = np.array([0, 2**63 - 1], np.uint64)
+    assert with_tensors({"codes": codes})["codes"].tolist() == [0, 2**63 - 1]
+    with pytest.raises(DataError, match=r"got 9223372036854775808 as 'codes': convert it"):
+        with_tensors({"codes": codes + np.uint64(1)})
+
+
 def test_lists_and_arrays_of_unequal_lengths_are_named() -> None:
     numbers = [1.0, 2.0, 3.0]
     with pytest.raises(DataError, match=r"a list as 'x', 'y' \(.*pass torch\.tensor"):
