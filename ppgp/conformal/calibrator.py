@@ -265,7 +265,7 @@ class Calibrator:
             rows = f"{self.n_in_training} of {n} calibration rows"
             return f"heuristic: {rows} were also used in the fit"
         sentence = self._if_new(level, weights, decay)
-        if 2 * self.n_alike < n:
+        if not self.n_alike or self.n_alike < (1 - level) * (n + 1):  # they move no quantile
             return sentence
         return f"{sentence}, {if_not_used(self.n_alike, n)}"
 

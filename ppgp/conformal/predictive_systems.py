@@ -292,7 +292,7 @@ class SplitSystem:
         """Return the calibrated CDF of each new row."""
         sentence = "calibrated CDF (exchangeable rows)"
         n = len(self.residuals)
-        if 2 * self.n_alike >= n:
+        if self.n_alike:
             sentence += f", {if_not_used(self.n_alike, n)}"
         otherwise = made_otherwise(new_prediction.origin, self.origin)
         if otherwise is not None:

@@ -273,7 +273,11 @@ def root(variance: Tensor) -> Tensor:
 
 
 def turning_average(
-    h: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor, turn: Tensor
+    h: Callable[[Tensor], Tensor],
+    mean: Tensor,
+    variance: Tensor,
+    turn: Tensor,
+    **options: Any,
 ) -> Tensor:
     """Return E h(f) over f ~ N(mean, variance), [*draw, n], for an h that changes near a turn.
 
@@ -282,9 +286,10 @@ def turning_average(
         mean: The mean of f.
         variance: The variance of f.
         turn: Where h changes, within a few units of f. Far from it h changes slowly.
+        options: Those of ``turning_nodes``.
     """
     sd = root(variance)
-    z, weight = turning_nodes(mean, sd, turn)
+    z, weight = turning_nodes(mean, sd, turn, **options)
     return (h(mean + sd * z) * weight).sum(0)
 
 

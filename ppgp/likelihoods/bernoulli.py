@@ -89,7 +89,10 @@ class Bernoulli(Likelihood, Scored):
         return dist.Bernoulli(logits=log_odds(mean, root(variance).square()))
 
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-        """Return E log p(y | f), with an error of at most 2e-8, however uncertain f is."""
+        """Return E log p(y | f), however uncertain f is.
+
+        The error is at most 2e-8, relative to a value below -1 for "probit".
+        """
         if self.link == "probit":
             sign = 2 * y - 1
             return turning_average(

@@ -129,14 +129,22 @@ class Parametric(Likelihood, Scored):
         f = mean + root(variance) * nodes.reshape(column)
         return (self._distribution(p, f).log_prob(y) * weights.reshape(column)).sum(0)
 
-    def _turning(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor, turn: Tensor) -> Tensor:
+    def _turning(
+        self,
+        p: Theta,
+        mean: Tensor,
+        variance: Tensor,
+        y: Tensor,
+        turn: Tensor,
+        **options: Any,
+    ) -> Tensor:
         """Return E log p(y | f) where log p changes within a few units of f around a turn."""
         shape = torch.broadcast_shapes(mean.shape, *(v.shape for v in p.values()))
 
         def log_prob(f: Tensor) -> Tensor:
             return self._distribution(p, f).log_prob(y)
 
-        return turning_average(log_prob, mean.expand(shape), variance, turn)
+        return turning_average(log_prob, mean.expand(shape), variance, turn, **options)
 
     # -- the interface ----------------------------------------------------------------------
 

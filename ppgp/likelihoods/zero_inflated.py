@@ -16,6 +16,7 @@ from torch.nn.functional import logsigmoid, softplus
 from .. import priors
 from ..data.dataset import Dataset
 from ..errors import SettingError
+from ..numerics.tails import log1mexp
 from ..numerics.zero_inflated import ZeroInflatedCounts
 from ..overrides import computed
 from ..priors import Prior, PriorLike, Site, Uniform, bare, finite_numbers, site
@@ -25,6 +26,7 @@ from .predicted import Predicted
 from .scored import LARGEST_STEP
 
 GATE = "probability"
+CORNER, NODES = 0.25, 128  # of the average over f where no event was seen
 
 
 @dataclass(frozen=True)
@@ -164,10 +166,15 @@ class ZeroInflated(Parametric):
         return self._built(p, mean, root(variance))
 
     def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-        # log P(0) falls from 0 to the log of the probability where the mean of the counts is
-        # about 1, or the log of the odds where that is more
-        turn = softplus(-p[GATE]).clamp_min(1.0).log()
-        zero = self._turning(p, mean, variance, torch.zeros_like(y), turn)
+        # log P(0) falls to the log of the probability, and has a corner where it reaches it: where
+        # minus the log probability of 0 counts is this number
+        depth = softplus(-p[GATE])
+        turn = depth.clamp_min(1.0).log()
+        if "shape" in p:  # (1 + exp(f) / shape)^-shape
+            ratio = depth / p["shape"]
+            turn = p["shape"].log() + ratio + log1mexp(-ratio)
+        none = torch.zeros_like(y)
+        zero = self._turning(p, mean, variance, none, turn, width=CORNER, count=NODES)
         some = self._counts._expected(p, mean, variance, y) + logsigmoid(-p[GATE])
         return torch.where(y == 0, zero, some)
 

@@ -387,7 +387,11 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
 
         With ``neighbours`` it is given the nearest of them. The drift is estimated without row i.
         Dubrule (1983).
+
+        Raises:
+            DataError: If each output has functions of its own, and one has too few rows.
         """
+        self.check_leave_one_out(train)
         if self.neighbours is not None and self.neighbours < train.n - 1:
             mean, variance = self._means(theta, train.X[:, None], train, leave_out=True)
             return dist.Normal(mean, (variance + self._noise(theta, mean, train.noise_sd)).sqrt())

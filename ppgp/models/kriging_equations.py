@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from ..errors import NotApplicable
+from ..errors import DataError, NotApplicable, counted
 from ..kernels import Kernel
 from ..kernels.base import output_of_rows
 from ..numerics.cholesky import add_diagonal, cholesky
@@ -182,10 +182,11 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         means = blocks.new_empty(count, len(blocks))
         variances = torch.empty_like(means)
         if self.neighbours is not None and self.neighbours < train.n - leave_out:
-            for i in range(0, len(blocks), step):
-                first = i if leave_out else None
-                at = slice(i, i + step)
-                means[:, at], variances[:, at] = self._local(theta, blocks[at], train, first)
+            groups = [torch.arange(len(blocks), device=blocks.device)]
+            for rows in self._alike(train) if leave_out else groups:
+                for at in rows.split(step):
+                    left_out = at if leave_out else None
+                    means[:, at], variances[:, at] = self._local(theta, blocks[at], train, left_out)
             return means, variances
         where = places(self.drift, train.X)
         for draws, part, solved in self._solved(theta, train, kept):
@@ -224,15 +225,16 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         return self.kernel(hyper, there).mean((-2, -1))
 
     def _local(
-        self, theta: Theta, blocks: Tensor, train: Dataset, first: int | None
+        self, theta: Theta, blocks: Tensor, train: Dataset, left_out: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return the mean and the variance [draw, m] of each block, from its nearest rows.
 
-        ``first`` is the row of ``train`` that is the first block, where each block is the next
-        row and is left out of its own neighbours; otherwise None.
+        ``left_out`` [m] are the rows of ``train`` that the blocks are, each of which is left out of
+        its own neighbours. They are rows of one output if each output has functions of its own.
+        None: nothing is left out.
         """
         where, there = places(self.drift, train.X), places(self.drift, blocks)
-        near = self._nearest(where, there.mean(1), first)  # [m, k]
+        near = self._nearest(where, there.mean(1), left_out)  # [m, k]
         with_axis = self._with_block_axis(theta, train.d)
         hyper = under("variogram", with_axis)
         known = None
@@ -249,12 +251,36 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         shape = (-1, len(blocks))
         return (mean[..., 0] + centre).reshape(shape), variance[..., 0].reshape(shape)
 
-    def _nearest(self, where: Tensor, there: Tensor, first: int | None) -> Tensor:
+    def _alike(self, train: Dataset) -> list[Tensor]:
+        """Return the rows of each output, if each output has functions of its own; else all."""
+        where, outputs = places(self.drift, train.X), self.kernel.output_columns()
+        if not of_each_output(self.drift, outputs):
+            return [torch.arange(train.n, device=where.device)]
+        number = output_of_rows(outputs, where)
+        return [torch.nonzero(number == one).flatten() for one in number.unique()]
+
+    def check_leave_one_out(self, train: Dataset) -> None:
+        """Check that the coefficients of every output are known without one of its rows.
+
+        Raises:
+            DataError: If an output has functions of its own, and no more rows than functions.
+        """
+        groups = self._alike(train)
+        if not of_each_output(self.drift, self.kernel.output_columns()):
+            return
+        functions = self._functions(train.X, train.X).shape[-1] // len(groups)
+        for rows in groups:
+            if len(rows) <= functions:
+                wanted = f"more than {counted(functions, 'row')} of each output, to leave one out"
+                got = f"{len(rows)} of the output of row {int(rows[0])}"
+                raise DataError(wanted, got, "add rows of it, or leave its rows out")
+
+    def _nearest(self, where: Tensor, there: Tensor, left_out: Tensor | None) -> Tensor:
         """Return the rows ``where`` [n, d] nearest to each place ``there`` [m, d], [m, k].
 
         Where each output has functions of its own, these are the nearest rows of every output, or
         all of an output that has fewer: the place then determines all of its coefficients.
-        ``first`` is that of ``_local``.
+        ``left_out`` is that of ``_local``.
         """
         count = self.neighbours or len(where)
         outputs = self.kernel.output_columns()
@@ -265,12 +291,14 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
             own = [torch.nonzero(number == one).flatten() for one in number.unique()]
             where, there = where[:, columns], there[:, columns]
         distance = torch.cdist(there, where, compute_mode="donot_use_mm_for_euclid_dist")
-        if first is not None:
+        if left_out is not None:
             rows = torch.arange(len(there), device=distance.device)
-            distance[rows, first + rows] = torch.inf
+            distance[rows, left_out] = torch.inf
         near = []
         for of_output in own:
-            left = len(of_output) - (first is not None)
+            left = len(of_output)
+            if left_out is not None and bool((of_output == left_out[0]).any()):
+                left -= 1
             found = distance[:, of_output].topk(min(count, left), largest=False).indices
             near.append(of_output[found])
         return torch.cat(near, -1)

@@ -15,6 +15,7 @@ from torch.distributions import Distribution, Normal, StudentT
 from . import normal_differences, univariate
 from .blocks import each_block
 from .count_sums import sum_over_counts
+from .log_gamma import log_rising
 from .mixture import BUDGET, ROOT_2, cdf, density, has_gradient, quantile
 from .roots import WORTH_IT
 from .rows_on_demand import RowsOnDemand
@@ -141,8 +142,14 @@ def _unit_student_crps(df: Tensor, z: Tensor) -> Tensor:
 
 def _closed_student_crps(df: Tensor, z: Tensor) -> Tensor:
     """Return the CRPS of Student's t by its closed form, which has no value at df = 1."""
-    log_beta = torch.lgamma(0.5 * df) + LOG_GAMMA_HALF - torch.lgamma(0.5 * df + 0.5)
-    ratio = torch.lgamma(df - 0.5) + LOG_GAMMA_HALF - torch.lgamma(df) - 2 * log_beta
+    half = torch.full_like(df, 0.5)
+
+    def log_step(t: Tensor) -> Tensor:
+        """Return log(Gamma(t + 1/2) / Gamma(t)), without the difference of two large numbers."""
+        return log_rising(t, half) + 0.5 * t.log()
+
+    log_beta = LOG_GAMMA_HALF - log_step(0.5 * df)
+    ratio = LOG_GAMMA_HALF - log_step(df - 0.5) - 2 * log_beta
     density = torch.exp(-log_beta - 0.5 * df.log() - 0.5 * (df + 1) * torch.log1p(z * z / df))
     spread = density * (df + z * z) - df.sqrt() * ratio.exp()
     return z * (2 * _student_cdf(df, z) - 1) + 2 * spread / (df - 1)
@@ -166,7 +173,7 @@ def _student_mixture_crps(df: Tensor, loc: Tensor, scale: Tensor, y: Tensor) -> 
     else:
         law = StudentT(df, loc, scale, validate_args=False)
         inner = torch.stack([quantile(law, p) for p in PANELS_OF_MANY])
-    inner = torch.minimum(torch.maximum(inner, middle - reach), middle + reach)
+    inner = torch.minimum(torch.maximum(inner, middle - 4 * reach), middle + 4 * reach)
     edges = torch.cat([outer, inner, y[None]]).sort(0).values
     used = (edges[1:] > edges[:-1]).any(1)
     nodes, weights = (torch.as_tensor(a).to(y)[:, None] for a in _legendre())

@@ -14,14 +14,16 @@ SPREAD = 2.0  # how much faster u grows through the turn than through an sd far 
 NEWTON = 7  # steps to the root of a convex function, from above
 
 
-def turning_nodes(mean: Tensor, sd: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+def turning_nodes(
+    mean: Tensor, sd: Tensor, turn: Tensor, width: float = TURN, count: int = NODES
+) -> tuple[Tensor, Tensor]:
     """Return nodes z and weights of E h(mean + sd Z), Z ~ N(0, 1), for an h with one turn.
 
     h changes within a few units of f at the turn c, and slowly far from it, as the log of a normal
     cdf does, which is a parabola for f < 0 and 0 for f > 0, nearly. The rule is the trapezoidal
     rule in
 
-        u = asinh((f - c) / 2) + (f - mean) / (2 sd),
+        u = asinh((f - c) / width) + (f - mean) / (2 sd),
 
     whose nodes are close at the turn, and further apart in proportion to the distance from it, but
     not further than the Gaussian needs. The average of the log of a normal cdf is accurate to 1e-8
@@ -31,26 +33,28 @@ def turning_nodes(mean: Tensor, sd: Tensor, turn: Tensor) -> tuple[Tensor, Tenso
         mean: The mean of f, [*batch].
         sd: Its standard deviation, positive, [*batch].
         turn: The turn c, of a shape that broadcasts with [*batch].
+        width: In how many units of f an h with a sharper turn changes.
+        count: The number of nodes. It grows with the log of 1 / width.
 
     Returns:
-        The nodes and the weights, [48, *batch] each, without gradients. The weights have sum 1.
+        The nodes and the weights, [count, *batch] each, without gradients. The weights have sum 1.
     """
     mean, sd, turn = (x.detach() for x in torch.broadcast_tensors(mean, sd, turn))
-    place, width = (turn - mean) / sd, TURN / sd  # in units of the sd, as z
-    ratio = width / SPREAD
+    place, bend = (turn - mean) / sd, width / sd  # in units of the sd, as z
+    ratio = bend / SPREAD
 
     def along(z: Tensor) -> Tensor:
-        return torch.asinh((z - place) / width) + (z - place) / SPREAD
+        return torch.asinh((z - place) / bend) + (z - place) / SPREAD
 
     first, last = along(torch.full_like(place, -REACH)), along(torch.full_like(place, REACH))
-    share = torch.linspace(0, 1, NODES, dtype=place.dtype, device=place.device)
+    share = torch.linspace(0, 1, count, dtype=place.dtype, device=place.device)
     u = first + (last - first) * share.reshape((-1,) + (1,) * place.ndim)
-    # z = place + width sinh v, where v + ratio sinh v = u; Newton's method takes v >= 0, from above
+    # z = place + bend sinh v, where v + ratio sinh v = u; Newton's method takes v >= 0, from above
     goal = u.abs()
     v = torch.minimum(goal, torch.asinh(goal / ratio))
     for _ in range(NEWTON):
         v = v - (v + ratio * torch.sinh(v) - goal) / (1 + ratio * torch.cosh(v))
-    z = place + width * torch.sinh(v) * torch.sign(u)
+    z = place + bend * torch.sinh(v) * torch.sign(u)
     cosh = torch.cosh(v)
-    weight = width * cosh / (1 + ratio * cosh) * torch.exp(-0.5 * z.square())
+    weight = bend * cosh / (1 + ratio * cosh) * torch.exp(-0.5 * z.square())
     return z, weight / weight.sum(0)
