@@ -86,7 +86,7 @@ figure
 # The best ELBO of this guide is about -146.9, as the last section shows. After 3,000 steps the
 # pathwise gradient is within 2 nats of it. The score function with its baseline is within 3; it
 # takes about twice as many steps to the same ELBO. Without the baseline the ELBO is more than 50
-# nats too low, and the library warns that it was still rising. A step takes about the same time
+# nats too low, and the library warns that it was still rising. A step takes one or two milliseconds
 # with each of them.
 
 # %%

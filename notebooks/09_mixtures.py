@@ -43,8 +43,9 @@ def sample(
 # ## Ten rows: the exact evidence
 #
 # The log evidence of two and three components is computed by enumeration. Ten rows hardly tell two
-# components from three. Laplace's method sees one of K! modes, and its log evidence is too small by
-# about log K!, which is 0.69 for two components.
+# components from three. Laplace's method sees one of K! modes, so that its log evidence lacks log
+# K!, which is 0.69 for two components. The rest of the difference, 0.26, is the error of its normal
+# approximation.
 #
 # The draws of an enumeration have the labels in every order, by definition. The warning that labels
 # switched is therefore expected here and in the next section, and is not shown: the draws are

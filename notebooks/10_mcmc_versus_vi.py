@@ -11,8 +11,8 @@
 #
 # Variational inference and Laplace's method are faster than NUTS, and can be wrong in ways that
 # their own output does not show. This notebook uses two posteriors: one that is nearly Gaussian,
-# and one that is not. `compare` shows the difference if NUTS is available; k-hat shows it without
-# NUTS.
+# and one that is not. `compare` shows the difference if NUTS is available; without NUTS, k-hat
+# shows a large one.
 
 # %%
 # %matplotlib inline
@@ -128,8 +128,9 @@ for sentence in raw["NUTS"].warnings + raw["Laplace"].warnings:
 #
 # theta = mu + tau z with z standard normal is the same prior, in coordinates in which the
 # posterior is far closer to a Gaussian. The guides come closer to it; the ELBO hardly shows how
-# close, as it is flat in the tail of tau. Laplace's approximation lies on a plateau of log tau and
-# is useless; the figure of the marginals leaves it out.
+# close, as it is flat in the tail of tau. The mean of tau of the full-rank guide is off by too much
+# for `compare`, though its k-hat is below the limit. Laplace's approximation lies on a plateau of
+# log tau and is useless; the figure of the marginals leaves it out.
 
 # %%
 better = fits(non_centred, data)
@@ -148,8 +149,9 @@ plots.k_hat({name: p for name, p in better.items() if name != "NUTS"})
 # ## Conclusions
 #
 # Compute k-hat for every approximation: above its limit the draws are far from the posterior
-# somewhere. Below it, `diagnose` still reports by how much importance weighting moves each mean
-# and standard deviation. The deterministic method finds the best member of the same family in
+# somewhere. Below it a mean can still be off, as those of Laplace's method in the first example and
+# of the full-rank guide in the last: `diagnose` reports by how much importance weighting moves each
+# mean and standard deviation. The deterministic method finds the best member of the same family in
 # another way; it is not a better family.
 
 # %%

@@ -124,9 +124,9 @@ pd.Series(
 # interval is wider than that of a known batch.
 #
 # The table has no inputs but one column of zeros. A fit that standardises warns that this column is
-# constant. That is meant here, so that the sentence is not shown. In the figure, squares are the
-# estimates of each batch alone, dots and bars those of the model, as differences from the level
-# that all batches share.
+# constant. That is meant here, so that the sentence is not shown. The warning that is shown is
+# about one of 4,000 draws. In the figure, squares are the estimates of each batch alone, dots and
+# bars those of the model, as differences from the level that all batches share.
 
 # %%
 warnings.filterwarnings("ignore", message="column 0 of X constant")

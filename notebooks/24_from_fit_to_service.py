@@ -187,8 +187,8 @@ latency.round(2)
 # model answers faster with the one draw of MAP. Where the spread of the draws hardly changes the
 # predictions, as with 600 rows and four coefficients, MAP serves as well: both have the same error.
 # But the linear model misses the sine of the temperature, however it is fitted. The errors of the
-# Gaussian processes are near the standard deviation of the noise, which is 2, and the sparse one
-# answers nearly as fast as the linear model by MAP.
+# Gaussian processes are near the standard deviation of the noise, which is 2, and both answer in
+# less than twice the time of the linear model by MAP.
 #
 # Most of the time of a single row is overhead of the call. Requests that wait for one another are
 # answered faster together.

@@ -18,6 +18,7 @@ __all__ = ["explained", "not_finite", "of_dtypes"]
 LONGEST = 200  # characters of a message of torch
 #: in the messages of torch
 OF_DTYPES = re.compile("dtype|scalar type|type .* should be the same", re.IGNORECASE)
+OF_WHOLE = re.compile(r"\b(Long|Int|Short|Char|Byte|Bool|u?int\d+|bool)\b")
 OF_DEVICES = re.compile("device|not compiled with|not linked with")
 OF_INDICES = re.compile("used as indices must be|shape of the mask")
 OF_SIZES = re.compile("size|shape", re.IGNORECASE)
@@ -87,7 +88,7 @@ def _explanation(
         name: value for name, value in arguments.items() if isinstance(value, Tensor) and value.ndim
     }
     if of_dtypes(error):
-        return _other_dtypes(tensors, sites(), reason)
+        return _other_dtypes(tensors, sites(), reason, fitted)
     if not OF_SIZES.search(str(error)) or len({len(value) for value in tensors.values()}) < 2:
         return None
     got = ", ".join(f"{name} of shape {list(value.shape)}" for name, value in tensors.items())
@@ -138,25 +139,54 @@ def _other_kinds(
 
 
 def _other_dtypes(
-    tensors: Mapping[str, Tensor], sites: Mapping[str, str], reason: str
+    tensors: Mapping[str, Tensor],
+    sites: Mapping[str, str],
+    reason: str,
+    fitted: Mapping[str, Any],
 ) -> DataError | None:
     """Return the error for arguments that have another dtype than one another or the priors."""
-    floats = {name: v.dtype for name, v in tensors.items() if v.dtype.is_floating_point}
-    kinds = {str(dtype).removeprefix("torch.") for dtype in floats.values()}
+    dtypes = {name: str(value.dtype).removeprefix("torch.") for name, value in tensors.items()}
+    real = {name: dtypes[name] for name, value in tensors.items() if value.is_floating_point()}
+    whole = {name: dtypes[name] for name in dtypes if name not in real}
+    kinds, of_sites = set(real.values()), set(sites.values())
     if not (kinds or sites):
         return None
-    each = [f"{str(dtype).removeprefix('torch.')} {name}" for name, dtype in floats.items()]
-    each += [f"{dtype} at site {name!r}" for name, dtype in sites.items()]
-    got = f"{', '.join(each)} ({reason})"
+    at_sites = [
+        f"{dtype} at site {name.replace('$$$', '.')!r}"  # Pyro's name of a module's
+        for name, dtype in sites.items()
+    ]
     wanted = "arguments and priors of one dtype in the program"
+    if whole and OF_WHOLE.search(reason):
+        each = [f"{dtype} {name}" for name, dtype in {**whole, **real}.items()]
+        dtype = max(of_sites or kinds)
+        do = f"convert {_quoted(list(whole))}, as by .to(torch.{dtype}) or .astype('{dtype}')"
+        return DataError(wanted, f"{', '.join(each + at_sites)} ({reason})", do)
+    each = [f"{dtype} {name}" for name, dtype in real.items()]
+    got = f"{', '.join(each + at_sites)} ({reason})"
+    before = {
+        name: str(value.dtype).removeprefix("torch.")
+        for name, value in fitted.items()
+        if isinstance(value, Tensor)
+    }
+    changed = {name: before[name] for name in real if before.get(name, real[name]) != real[name]}
+    if changed:
+        name, dtype = next(iter(changed.items()))
+        do = f"convert {_quoted(list(changed))}, as by .to(torch.{dtype}) or .astype('{dtype}')"
+        return DataError(f"{name} in {dtype}, as in the fit", got, do)
     if len(kinds) > 1:
         return DataError(wanted, got, "give all arguments the same dtype")
-    if not kinds or len(set(sites.values())) > 1:
+    if not kinds or len(of_sites) > 1:
         do = "give all priors and constants the same dtype, as by dtype=torch.float64"
+        return DataError(wanted, got, do)
+    if kinds == of_sites:
+        do = f"give the constants of the program that dtype too, as by dtype=torch.{min(kinds)}"
         return DataError(wanted, got, do)
     do = "pass these arguments in the dtype of the priors"
     if kinds == {"float64"}:
-        do = "write torch.zeros(2, dtype=torch.float64) in the priors, or pass float32 arguments"
+        do = (
+            "make the priors float64, as by torch.zeros(1, dtype=torch.float64), and a module by "
+            ".double(), or pass float32 arguments"
+        )
     elif kinds == {"float32"}:
         do = "write no dtype=torch.float64 in the priors, or pass float64 arguments"
     return DataError(wanted, got, do)

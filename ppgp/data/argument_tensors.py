@@ -69,7 +69,10 @@ def _dtype_of(array: np.ndarray) -> torch.dtype:
         return torch.bool
     if array.dtype.kind in "iu":
         return torch.int64
-    return torch.float32 if array.dtype.newbyteorder("=") == np.float32 else torch.float64
+    own_order = array.dtype.newbyteorder("=")
+    if own_order == np.float16:
+        return torch.float16
+    return torch.float32 if own_order == np.float32 else torch.float64
 
 
 def _with_nan(value: Any, array: np.ndarray) -> np.ndarray:

@@ -54,8 +54,9 @@ def check_frame(frame: Any) -> Any:
     """
     import pandas as pd
 
+    if hasattr(frame, "collect_schema") and not hasattr(frame, "iloc"):
+        raise DataError("a table that is there", an(type(frame).__name__), "pass frame.collect()")
     frame = as_pandas(frame)
-
     if not isinstance(frame, pd.DataFrame):
         got, do = an(type(frame).__name__), "pass Dataset(X, y) for arrays"
         if hasattr(frame, "to_pandas"):

@@ -30,6 +30,7 @@ from .tensors import cast, of_tensor
 Classes = tuple[Any, ...] | None
 LABELS_TOO = (CURRENCY, PERCENT, UNIT)  # of numbers that are labels where they are repeated
 MOST_ODD = 0.1  # the share of entries that are text in a column of numbers
+LARGEST_ROUNDING = 1e-3  # of targets, relative to their sd
 FEWEST_OF_MANY = 20  # rows from which more classes than half of them are doubtful
 
 
@@ -52,8 +53,8 @@ def check_targets(y: Any, classes: Sequence[Any] | None, X: Tensor) -> tuple[Ten
     if isinstance(y, str):
         do = f"write ppgp.Dataset.from_frame(table, {y!r})"
         raise DataError("targets y [n]", repr(y), do)
-    codes, classes = encode(y, classes)
-    codes = cast(codes, X, "y")
+    given, classes = encode(y, classes)
+    codes = cast(given, X, "y")
     if codes.ndim == 2 and codes.shape[1] == 1:
         codes = codes[:, 0]
     if codes.ndim != 1:
@@ -77,7 +78,22 @@ def check_targets(y: Any, classes: Sequence[Any] | None, X: Tensor) -> tuple[Ten
             "it is a quantity",
             DataWarning,
         )
+    _say_if_rounded(given, codes)
     return codes, classes
+
+
+def _say_if_rounded(given: Tensor, y: Tensor) -> None:
+    """Warn with DataWarning if float32 rounds targets by much of their sd."""
+    if y.dtype != torch.float32 or given.dtype != torch.float64 or len(y) < 2:
+        return
+    error = float((given.reshape(-1).cpu() - y.double().cpu()).abs().max())
+    sd = float(given.std())
+    if error > LARGEST_ROUNDING * sd > 0:
+        warn(
+            f"y is rounded to float32, the dtype of X, by up to {error:.2g} where its sd is "
+            f"{sd:.2g}: pass X in float64, or subtract a constant from y",
+            DataWarning,
+        )
 
 
 def encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, Classes]:

@@ -9,7 +9,7 @@ from ..errors import NotApplicable, PpgpWarning, SettingError, UnknownName
 from ..user_warnings import warn
 from . import recipes
 from .model_options import with_groups, with_likelihood
-from .option_names import unknown_option
+from .option_names import options_in, unknown_option
 
 __all__ = [
     "AUTO",
@@ -175,7 +175,7 @@ def _apply_setting(groups: list[dict[str, Any]], path: str, text: str) -> None:
     """Set the option in every record of ``groups`` that has it, in place.
 
     Raises:
-        UnknownName: If none has it.
+        UnknownName: If none has it, or if its value is a name that is not known.
         SettingError: If it is that of a model or method that is not in ``groups``.
     """
     head, _, rest = path.partition(".")
@@ -189,6 +189,8 @@ def _apply_setting(groups: list[dict[str, Any]], path: str, text: str) -> None:
                 group[name] = recipes.changed(record, option, text)
                 applied = True
             except UnknownName:
+                if option in dict(options_in(record)):  # the value is the unknown name
+                    raise
                 continue
     if not applied:
         records = {name: record for group in groups for name, record in group.items()}

@@ -80,11 +80,18 @@ def flat_degrees(kernel: Any, X: Tensor, names: Sequence[str] | None) -> str | N
     latitude, longitude = found[LATITUDE], found[LONGITUDE]
     pair = f"{names[latitude]} and {names[longitude]}"
     share = float(X[:, latitude].deg2rad().cos().mean())
+    advice = (
+        f"Sphere({type(kernel).__name__}(...), radius=6371.0) on the columns {pair}, in this order"
+    )
+    if len(names) > len(BOUNDS):
+        advice = (
+            "Subspace(Sphere(Exponential(...), radius=6371.0), "
+            f"[{latitude}, {longitude}]) for these two columns"
+        )
     return (
         f"the columns {pair} look like degrees, which the kernel takes as places on a plane; "
         f"a degree of longitude is {share:.2g} times as long as one of latitude here: use "
-        f"Sphere({type(kernel).__name__}(...), radius=6371.0) on the columns {pair}, in this "
-        "order, or project them to metres"
+        f"{advice}, or project them to metres"
     )
 
 

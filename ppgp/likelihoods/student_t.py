@@ -80,7 +80,8 @@ class StudentT(Parametric):
         return y
 
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
-        return StudentTOfAnyDf(p["df"], f, p["scale"])
+        # a search may come to a scale that underflows, where the log density is not finite
+        return StudentTOfAnyDf(p["df"], f, p["scale"], validate_args=False)
 
     def _marginal(self, p: Theta, mean: Tensor, variance: Tensor) -> Distribution:
         return StudentTPlusNormal(p["df"], mean, p["scale"], root(variance), validate_args=False)

@@ -46,7 +46,8 @@ def difference(density: Density, watched: Watched, key: Key, z: Tensor | None) -
     ]
     points += first_points[-MOST:]
     one = density.eager_gradient(jacobian)
-    tolerance = 1e-8 if density.survey.like.dtype == torch.float64 else 1e-3
+    single = density.survey.single
+    tolerance = 1e-3 if single or density.survey.like.dtype == torch.float32 else 1e-8
     for point in points:
         with torch.no_grad():
             from_graph = several_of(watched.graph, [point], [()], k)[0]
@@ -54,7 +55,7 @@ def difference(density: Density, watched: Watched, key: Key, z: Tensor | None) -
         if torch.allclose(from_graph[0], own, rtol=tolerance, atol=tolerance, equal_nan=True):
             continue
         finite = bool(torch.isfinite(own))
-        if finite and agrees_up_to_rounding(from_graph, one, point, ()):
+        if finite and agrees_up_to_rounding(from_graph, one, point, (), single=single):
             continue
         return (
             "the program takes a branch that tracing cannot see: its log density at one point is "

@@ -125,7 +125,7 @@ class Graphs:
                 # other rows at each point, or the same in another order
                 rows = [tuple(x.roll(i, 0) for x in tables) for i in range(len(points))]
                 agree = (
-                    agrees_up_to_rounding(there, one, z, own)
+                    agrees_up_to_rounding(there, one, z, own, single=self.density.survey.single)
                     for there, z, own in zip(
                         several_of(found, points, rows, k, True), points, rows, strict=True
                     )
@@ -152,8 +152,9 @@ class Graphs:
                 # it agrees where it was traced; a point costs a step
                 points, own = points[1:], own[1:]
             found = several_of(graph, points, [tables] * len(points), k)
+            single = self.density.survey.single
             agree = (
-                agrees_up_to_rounding(there, one, z, tables, known())
+                agrees_up_to_rounding(there, one, z, tables, known(), single=single)
                 for there, z, known in zip(found, points, own, strict=True)
             )
             reason = None if all(agree) else VALUES

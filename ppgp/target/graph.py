@@ -232,7 +232,11 @@ class Looped:
 
 
 def agree(
-    a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], near: tuple[Tensor, Tensor] | None = None
+    a: tuple[Tensor, Tensor],
+    b: tuple[Tensor, Tensor],
+    near: tuple[Tensor, Tensor] | None = None,
+    *,
+    single: bool = False,
 ) -> bool:
     """Return whether two values and gradients are the same up to rounding.
 
@@ -242,8 +246,9 @@ def agree(
         near: those of the other at a point one rounding error away. Ill-conditioned matrices
             magnify such an error. What is computed in another order may then differ by ten times as
             much, but not by more than ten times the usual tolerance.
+        single: whether some of the numbers behind both are in float32.
     """
-    tolerance = 1e-8 if a[0].dtype == torch.float64 else 1e-3
+    tolerance = 1e-3 if single or a[0].dtype == torch.float32 else 1e-8
     for x, y, beside in zip(a, b, b if near is None else near, strict=True):
         usual = tolerance * (1 + _largest(y))
         slack = usual + min(10 * _largest(beside - y), 10 * usual)
@@ -265,15 +270,18 @@ def agrees_up_to_rounding(
     z: Tensor,
     tables: tuple[Tensor, ...],
     own: tuple[Tensor, Tensor] | None = None,
+    *,
+    single: bool = False,
 ) -> bool:
     """Return whether the values of a graph at z are those of the program itself.
 
-    ``own`` are the latter, where they are known.
+    ``own`` are the latter, where they are known; ``single`` is that of ``agree``.
     """
     own = one(z, *tables) if own is None else own
-    if agree(found, own):
+    if agree(found, own, single=single):
         return True
-    return agree(found, own, one(z + 8 * torch.finfo(z.dtype).eps * (1 + z.abs()), *tables))
+    beside = one(z + 8 * torch.finfo(z.dtype).eps * (1 + z.abs()), *tables)
+    return agree(found, own, beside, single=single)
 
 
 def jacobian_of(gradient: Tensor, z: Tensor, at_once: bool = False) -> Tensor:

@@ -32,6 +32,7 @@ class Survey:
         held: the held params that another method would move.
         first: the value of each site in this run.
         like: an empty tensor of the dtype and device of z.
+        single: whether a site is in float32, so that densities have its rounding errors.
         dim: the length of z.
         flat: the sites without a prior density, which start at ``first``.
         declared: whether all sample sites have the priors that the model declares. These depend
@@ -46,6 +47,7 @@ class Survey:
     held: tuple[str, ...]
     first: dict[str, Tensor]
     like: Tensor
+    single: bool
     dim: int
     flat: frozenset[str]
     declared: bool
@@ -157,6 +159,7 @@ def survey(
         held=tuple(name for name in params if name not in frozen),
         first={name: run.sites[name]["value"].detach() for name in run.sites if name in slices},
         like=like,
+        single=any(value.dtype == torch.float32 for value in _real_values(run)),
         dim=position,
         flat=frozenset(name for name in slices if _is_flat(run.sites[name])),
         declared=all(s.param or name in declared for name, s in slices.items()),
@@ -194,14 +197,19 @@ def _like(run: Run, last: Tensor, dim: int, names: list[str] | None) -> Tensor:
     A program may draw float32 sites beside float64 data: z has the widest dtype of all, or of the
     sites of these names.
     """
-    values = [site["value"] for _, site in run.samples()]
+    values = _real_values(run)
     if names is not None:
         values = [run.sites[name]["value"].detach() for name in names]
-    values = [v for v in values if isinstance(v, Tensor) and v.is_floating_point()]
     widest = reduce(torch.promote_types, [v.dtype for v in values], LEAST)
     if dim:
         return last.new_zeros(0, dtype=widest)
     return values[0].new_zeros(0, dtype=widest)
+
+
+def _real_values(run: Run) -> list[Tensor]:
+    """Return the values of all sample sites, observed or not, that are real numbers."""
+    values = [site["value"] for _, site in run.samples()]
+    return [v for v in values if isinstance(v, Tensor) and v.is_floating_point()]
 
 
 def _nothing_uncertain(run: Run, of_the_library: bool) -> NotApplicable:
