@@ -251,7 +251,7 @@ def _fit_without(
     try:
         posterior = fit(recipe, rows, how, seed=seed, progress=False, standardise=standardise)
     except DataError as error:
-        got = f"{error.got}, in the {rows.n} rows without one fold"
+        got = f"{error.got}, in the {rows.n} rows of the fit that leaves one fold out"
         raise DataError(error.expected, got, f"{error.do}; or use fewer folds") from None
     return raise_if_interrupted(posterior)
 

@@ -113,7 +113,7 @@ def _check_order(names: Sequence[str]) -> None:
     wrong = LONGITUDE in kinds[:1] or LATITUDE in kinds[1:2]
     if wrong and kinds[:1] != kinds[1:2]:
         first, second = names
-        wanted = "latitude (lat) and longitude (lon) in degrees, in this order, for Sphere"
+        wanted = "latitude first, then longitude, in degrees for Sphere"
         got = f"the columns {first}, {second}"
         do = (
             f"put {second} before {first} in the table, or pass their numbers in this order, as "

@@ -185,10 +185,10 @@ def basis(
     known = output_of_rows(outputs, places(drift, train)).unique()
     own = output_of_rows(outputs, places(drift, X))[..., None] == known
     if not bool(own.any(-1).all()):
-        wanted = "rows of outputs that have training rows, as each output has a mean of its own"
+        wanted = "outputs with training rows, as each output has a mean of its own"
         absent = output_of_rows(outputs, places(drift, X))[~own.any(-1)][0]
         do = 'add rows of it, or fit with drift="constant", one mean for all outputs'
-        raise DataError(wanted, f"output {int(absent)}", do)
+        raise DataError(wanted, f"output {int(absent)} without any", do)
     return (own.to(X)[..., None] * F[..., None, :]).flatten(-2)
 
 

@@ -43,5 +43,5 @@ def test_an_ordinal_fold_without_a_category_names_the_fold() -> None:
     grades = pd.Categorical(RARE, ["a", "b", "c", "z"], ordered=True)
     data = Dataset(np.arange(60.0)[:, None], grades)
     recipe = models.GLM(Ordinal())
-    with pytest.raises(DataError, match=r"category 'z', in the 48 rows without one fold"):
+    with pytest.raises(DataError, match=r"category 'z', in the 48 rows of the fit that leaves"):
         ppgp.cross_calibrate(recipe, data, inference.MAP(), folds=5)

@@ -325,6 +325,10 @@ def test_rows_that_cannot_be_told_from_training_rows_are_named_in_the_guarantee(
         ppgp.predictive_system(prediction, own)(new).guarantee,
     ):
         assert condition in guarantee
+    few = posterior.predict(np.r_[x[:4], np.full((14, 1), 2.0)])
+    some = ppgp.calibrate(conformal.Absolute(), few, np.r_[own[:4], np.arange(14.0) + 0.25])
+    assert "4 of 18 equal training rows" in some(new, level=0.8).guarantee
+    assert "equal training rows" not in some(new, level=0.75).guarantee
     groups = np.arange(18) % 2
     by_group = ppgp.calibrate(conformal.Absolute(), prediction, own, groups=groups)
     assert condition in by_group(new, level=0.8, groups=[0]).guarantee

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 import ppgp
 from ppgp import Dataset, inference, models
 from ppgp.data import as_tensor
-from ppgp.errors import DataError, PpgpError
+from ppgp.errors import DataError, DataWarning, PpgpError
 
 X = np.arange(12.0).reshape(6, 2)
 Y = np.array([1.0, 3.0, 2.0, 5.0, 4.0, 7.0])
@@ -165,3 +166,22 @@ def test_repeated_names_are_refused_everywhere() -> None:
     ):
         with pytest.raises(DataError, match="column a more than once"):
             use()
+
+
+def test_targets_that_float32_rounds_are_said() -> None:
+    X, y = np.ones((60, 2), np.float32), 1e6 + 0.01 * np.arange(60)
+    with pytest.warns(
+        DataWarning, match=r"y is rounded to float32, .* by up to 0\.03 where its sd"
+    ):
+        Dataset(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Dataset(X, y - 1e6)
+        Dataset(X.astype(float), y)
+
+
+def test_a_lazy_frame_is_not_collected() -> None:
+    polars = pytest.importorskip("polars")
+    lazy = polars.DataFrame({"a": [1.0, 2.0], "y": [1.0, 2.0]}).lazy()
+    with pytest.raises(DataError, match=r"got a LazyFrame: pass frame\.collect\(\)"):
+        Dataset.from_frame(lazy, "y")

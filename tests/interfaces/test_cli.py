@@ -184,6 +184,10 @@ def test_calibrate_prints_one_row_per_score(table: Path) -> None:
         (("compare", *TRAIN, "--level", "95"), "write 0.95"),
         (("compare", *TRAIN, "--models", "linear", "--set", "kernel.lengthscale=2"), "option"),
         (
+            ("compare", *TRAIN, "--how", "map", "--set", "map.optimizer=adagrd"),
+            "optimizer of MAP, got 'adagrd': did you mean 'adagrad'",
+        ),
+        (
             ("compare", *TRAIN, "--models", "logistic", "--how", "map", "--no-progress"),
             "labels 0 and 1",
         ),

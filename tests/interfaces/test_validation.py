@@ -104,8 +104,8 @@ def test_mean_field_on_a_correlated_posterior_fails() -> None:
 #: with a density that lacks its Jacobian, 60 simulations of the first fail
 MODELS = {
     "linear": (LinearRegression(), 100, {"n": 12, "d": 1}),
-    "logistic": (models.LogisticRegression(), 200, {"n": 20, "d": 2}),
-    "gp": (models.GP(kernels.RBF()), 200, {"n": 12, "d": 1}),
+    "logistic": (models.LogisticRegression(), 100, {"n": 20, "d": 2}),
+    "gp": (models.GP(kernels.RBF()), 100, {"n": 12, "d": 1}),
 }
 
 

@@ -221,7 +221,7 @@ def fitted(model: Any, data: Dataset) -> Any:
 @pytest.mark.parametrize("names", LON_FIRST)
 def test_a_longitude_in_the_place_of_the_latitude_is_refused_by_its_name(names: Any) -> None:
     data = named(*names, ("lon", "lat"))
-    with pytest.raises(DataError, match=r"latitude \(lat\) and longitude \(lon\).*this order"):
+    with pytest.raises(DataError, match=r"latitude first, then longitude"):
         fitted(models.Kriging(ON_EARTH, 0.1), data)
     turned = models.Kriging(kernels.Subspace(ON_EARTH, [1, 0]), 0.1)
     straight = fitted(models.Kriging(ON_EARTH, 0.1), named("lat", "lon", ("lat", "lon")))
@@ -254,6 +254,13 @@ def test_degrees_on_a_plane_are_reported_where_they_are_places() -> None:
         fitted(models.Kriging(FLAT, 0.1), data)
     with pytest.warns(DataWarning, match=r"longitude is 0\.6"):
         ppgp.empirical_variogram(data, lags=4)
+    X = torch.cat([data.X, torch.arange(data.n)[:, None] % 2], 1)
+    outputs = Dataset(X, data.y, feature_names=["lon", "lat", "output"])
+    kernel = Subspace(FLAT, [0, 1]) * Subspace(
+        kernels.Coregionalisation(2, weight=0.5, variance=0.5), [2]
+    )
+    with pytest.warns(DataWarning, match=r"use Subspace\(Sphere\(.*\[1, 0\]\) for these two"):
+        fitted(models.Kriging(kernel, 0.1), outputs)
     places = named("lon", "lat", ("lon", "lat"), coordinates=["lon", "lat"])
     with pytest.warns(DataWarning, match="Sphere"):
         fitted(models.GP(RBF(1.0, 1.0), 0.1), places)

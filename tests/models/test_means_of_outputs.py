@@ -114,6 +114,23 @@ def test_neighbours_are_so_many_of_each_output() -> None:
     assert float((loo.mean[0] - DATA.y).abs().max()) < 6.0  # the levels lie 25 and more apart
 
 
+def test_all_rows_as_neighbours_leave_one_out_as_the_whole_system_does() -> None:
+    """A row is left out of its own output alone."""
+    most = int(DATA.X[:, 2].long().bincount().max())
+    whole = Kriging(KERNEL, 0.01).loo({}, DATA)
+    near = Kriging(KERNEL, 0.01, neighbours=most).loo({}, DATA)
+    torch.testing.assert_close(near.mean, whole.mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(near.variance, whole.variance, rtol=1e-8, atol=1e-8)
+
+
+def test_the_only_row_of_an_output_cannot_be_left_out() -> None:
+    rows = torch.cat([torch.nonzero(DATA.X[:, 2] != 2).flatten(), torch.tensor([DATA.n - 1])])
+    lonely = Dataset(DATA.X[rows], DATA.y[rows])
+    for model in (Kriging(KERNEL, 0.01), Kriging(KERNEL, 0.01, neighbours=4)):
+        with pytest.raises(DataError, match=r"more than 1 row of each output.*got 1 of the output"):
+            model.loo({}, lonely)
+
+
 def test_the_drift_constant_is_one_mean_for_all_outputs() -> None:
     F, G = torch.ones(DATA.n, 1, dtype=F64), torch.ones(9, 1, dtype=F64)
     wanted = cokriged(DATA.X, DATA.y, F, NEW, G)
@@ -182,7 +199,7 @@ def test_outputs_that_are_absent() -> None:
     posterior = fit(Kriging(KERNEL, 0.01), two)
     one = NEW[NEW[:, 2] == 1]
     assert float((posterior.predict(one).mean - 40.0).abs().max()) < 6.0
-    with pytest.raises(DataError, match=r"output 2: add rows of it.*drift=.constant."):
+    with pytest.raises(DataError, match=r"output 2 without any: add rows of it.*drift=.constant."):
         posterior.predict(NEW)
     with pytest.raises(DataError, match=r"whole numbers from 0 to 2, got 3"):
         posterior.predict(torch.tensor([[0.5, 0.5, 3.0]], dtype=F64))

@@ -99,3 +99,20 @@ def test_equal_components_are_one(count) -> None:
 def test_single_precision() -> None:
     found = crps([1.0], [0.0], [1.0], 0.0, torch.float32)
     assert math.isclose(found, 2 * math.log(2) / math.pi, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("df", [1e5, 1e8, 1e12, 1e17])
+@pytest.mark.parametrize("y", [0.0, 5.0])
+def test_many_degrees_of_freedom_have_the_crps_of_a_normal(df: float, y: float) -> None:
+    """The two differ by a number of order 1 / df."""
+    density = math.exp(-0.5 * y**2) / math.sqrt(2 * math.pi)
+    normal = y * math.erf(y / math.sqrt(2)) + 2 * density - 1 / math.sqrt(math.pi)
+    assert crps([df], [0.0], [1.0], y) == pytest.approx(normal, rel=30 / df + 1e-13)
+
+
+@pytest.mark.parametrize("df", [0.9, 2.0])
+@pytest.mark.parametrize("apart", [30.0, 100.0, 300.0])
+def test_components_far_apart(df: float, apart: float) -> None:
+    for y in (0.0, 0.4 * apart):
+        parts = [df, df], [0.0, apart], [1.0, 1.0]
+        assert crps(*parts, y) == pytest.approx(by_quadrature(*parts, y), rel=1e-8)

@@ -208,7 +208,7 @@ def outcomes(path: Path, mutants: Iterator[bytes], unchecked: bool) -> dict[str,
     return counts
 
 
-MANY = pytest.param(4000, marks=pytest.mark.slow)
+MANY = pytest.param(1000, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("count", [300, MANY])

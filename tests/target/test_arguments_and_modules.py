@@ -208,19 +208,21 @@ DTYPES: dict[str, tuple[Any, Any]] = {
 def test_another_dtype_of_arguments_and_priors_is_named(function: Any, arguments: Any) -> None:
     message = (
         r"of one dtype in the program, got float64 x, float64 y, float32 at site '.*' \(.*\): "
-        r"write torch\.zeros"
+        r"make the priors float64, as by torch\.zeros"
     )
     with pytest.raises(DataError, match=message) as caught:
         ppgp.fit(function, arguments, inference.MAP(), progress=False)
-    assert str(caught.value).endswith("in the priors, or pass float32 arguments")
+    assert str(caught.value).endswith("a module by .double(), or pass float32 arguments")
     assert "torch.zeros(2, dtype=torch.float64)" in str(ppgp.fit.__doc__)
 
 
 def test_the_advice_on_dtypes_is_right() -> None:
     single = {"x": WIDE.astype(np.float32), "y": y.astype(np.float32)}
     posterior = ppgp.fit(weighted, single, inference.MAP(), progress=False)
-    with pytest.raises(DataError, match=r"got float64 x, .*float32 arguments"):
+    with pytest.raises(DataError, match=r"expected x in float32, as in the fit.*\.astype"):
         posterior.predict(x=WIDE)
+    with pytest.raises(DataError, match=r"got int64 x, .*convert 'x', as by \.to\(torch\.float32"):
+        posterior.predict(x=WIDE.astype(int))
     each = "float32 x, float32 y, float64 z, float32 at site"
     with pytest.raises(DataError, match=f"{each}.*give all arguments the same dtype"):
         ppgp.fit(two_inputs, {**single, "z": WIDE}, inference.MAP(), progress=False)

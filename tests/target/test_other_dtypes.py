@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -311,6 +312,17 @@ def test_arguments_on_two_devices_are_named() -> None:
         fitted(product, X=X.float().to("meta"), y=Y.float())
 
 
-def test_arrays_in_half_precision_have_64_bits() -> None:
-    program = lambda x, y=None: observed(weights(F64, 1) * x, y)  # noqa: E731
-    assert fitted(program, x=X[:, 0].numpy().astype(np.float16), y=Y).draws["w"].dtype == F64
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_arrays_in_half_precision_have_the_dtype_of_the_others(dtype: torch.dtype) -> None:
+    program = lambda x, y=None: observed(weights(dtype, 1) * x, y)  # noqa: E731
+    half = X[:, 0].numpy().astype(np.float16)
+    assert fitted(program, x=half, y=Y.to(dtype)).draws["w"].dtype == dtype
+
+
+def test_a_program_of_two_dtypes_is_compiled() -> None:
+    """Its graph differs from the program by the rounding errors of float32, not by a branch."""
+    how = inference.Laplace(draws=20)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted(two_sites, how, X=X.round(), y=Y)
+    assert not [w for w in caught if "eagerly" in str(w.message)]
