@@ -19,7 +19,7 @@ LONGEST = 200  # characters of a message of torch
 #: in the messages of torch
 OF_DTYPES = re.compile("dtype|scalar type|type .* should be the same", re.IGNORECASE)
 OF_WHOLE = re.compile(r"\b(Long|Int|Short|Char|Byte|Bool|u?int\d+|bool)\b")
-OF_DEVICES = re.compile("device|not compiled with|not linked with")
+OF_DEVICES = re.compile("device|driver|not compiled with|not linked with")
 OF_INDICES = re.compile("used as indices must be|shape of the mask")
 OF_SIZES = re.compile("size|shape", re.IGNORECASE)
 #: AssertionError: torch was not compiled for a device
