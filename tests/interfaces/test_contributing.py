@@ -172,9 +172,13 @@ def test_skeletons_keep_the_import_contracts(tree: Path) -> None:
 
 @pytest.mark.slow
 def test_skeletons_pass_the_contract_tests(tree: Path) -> None:
-    """At least one contract test applies to each; one run imports the library once for all."""
+    """At least one contract test applies to each; one run imports the library once for all.
+
+    The comparison of float32 and float64 is left out: it fits each pair twice or more.
+    """
     names = [one.name for one in SKELETONS]
-    arguments = ("-v", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "-k", " or ".join(names))
+    arguments = ["-v", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "-k", " or ".join(names)]
+    arguments += ["--ignore", "tests/contract/test_float32_recipes.py"]
     passed = re.findall(r"^(\S.*) PASSED", run(tree, "pytest", "tests/contract", *arguments), re.M)
     for name in names:
         assert any(name in test for test in passed), name
