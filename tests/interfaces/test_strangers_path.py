@@ -39,8 +39,10 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     pytest.importorskip("hatchling")
     folder, libraries = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("libraries")
-    for name in ("README.md", "LICENSE", "pyproject.toml", "constraints.txt"):
+    for name in ("README.md", "LICENSE", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
+    pinned = "constraints.txt" if sys.version_info < (3, 12) else "constraints-newest.txt"
+    shutil.copy(ROOT / pinned, folder / "constraints.txt")
     for name in ("ppgp", "docs", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for entry in Path(sysconfig.get_path("purelib")).iterdir():

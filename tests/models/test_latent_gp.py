@@ -189,7 +189,7 @@ def test_sampled_f_has_a_draw_per_row_and_no_closed_form_of_leaving_one_out(
 
 @pytest.mark.slow
 def test_laplace_predicts_as_sampled_f_does() -> None:
-    how = inference.NUTS(draws=1000, warmup=500, chains=2)
+    how = inference.NUTS(draws=2000, warmup=500, chains=2)
     sampled = models.GP(NUMBERS, likelihood=Bernoulli(), latent="sampled", mean=0.0)
     exact = ppgp.fit(sampled, LABELS, how, progress=False, standardise=False)
     found = fit(FIXED, standardise=False).predict(NEW).probabilities
