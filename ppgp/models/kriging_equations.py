@@ -183,7 +183,9 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         variances = torch.empty_like(means)
         if self.neighbours is not None and self.neighbours < train.n - leave_out:
             groups = [torch.arange(len(blocks), device=blocks.device)]
-            for rows in self._alike(train) if leave_out else groups:
+            if leave_out:
+                groups = self._rows_of_outputs(places(self.drift, train.X))
+            for rows in groups:
                 for at in rows.split(step):
                     left_out = at if leave_out else None
                     means[:, at], variances[:, at] = self._local(theta, blocks[at], train, left_out)
@@ -251,11 +253,11 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         shape = (-1, len(blocks))
         return (mean[..., 0] + centre).reshape(shape), variance[..., 0].reshape(shape)
 
-    def _alike(self, train: Dataset) -> list[Tensor]:
+    def _rows_of_outputs(self, where: Tensor) -> list[Tensor]:
         """Return the rows of each output, if each output has functions of its own; else all."""
-        where, outputs = places(self.drift, train.X), self.kernel.output_columns()
+        outputs = self.kernel.output_columns()
         if not of_each_output(self.drift, outputs):
-            return [torch.arange(train.n, device=where.device)]
+            return [torch.arange(len(where), device=where.device)]
         number = output_of_rows(outputs, where)
         return [torch.nonzero(number == one).flatten() for one in number.unique()]
 
@@ -265,9 +267,9 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         Raises:
             DataError: If an output has functions of its own, and no more rows than functions.
         """
-        groups = self._alike(train)
         if not of_each_output(self.drift, self.kernel.output_columns()):
             return
+        groups = self._rows_of_outputs(places(self.drift, train.X))
         functions = self._functions(train.X, train.X).shape[-1] // len(groups)
         for rows in groups:
             if len(rows) <= functions:
@@ -284,11 +286,9 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         """
         count = self.neighbours or len(where)
         outputs = self.kernel.output_columns()
-        own = [torch.arange(len(where), device=where.device)]
+        own = self._rows_of_outputs(where)
         if of_each_output(self.drift, outputs):
             columns = [c for c in range(where.shape[-1]) if c not in outputs]
-            number = output_of_rows(outputs, where)
-            own = [torch.nonzero(number == one).flatten() for one in number.unique()]
             where, there = where[:, columns], there[:, columns]
         distance = torch.cdist(there, where, compute_mode="donot_use_mm_for_euclid_dist")
         if left_out is not None:
