@@ -157,12 +157,12 @@ def test_modes_agree(how: Inference, program: str) -> None:
 
 
 GUIDES = {
-    "normal": inference.SVI("normal", steps=300, draws=200),
-    "multivariate_normal": inference.SVI(steps=300, draws=200),
-    "iaf": inference.SVI("iaf", steps=100, draws=200),
-    "deterministic": inference.SVI(method="deterministic", draws=200),
-    "deterministic normal": inference.SVI("normal", method="deterministic", draws=200),
-    "Pathfinder": inference.Pathfinder(draws=200),
+    "normal": inference.SVI("normal", steps=150, draws=100),
+    "multivariate_normal": inference.SVI(steps=150, draws=100),
+    "iaf": inference.SVI("iaf", steps=40, draws=100),
+    "deterministic": inference.SVI(method="deterministic", draws=100),
+    "deterministic normal": inference.SVI("normal", method="deterministic", draws=100),
+    "Pathfinder": inference.Pathfinder(draws=100, paths=2, steps=50),
 }
 SEEDS = 10
 
@@ -186,11 +186,11 @@ def test_approximations_agree_within_the_spread_of_seeds(guide: str, program: st
 
 
 SAMPLERS = {
-    "NUTS": inference.NUTS(draws=200),
-    "HMC": inference.HMC(draws=150, warmup=100),
-    "MetropolisHastings": inference.MetropolisHastings(draws=200, warmup=150),
-    "SGLD": inference.SGLD(draws=200, warmup=100),
-    "SGHMC": inference.SGHMC(draws=200, warmup=100),
+    "NUTS": inference.NUTS(draws=100, warmup=100),
+    "HMC": inference.HMC(draws=100, warmup=60),
+    "MetropolisHastings": inference.MetropolisHastings(draws=100, warmup=100),
+    "SGLD": inference.SGLD(draws=100, warmup=60),
+    "SGHMC": inference.SGHMC(draws=100, warmup=60),
 }
 
 

@@ -103,9 +103,9 @@ def test_mean_field_on_a_correlated_posterior_fails() -> None:
 
 #: with a density that lacks its Jacobian, 60 simulations of the first fail
 MODELS = {
-    "linear": (LinearRegression(), 100, {"n": 12, "d": 1}),
-    "logistic": (models.LogisticRegression(), 100, {"n": 20, "d": 2}),
-    "gp": (models.GP(kernels.RBF()), 100, {"n": 12, "d": 1}),
+    "linear": (LinearRegression(), 60, {"n": 12, "d": 1}),
+    "logistic": (models.LogisticRegression(), 60, {"n": 20, "d": 2}),
+    "gp": (models.GP(kernels.RBF()), 60, {"n": 12, "d": 1}),
 }
 
 
@@ -114,7 +114,7 @@ MODELS = {
 def test_nuts_passes(name: str) -> None:
     """One chain of few draws is thinned to independent ones."""
     model, simulations, size = MODELS[name]
-    how = NUTS(draws=150, warmup=150, chains=1)
+    how = NUTS(draws=100, warmup=120, chains=1)
     # three models, with one false alarm in a hundred runs of each
     found = ppgp.sbc(model, how, simulations, progress=False, level=0.99, **size)
     assert found.simulations == simulations

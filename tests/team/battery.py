@@ -176,10 +176,9 @@ def grids(team, results):
         model = recipe.prepare(data.shared)
         target = ppgp.Target(model, data, optimise_params=True)
         _density_and_curvature(target, f"SKI with {name}", results)
+    few = places(team).rows(slice(0, 151))  # leave-one-out solves a system for each row
     for name in ("a line", "many nodes"):
-        posterior = ppgp.fit(
-            recipes[name], team.share(places(team)), inference.MAP(steps=5), progress=False
-        )
+        posterior = ppgp.fit(recipes[name], team.share(few), inference.MAP(steps=5), progress=False)
         results[f"observations of SKI with {name}"] = posterior.stats["observations"]
         end = posterior.predict(places(team).X[:5]).mean.tolist()
         results[f"end of SKI with {name}"] = end
