@@ -24,7 +24,8 @@ __all__ = ["EffectsGivenRows", "effects_given_rows", "grouped_log_evidence"]
 STEPS = 200
 HALVINGS = 30
 ROUNDING = 1e-10  # how much a step may descend, relative to what it maximises
-SMALL = 1e-14  # gain of a step, in nats, after which the next one would gain its square
+#: Gain of a step, in nats, after which the next one would gain its square.
+SMALL, SMALL_SINGLE = 1e-14, 1e-9
 
 
 @runtime_checkable
@@ -171,6 +172,7 @@ def _mode(
 
     e = mean.new_zeros(blocks.count, blocks.features.shape[1])
     value = height(e)
+    small = SMALL if e.dtype == torch.float64 else SMALL_SINGLE
     for _ in range(STEPS):
         f = mean + blocks.of_rows(sd * e)
         first, second = rows.slopes(f, parameters)
@@ -183,14 +185,14 @@ def _mode(
         if not math.isfinite(gain):
             return torch.full_like(e, math.nan)
         e, value, moved = _ascended(height, e, step, value)
-        if gain <= SMALL or not moved:
+        if gain <= small or not moved:
             break
     return e
 
 
 def _ascended(height: Any, e: Tensor, step: Tensor, value: Tensor) -> tuple[Tensor, Tensor, bool]:
     """Return e + t step for the first of t = 1, 1/2, 1/4, ... that does not descend."""
-    t, allowed = 1.0, ROUNDING * (1 + value.abs())
+    t, allowed = 1.0, max(ROUNDING, torch.finfo(value.dtype).eps) * (1 + value.abs())
     for _ in range(HALVINGS):
         found = height(e + t * step)
         if bool(found >= value - allowed):

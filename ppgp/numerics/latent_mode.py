@@ -168,6 +168,11 @@ def require_mode(
     return a, h, -rows.slopes(mean + h, parameters)[1]
 
 
+def _rounding(value: Tensor) -> Tensor:
+    """Return by how much a step may descend from a value."""
+    return max(ROUNDING, torch.finfo(value.dtype).eps) * (1 + value.abs())
+
+
 def _small(dtype: torch.dtype, newton: bool) -> float:
     return SMALL[newton] if dtype == torch.float64 else SMALL_SINGLE
 
@@ -187,10 +192,10 @@ def _along(
 
 def _ascended(at: Callable[[float], Any], value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return what ``at`` gives at the first of 1, 1/2, 1/4, ... that does not descend."""
-    t, allowed = 1.0, ROUNDING * (1 + value.abs())
+    t, least = 1.0, value - _rounding(value)
     for _ in range(HALVINGS):
         found = at(t)
-        if bool(found[2] >= value - allowed):
+        if bool(found[2] >= least):
             return found
         t /= 2
     return at(0.0)
@@ -235,6 +240,6 @@ def _observed_step(
     if not gain >= 0:
         return None
     found = along((step.a, step.h), 1.0)
-    if not bool(found[2] >= value - ROUNDING * (1 + value.abs())):
+    if not bool(found[2] >= value - _rounding(value)):
         return None
     return (*found, gain)

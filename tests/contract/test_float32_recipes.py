@@ -16,8 +16,9 @@ import ppgp
 from ppgp import inference, likelihoods, models, networks, priors
 from ppgp.data import Dataset
 from ppgp.errors import NotApplicable, NotKnown
-from ppgp.inference import Inference
+from ppgp.inference import MAP, Inference
 from ppgp.models import Model
+from ppgp.numerics import grouped_effects
 from ppgp.posterior.posterior import Posterior
 from ppgp.target.target import Target
 
@@ -138,6 +139,36 @@ def test_the_mode_in_float32_is_that_in_float64(model: Model) -> None:
     if predicted[1].kind != "classes":
         apart = (predicted[0].mean.double() - predicted[1].mean).abs() / predicted[1].std
         assert float(apart.max()) < off * target.dim**0.5
+
+
+@quiet
+@pytest.mark.parametrize("name", ["GLM", "LogisticRegression", "SoftmaxRegression"])
+def test_newtons_method_ends_in_float32(name: str) -> None:
+    """The rise that is left is judged by the rounding of the density, and squares at each step."""
+    model = next(model for model in MODELS if name_of(model) == name)
+    single, double = (
+        ppgp.fit(model, data_for(model).to(F32).to(dtype), MAP("newton"), progress=False)
+        for dtype in (F32, F64)
+    )
+    assert not single.warnings
+    assert float(single.stats["steps"]) <= float(double.stats["steps"]) + 1
+
+
+@quiet
+def test_the_mode_of_groups_ends_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newton's steps to the mode of the effects are as few as in float64."""
+    model = next(model for model in MODELS if name_of(model) == "Multilevel-Poisson")
+    counts, whole = [0], grouped_effects._ascended
+
+    def counted(*arguments: Any) -> Any:
+        counts[-1] += 1
+        return whole(*arguments)
+
+    monkeypatch.setattr(grouped_effects, "_ascended", counted)
+    for dtype in (F64, F32):
+        counts.append(0)
+        ppgp.fit(model, data_for(model).to(F32).to(dtype), MAP(steps=2), progress=False)
+    assert 0 < counts[-1] <= 1.5 * counts[-2]
 
 
 DROPOUT = models.NeuralRegression(

@@ -24,9 +24,17 @@ READERS = {
 }
 #: notebooks that take a minute -> what makes them shorter here; all of their asserts hold
 SHORTER = {
-    "05_deep_kernels": {"steps=160, hold_out": "steps=80, hold_out"},
+    "03_kriging": {"draws=150, warmup=150": "draws=60, warmup=80"},
+    "05_deep_kernels": {
+        "steps=160, hold_out": "steps=80, hold_out",
+        "steps=1000, draws=100": "steps=400, draws=100",
+    },
     "09_mixtures": {"NUTS(draws=2000)": "NUTS(draws=500)"},
     "10_mcmc_versus_vi": {"draws=1000, warmup=500, target_accept=0.95": "draws=500"},
+    "11_diagnostics_with_arviz": {
+        "draws=500, warmup=500)": "draws=300, warmup=300)",
+        "draws=500, warmup=500, target": "draws=300, warmup=300, target",
+    },
     "15_glm": {
         "bliss, inference.NUTS()": "bliss, inference.NUTS(draws=400, warmup=400)",
         "train, inference.NUTS()": "train, inference.NUTS(draws=400, warmup=400)",
@@ -38,7 +46,8 @@ SHORTER = {
         "houses, inference.NUTS()": "houses, inference.NUTS(draws=400, warmup=400)",
     },
     "18_large_spatial": {"TRAIN, REST = 16_000, 3_000": "TRAIN, REST = 6_000, 2_000"},
-    "19_scaling_out": {".iloc[:6000]": ".iloc[:1500]", "steps=500": "steps=250"},
+    "19_scaling_out": {".iloc[:6000]": ".iloc[:1000]", "steps=500": "steps=200"},
+    "20_hierarchical_models": {"draws=500, warmup=500": "draws=300, warmup=300"},
 }
 
 

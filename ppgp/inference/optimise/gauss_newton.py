@@ -97,7 +97,7 @@ class _Search:
                 self.damping = FIRST_DAMPING * self.matrix.along(self.gradient)
         step, left = self.matrix.solve(self.damping, self.gradient)
         promised = 0.5 * float(step @ (self.damping * step + self.gradient + left))
-        if promised <= TOLERANCE * (1 + abs(self.value)):
+        if promised <= self._least_rise():
             self.converged = True
             return True
         before, matrix = self.gradient, self.matrix
@@ -141,9 +141,13 @@ class _Search:
             direction = matrix.two_loops(pairs, before)
             least = SHARE * float(direction @ before)
             rise = self._move(direction, least)
-            if rise <= TOLERANCE * (1 + abs(self.value)):
+            if rise <= self._least_rise():
                 return
             pairs.append((direction, before - self.gradient))
+
+    def _least_rise(self) -> float:
+        """Return the rise at which the search ends, at least the rounding of the density."""
+        return max(TOLERANCE, torch.finfo(self.z.dtype).eps) * (1 + abs(self.value))
 
     def _evaluate(self, z: Tensor) -> tuple[float, Tensor]:
         """Return the log density and its gradient; it is compiled after some evaluations."""

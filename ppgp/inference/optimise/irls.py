@@ -16,8 +16,8 @@ from ...numerics.progress import bar
 from ...target.target import Target
 from .search import SearchOptions, SearchResult
 
-#: Of half the squared Newton decrement, which is the rise that is left. The step after it squares
-#: the error.
+#: Of half the squared Newton decrement, which is the rise that is left, relative to the density,
+#: and at least the rounding of the density. The step after it squares the error.
 TOLERANCE = 1e-11
 HALVINGS = 40
 
@@ -44,6 +44,7 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
             "one where it is not, such as eta <= 0 with the inverse link",
             "pass another init, or use another link",
         )
+    tolerance = max(TOLERANCE, torch.finfo(value.dtype).eps)
     try:
         taken = at_step(lambda: len(losses))
         with bar("MAP (newton)", options.steps, options.progress) as update, taken:
@@ -52,7 +53,7 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
                 step = _step(options, target, z, gradient, H)
                 rise = 0.5 * float(gradient @ step)
                 update(iteration, loss=losses[-1])
-                if rise <= TOLERANCE * (1 + abs(float(value))):
+                if rise <= tolerance * (1 + abs(float(value))):
                     z = z + step
                     converged = True
                     break
