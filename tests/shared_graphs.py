@@ -18,7 +18,10 @@ from ppgp.target.graph import ValueAndGradient
 
 @contextmanager
 def graphs_kept() -> Iterator[None]:
-    """Trace each density of a model and its data once inside the block.
+    """Trace each density of a model, or of a program, and its data once inside the block.
+
+    Programs are told apart by how they are printed, so that one that is made anew has the graph of
+    the one before.
 
     ``Graphs`` compares a graph with the program at two or three points, new or kept.
     """
@@ -29,8 +32,6 @@ def graphs_kept() -> Iterator[None]:
         self: Graphs, batch: int | None, jacobian: bool, k: int | None, few: bool = False
     ) -> Any:
         density: Any = self.density
-        if not density.data.is_table:
-            return of_key(self, batch, jacobian, k, few)
         recipe = density.model, density.collapsed_elbo, density.dim, batch, jacobian
         key = f"{recipe} {digest(density.data.passed())}"
 

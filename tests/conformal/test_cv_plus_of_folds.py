@@ -11,7 +11,7 @@ from torch import Tensor
 from ppgp import Dataset, conformal, cross_calibrate, fit, learners, models
 from ppgp.inference import NaturalGradientBoosting
 
-SETS, ROWS, NEW = 40, 200, 200
+SETS, ROWS, NEW = 24, 200, 200
 LEVEL = 0.9
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -76,9 +77,12 @@ def afterwards(posterior: Posterior, case: Case, dtype: torch.dtype) -> dict[str
     return found
 
 
+@pytest.mark.usefixtures("shared_graphs")
 @pytest.mark.parametrize(("method", "program"), pairs())
 def test_a_method_serves_a_program_in_both_dtypes_or_in_neither(method: str, program: str) -> None:
     case, how = CASES[program], methods()[method].quick()
+    if isinstance(how, inference.NUTS):  # Pyro's engine takes a millisecond or more a gradient
+        how = replace(how, draws=10, warmup=10, max_depth=3)
     seen, after = {}, {}
     for name, dtype in DTYPES.items():
         try:
@@ -167,6 +171,7 @@ GUIDES = {
 SEEDS = 10
 
 
+@pytest.mark.usefixtures("shared_graphs")
 @pytest.mark.slow
 @every_program
 @pytest.mark.parametrize("guide", GUIDES)
@@ -205,6 +210,7 @@ def errors(posterior: Posterior) -> Tensor:
     return torch.tensor(found, dtype=torch.float64)
 
 
+@pytest.mark.usefixtures("shared_graphs")
 @pytest.mark.slow
 @every_program
 @pytest.mark.parametrize("sampler", SAMPLERS)

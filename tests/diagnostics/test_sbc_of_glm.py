@@ -83,7 +83,7 @@ def program(
 @pytest.mark.slow
 def test_nuts_passes_of_every_likelihood_and_of_groups() -> None:
     """All posteriors are independent, so that one run judges them: a false alarm in a thousand."""
-    how = NUTS(draws=50, warmup=60, chains=1, max_depth=5)
+    how = NUTS(draws=40, warmup=60, chains=1, max_depth=4)
     found = ppgp.sbc(program, how, 20, progress=False, level=0.999)
     table = found.to_frame()
     assert {name.partition("_")[0] for name in table.index} == set(MODELS)

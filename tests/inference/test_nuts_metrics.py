@@ -31,7 +31,7 @@ def funnel(mean: Tensor) -> None:
     [
         inference.NUTS(metric="low_rank", draws=500, warmup=500),
         inference.NUTS(metric="diagonal", draws=500, warmup=500),
-        inference.NUTS(engine="pyro", metric="dense", draws=300, warmup=200, chains=1),
+        inference.NUTS(engine="pyro", metric="dense", draws=200, warmup=120, chains=1),
     ],
     ids=lambda how: how.metric,
 )

@@ -20,7 +20,7 @@ from ppgp.diagnostics import verdicts
 from ppgp.posterior import Posterior
 
 LIMIT = 4.0
-DRAWS = 750
+DRAWS = 400
 SCHOOLS = "eight_schools-eight_schools_noncentered"
 ACCEPT = {SCHOOLS: 0.95}  # a few divergences at 0.8, where tau is near 0
 pytestmark = [pytest.mark.data("posteriordb", "german_credit"), pytest.mark.slow]
@@ -62,8 +62,8 @@ def among(posterior: Posterior, names: Iterable[str]) -> Posterior:
 
 HOWS = {
     "defaults": lambda _: inference.NUTS(draws=DRAWS),
-    "nuts": lambda accept: inference.NUTS(draws=DRAWS, warmup=500, target_accept=accept),
-    "hmc": lambda accept: inference.HMC(draws=DRAWS, warmup=500, target_accept=accept),
+    "nuts": lambda accept: inference.NUTS(draws=DRAWS, warmup=300, target_accept=accept),
+    "hmc": lambda accept: inference.HMC(draws=DRAWS, warmup=300, target_accept=accept),
 }
 
 

@@ -93,22 +93,28 @@ def notebook(source: Path) -> Any:
     return pytest.param(source, marks=marks, id=source.stem)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("source", [notebook(source) for source in NOTEBOOKS])
-def test_a_notebook_runs_to_its_last_assert(source: Path, tmp_path: Path, data_dir: Path) -> None:
+def shorter(source: Path) -> str:
+    """Return the text of a notebook with shorter runs."""
     text = source.read_text()
-    assert text.rstrip().splitlines()[-1].startswith("assert ")
-    assert ("PPGP_DATA" in text) == (source.stem in READERS)
     for long, short in SHORTER.get(source.stem, {}).items():
         assert text.count(long) == 1
         text = text.replace(long, short)
+    return text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", [notebook(source) for source in NOTEBOOKS])
+def test_a_notebook_runs_to_its_last_assert(source: Path, tmp_path: Path, data_dir: Path) -> None:
+    text = shorter(source)
+    assert text.rstrip().splitlines()[-1].startswith("assert ")
+    assert ("PPGP_DATA" in text) == (source.stem in READERS)
     assert "the rows are simulated" not in run(text, tmp_path, PPGP_DATA=str(data_dir))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_a_notebook_without_its_data_set_runs_on_simulated_data(name: str, tmp_path: Path) -> None:
-    text = (ROOT / "notebooks" / f"{name}.py").read_text()
+    text = shorter(ROOT / "notebooks" / f"{name}.py")
     printed = run(text, tmp_path, PPGP_DATA=str(tmp_path / "empty"))
     assert f"{READERS[name]} is missing: the rows are simulated" in printed
 

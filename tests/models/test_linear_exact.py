@@ -55,7 +55,7 @@ def test_exact_agrees_with_nuts(model: LinearRegression) -> None:
     data = table()
     one, two = (
         exact(model, data, 20_000),
-        ppgp.fit(model, data, NUTS(), standardise=False, progress=False),
+        ppgp.fit(model, data, NUTS(draws=500), standardise=False, progress=False),
     )
     names = list(two.draws)
     for (_, x), (_, y) in zip(

@@ -24,7 +24,7 @@ def main() -> None:
     team = ppgp.Team.of_environment(timeout=60)
     start = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
     chance = random.Random(start)
-    victim, delay = chance.randrange(team.size), chance.uniform(2.0, 6.0)
+    victim, delay = chance.randrange(team.size), chance.uniform(0.5, 3.0)
     if start < kills and team.rank == victim:
         timer = threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGKILL))
         timer.daemon = True

@@ -29,7 +29,7 @@ def test_restarted_fit_ends_bit_equal(tmp_path, place, kills):
         files = [str(tmp_path / "rows")]
     for folder, count in ((undisturbed, 0), (killed, kills)):
         folder.mkdir()
-        arguments = str(folder), str(count), "1500", *files
+        arguments = str(folder), str(count), "900", *files
         done = launch(SCRIPT, 2, *arguments, options=(f"--max-restarts={count}",))
         assert done.returncode == 0, done.stderr[-3000:]
     names = [path.name for path in killed.glob("rank *")]
