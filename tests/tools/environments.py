@@ -175,7 +175,7 @@ class Environment:
             return python
         shutil.rmtree(self.folder, ignore_errors=True)
         started = time.monotonic()
-        subprocess.run([self.python, "-m", "venv", self.folder], check=True)
+        subprocess.run([self.python, "-m", "venv", "--upgrade-deps", self.folder], check=True)
         pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
         options = ["--no-compile"]
         if self.constraints is not None:
