@@ -18,6 +18,7 @@ from torch import Tensor
 from .gaussian_grouped_effects import log_integral
 from .group_blocks import Blocks, inverses, solved
 from .latent_mode import RowDensity
+from .newton import at_rounding
 
 __all__ = ["EffectsGivenRows", "effects_given_rows", "grouped_log_evidence"]
 
@@ -173,19 +174,21 @@ def _mode(
     e = mean.new_zeros(blocks.count, blocks.features.shape[1])
     value = height(e)
     small = SMALL if e.dtype == torch.float64 else SMALL_SINGLE
+    gain = math.inf
     for _ in range(STEPS):
         f = mean + blocks.of_rows(sd * e)
         first, second = rows.slopes(f, parameters)
         W = -second
-        if bool((second > 0).any()):
+        newton = not bool((second > 0).any())
+        if not newton:
             W = torch.where(second <= 0, W, rows.information(f, parameters))
         gradient = sd * blocks.sums(first) - e
         step = solved(blocks.root(sd, W), gradient)
-        gain = float((gradient * step).sum())
+        before, gain = gain, float((gradient * step).sum())
         if not math.isfinite(gain):
             return torch.full_like(e, math.nan)
         e, value, moved = _ascended(height, e, step, value)
-        if gain <= small or not moved:
+        if gain <= small or not moved or at_rounding(gain, before, value, newton=newton):
             break
     return e
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NumericalError
+from .newton import at_rounding, rounding_of
 
 __all__ = ["Conditioned", "LatentPrior", "Parameters", "RowDensity", "mode_of", "require_mode"]
 
@@ -118,20 +119,20 @@ def mode_of(
     mode may be rough; the last ones are exact.
 
     Returns:
-        a [n] and h [n], where h = K a; NaN if a step is not finite.
+        a [n] and h [n], where h = K a; NaN if a step is not finite or descends.
     """
     a = h = torch.zeros_like(mean)
     value, gain = rows.log_prob(mean, parameters).sum(), math.inf
     trusted = True  # whether rough steps ascend as they should
     for _ in range(STEPS):
         first, second = rows.slopes(mean + h, parameters)
-        newton = bool((second <= 0).all())
+        newton, before = bool((second <= 0).all()), gain
         along = partial(_along, (a, h), mean, rows, parameters)
         if not newton and gain < NEAR:
             found = _observed_step(prior.given(-second, first - a), along, value, first - a)
             if found is not None:
                 a, h, value, gain = found
-                if gain <= _small(mean.dtype, True):
+                if gain <= _small(mean.dtype, True) or at_rounding(gain, before, value):
                     break
                 continue
         W = -second
@@ -145,10 +146,12 @@ def mode_of(
             trusted = False
         step = prior.given(W, first - a)
         gain = float((first - a) @ step.h)
-        if not math.isfinite(gain):
+        # a negative gain: the matrix is not positive definite, up to rounding
+        if not (math.isfinite(gain) and gain > -rounding_of(value)):
             return torch.full_like(a, math.nan), torch.full_like(h, math.nan)
         a, h, value = _ascended(partial(along, (step.a, step.h)), value)
-        if gain <= _small(mean.dtype, newton):
+        small = gain <= _small(mean.dtype, newton)
+        if small or at_rounding(gain, before, value, newton=newton):
             break
     return a, h
 

@@ -14,7 +14,7 @@ from ...numerics.progress import bar
 from ...target.target import Target
 from .curvature_of_rows import CurvatureOfRows
 from .record import Record
-from .search import SearchOptions, SearchResult
+from .search import SearchOptions, SearchResult, is_steep
 
 LARGEST_FORMED = 2000  # parameters up to which the matrix is formed and factored
 CG_STEPS = 250
@@ -54,7 +54,7 @@ def gauss_newton(options: SearchOptions, target: Target, z0: Tensor, seed: int) 
             f"stopped by Ctrl-C after {iteration - 1} iterations; this is the best point so far"
         )
     slope = float(search.gradient.abs().max())
-    steep = slope > 1e-3 * max(1.0, abs(search.value) ** 0.5)
+    steep = is_steep(slope, search.value, z0.dtype)
     if not interrupted and (steep or not search.converged):
         notes.append(
             f"the search ended after {iteration} iterations with a gradient of {slope:.2g}: "
@@ -97,7 +97,7 @@ class _Search:
                 self.damping = FIRST_DAMPING * self.matrix.along(self.gradient)
         step, left = self.matrix.solve(self.damping, self.gradient)
         promised = 0.5 * float(step @ (self.damping * step + self.gradient + left))
-        if promised <= self._least_rise():
+        if promised <= TOLERANCE * (1 + abs(self.value)):
             self.converged = True
             return True
         before, matrix = self.gradient, self.matrix
@@ -141,13 +141,9 @@ class _Search:
             direction = matrix.two_loops(pairs, before)
             least = SHARE * float(direction @ before)
             rise = self._move(direction, least)
-            if rise <= self._least_rise():
+            if rise <= TOLERANCE * (1 + abs(self.value)):
                 return
             pairs.append((direction, before - self.gradient))
-
-    def _least_rise(self) -> float:
-        """Return the rise at which the search ends, at least the rounding of the density."""
-        return max(TOLERANCE, torch.finfo(self.z.dtype).eps) * (1 + abs(self.value))
 
     def _evaluate(self, z: Tensor) -> tuple[float, Tensor]:
         """Return the log density and its gradient; it is compiled after some evaluations."""

@@ -5,27 +5,32 @@ The method is also known as iteratively reweighted least squares.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ...errors import NumericalError
+from ...numerics.newton import at_rounding
 from ...numerics.process_group import at_step
 from ...numerics.progress import bar
 from ...target.target import Target
 from .search import SearchOptions, SearchResult
 
-#: Of half the squared Newton decrement, which is the rise that is left, relative to the density,
-#: and at least the rounding of the density. The step after it squares the error.
-TOLERANCE = 1e-11
+#: Of half the squared Newton decrement, which is the rise that is left, relative to the density in
+#: float64, and in nats in float32. The step after it squares the error.
+TOLERANCE, TOLERANCE_IN_SINGLE = 1e-11, 1e-8
 HALVINGS = 40
 
 
 def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> SearchResult:
     """Iterate w + (X'RX + S0^-1)^-1 [X'(y - p) - S0^-1 (w - m0)]. Bishop (2006), section 4.3.3.
 
-    A step is halved while the density does not rise, or is not defined. Each step takes one pass
+    A step is halved while the density does not rise, or is not defined. In float32 the rounding of
+    the density can exceed its rise: a step is also taken if the gradients at both of its ends say
+    that the density rises on average, and the search also ends where the rise that is left is that
+    of rounding errors. Each step takes one pass
     over the rows, which gives value, gradient and Hessian together, and a second one for the
     Fisher information where the density does not curve down. ``seed`` is not used: the search is
     deterministic.
@@ -44,25 +49,32 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
             "one where it is not, such as eta <= 0 with the inverse link",
             "pass another init, or use another link",
         )
-    tolerance = max(TOLERANCE, torch.finfo(value.dtype).eps)
+    single = value.dtype != torch.float64
+    rise = math.inf
     try:
         taken = at_step(lambda: len(losses))
         with bar("MAP (newton)", options.steps, options.progress) as update, taken:
             for iteration in range(1, options.steps + 1):
                 losses.append(-float(value))
-                step = _step(options, target, z, gradient, H)
-                rise = 0.5 * float(gradient @ step)
+                step, newton = _step(options, target, z, gradient, H)
+                before, rise = rise, 0.5 * float(gradient @ step)
                 update(iteration, loss=losses[-1])
-                if rise <= tolerance * (1 + abs(float(value))):
+                least = TOLERANCE_IN_SINGLE if single else TOLERANCE * (1 + abs(float(value)))
+                if rise <= least or at_rounding(rise, before, value, newton=newton):
                     z = z + step
+                    if single:  # the last step is no longer small beside rounding
+                        value, gradient, H = _curvature(options, target, z)
                     converged = True
                     break
                 for _ in range(HALVINGS):
                     new = z + step
                     trial = _curvature(options, target, new)
-                    if float(trial[0]) >= float(value) and bool(torch.isfinite(trial[2]).all()):
+                    rises = float(trial[0]) >= float(value)
+                    if single and not rises:
+                        rises = float((gradient + trial[1]) @ step) >= 0
+                    if rises and bool(torch.isfinite(trial[2]).all()):
                         break
-                    step = 0.5 * step
+                    step, rise = 0.5 * step, math.inf  # the next gain may be as large
                 else:
                     # no step of a concave density rises: this is the maximum, up to rounding
                     converged = True
@@ -87,12 +99,17 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
     return SearchResult(z, stats, notes, interrupted)
 
 
-def _step(options: SearchOptions, target: Target, z: Tensor, gradient: Tensor, H: Tensor) -> Tensor:
-    """Return Newton's step, or that of Fisher scoring where the density does not curve down."""
+def _step(
+    options: SearchOptions, target: Target, z: Tensor, gradient: Tensor, H: Tensor
+) -> tuple[Tensor, bool]:
+    """Return Newton's step, or that of Fisher scoring where the density does not curve down.
+
+    The second value is whether it is Newton's.
+    """
     L, failed = torch.linalg.cholesky_ex(-H)
     if int(failed) == 0:
-        return torch.cholesky_solve(gradient[:, None], L)[:, 0]
-    return _solve(-_curvature(options, target, z, expected=True)[2], gradient)
+        return torch.cholesky_solve(gradient[:, None], L)[:, 0], True
+    return _solve(-_curvature(options, target, z, expected=True)[2], gradient), False
 
 
 def _curvature(

@@ -18,13 +18,10 @@ from ...target.target import Target
 from .held_out_rows import EarlyStopping
 from .irls import irls
 from .record import Record
-from .search import SearchOptions, SearchResult
+from .search import SearchOptions, SearchResult, is_steep
 
 #: Of the value in one iteration, at which L-BFGS ends: in float64, and in float32.
 RELATIVE_GAIN, RELATIVE_GAIN_IN_SINGLE = 1e-13, 1e-10
-#: A gradient at the end of a search, in units of the root of the value, that is none of a mode: in
-#: float64, and in float32, whose gradients have errors of rounding.
-STEEP, STEEP_IN_SINGLE = 1e-3, 2e-2
 ROUNDINGS = 16.0  # errors of rounding of the dtype within which values do not tell points apart
 IDLE = 3  # evaluations of one iteration, all within that of the best value, that end a search
 
@@ -187,13 +184,18 @@ def _maximised(
     objective = _Objective(target, options, unit, z0.dtype)
     notes: list[str] = []
     iterations, interrupted, stopped_early = 0, False, False
+    still, before = 0, -math.inf  # iterations without a gain, and the best value of the last one
     with bar(f"MAP ({options.optimizer})", options.steps, options.progress) as update:
 
         def after_iteration(z: np.ndarray) -> None:
-            nonlocal iterations, stopped_early
+            nonlocal iterations, stopped_early, still, before
             iterations += 1
             objective.idle = 0
             update(iterations, loss=-objective.best)
+            gained = objective.best - before > objective.gain * max(1.0, abs(objective.best))
+            still, before = 0 if gained else still + 1, objective.best
+            if objective.single and still == IDLE:  # trust-exact knows no rounding
+                raise StopIteration
             if early_stopping is None:
                 return
             if early_stopping.should_stop(iterations, torch.from_numpy(z * unit).to(z0)):
@@ -220,8 +222,7 @@ def _maximised(
     else:
         z = torch.from_numpy(objective.best_z).to(z0)
         value, slope = objective.best, objective.slope
-    least = STEEP if z0.dtype == torch.float64 else STEEP_IN_SINGLE
-    steep = slope > least * max(1.0, abs(float(value)) ** 0.5)
+    steep = is_steep(slope, float(value), z0.dtype)
     if not stopped_early and (iterations >= options.steps or steep):
         do = "check the priors, or fit with more starts"
         if iterations >= options.steps:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...errors import SettingError
@@ -16,6 +17,15 @@ from .schedules import site_rates
 #: Evaluations after which the SciPy searches compile the density. Most end earlier, and compiling
 #: costs about as much as this many evaluations.
 COMPILE_AFTER = 60
+#: A gradient at the end of a search, in units of the root of the value, that is none of a mode: in
+#: float64, and in float32, whose gradients have errors of rounding.
+STEEP, STEEP_IN_SINGLE = 1e-3, 2e-2
+
+
+def is_steep(slope: float, value: float, dtype: torch.dtype) -> bool:
+    """Return whether the largest entry of a gradient is too large for a mode of this density."""
+    least = STEEP if dtype == torch.float64 else STEEP_IN_SINGLE
+    return slope > least * max(1.0, abs(value) ** 0.5)
 
 
 @dataclass(frozen=True)

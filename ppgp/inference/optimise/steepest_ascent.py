@@ -11,7 +11,7 @@ from ...numerics.progress import bar
 from ...target.target import Target
 from .first_order import rate_vector, stats_of, stopped_by_the_user
 from .schedules import scheduled
-from .search import SearchOptions, SearchResult
+from .search import SearchOptions, SearchResult, is_steep
 
 ARMIJO = 1e-4  # share of the rise promised by the gradient that a step must deliver
 GROWTH = 2.0  # factor on the step size that is tried after a step was accepted
@@ -62,7 +62,7 @@ def gd(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> SearchR
         interrupted = True
         notes.append(stopped_by_the_user(len(losses) - 1, options.steps))
     slope = float(gradient.abs().max())
-    steep = slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5)
+    steep = is_steep(slope, float(value), z0.dtype)
     if not (converged or interrupted or notes) and steep:
         notes.append(
             f"gradient descent had a gradient of {slope:.2g} left after {options.steps} steps: "
@@ -105,6 +105,8 @@ def _backtracked(
     size *= GROWTH
     for _ in range(HALVINGS):
         new = z + size * direction
+        if torch.equal(new, z):  # the step is less than the rounding of z
+            break
         trial = _evaluated(options, target, new)
         finite = bool(torch.isfinite(trial[1]).all())
         if finite and float(trial[0]) >= float(value) + ARMIJO * size * rise:

@@ -1,0 +1,37 @@
+"""The end of Newton's method in float32."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["at_rounding", "rounding_of"]
+
+SMALL = 1e-3  # nats
+FALL = 0.25  # share of the gain before, below which a gain still falls as Newton's method lets it
+
+
+def rounding_of(value: Tensor) -> float:
+    """Return a gain in nats that may be rounding errors, for a log density [] in float32."""
+    return max(SMALL, torch.finfo(value.dtype).eps * (1 + abs(float(value))))
+
+
+def at_rounding(gain: float, before: float, value: Tensor, *, newton: bool = True) -> bool:
+    """Return whether the gain of a step in float32 is that of rounding errors in the gradient.
+
+    Near a mode each gain of Newton's method is about the square of the one before, and with the
+    expected curvature it falls too. A small gain that does not is the floor that errors in the
+    gradient leave. The density itself does not show it: the errors of a sum are those of its
+    terms, which may be much larger than the sum. In float64 searches end by the size of the gain
+    alone, and the answer is False.
+
+    Args:
+        gain: What a whole step promises, in nats.
+        before: That of the whole step before it; infinite if there is none.
+        value: The log density, [].
+        newton: Whether the step is one of Newton's method, with the observed curvature.
+    """
+    if value.dtype == torch.float64:
+        return False
+    least = FALL * before if newton else before
+    return least < gain < rounding_of(value)
