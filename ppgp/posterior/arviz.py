@@ -60,7 +60,7 @@ def to_arviz(
         return az.from_dict(**arrays, coords=dict(coords), dims=kept, attrs=dict(attrs))
 
 
-def netcdf(tree: Any) -> memoryview:
+def netcdf(tree: Any) -> bytes:
     """Return a compressed NetCDF file in memory.
 
     It is not written to disk here, because HDF5 ends the process if a write fails.
@@ -79,7 +79,9 @@ def netcdf(tree: Any) -> memoryview:
         }
         for node in tree.subtree
     }
-    return tree.to_netcdf(engine="h5netcdf", encoding=compressed)
+    # a copy: xarray returns a view of a buffer, and where an error keeps both in a cycle, the
+    # garbage collector of CPython frees the buffer first and crashes
+    return bytes(tree.to_netcdf(engine="h5netcdf", encoding=compressed))
 
 
 def as_dataset(draws: Mapping[str, np.ndarray]) -> Any:
