@@ -30,10 +30,11 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
     A step is halved while the density does not rise, or is not defined. In float32 the rounding of
     the density can exceed its rise: a step is also taken if the gradients at both of its ends say
     that the density rises on average, and the search also ends where the rise that is left is that
-    of rounding errors. Each step takes one pass
-    over the rows, which gives value, gradient and Hessian together, and a second one for the
-    Fisher information where the density does not curve down. ``seed`` is not used: the search is
-    deterministic.
+    of rounding errors.
+
+    Each step takes one pass over the rows, which gives value, gradient and Hessian together, and a
+    second one for the Fisher information where the density does not curve down. ``seed`` is not
+    used: the search is deterministic.
 
     Raises:
         NumericalError: if the density is not defined at the start.
