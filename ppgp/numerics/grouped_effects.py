@@ -18,13 +18,12 @@ from torch import Tensor
 from .gaussian_grouped_effects import log_integral
 from .group_blocks import Blocks, inverses, solved
 from .latent_mode import RowDensity
-from .newton import at_rounding
+from .newton import allowed_descent, at_rounding
 
 __all__ = ["EffectsGivenRows", "effects_given_rows", "grouped_log_evidence"]
 
 STEPS = 200
 HALVINGS = 30
-ROUNDING = 1e-10  # how much a step may descend, relative to what it maximises
 #: Gain of a step, in nats, after which the next one would gain its square.
 SMALL, SMALL_SINGLE = 1e-14, 1e-9
 
@@ -195,10 +194,10 @@ def _mode(
 
 def _ascended(height: Any, e: Tensor, step: Tensor, value: Tensor) -> tuple[Tensor, Tensor, bool]:
     """Return e + t step for the first of t = 1, 1/2, 1/4, ... that does not descend."""
-    t, allowed = 1.0, max(ROUNDING, torch.finfo(value.dtype).eps) * (1 + value.abs())
+    t, least = 1.0, value - allowed_descent(value)
     for _ in range(HALVINGS):
         found = height(e + t * step)
-        if bool(found >= value - allowed):
+        if bool(found >= least):
             return e + t * step, found, True
         t /= 2
     return e, value, False

@@ -16,14 +16,13 @@ import torch
 from torch import Tensor
 
 from ..errors import NumericalError
-from .newton import at_rounding, rounding_of
+from .newton import allowed_descent, at_rounding, small_gain
 
 __all__ = ["Conditioned", "LatentPrior", "Parameters", "RowDensity", "mode_of", "require_mode"]
 
 Parameters = tuple[Tensor, ...]
 STEPS = 200
 HALVINGS = 30
-ROUNDING = 1e-10  # how much a step may descend, relative to what it maximises
 NEAR = 1.0  # gain of a step, in nats, below which the observed curvature is tried
 #: Gain of a step, in nats, below which the search ends. Newton's steps converge quadratically, so
 #: that the next one would gain its square; those with expected curvature only linearly.
@@ -147,7 +146,7 @@ def mode_of(
         step = prior.given(W, first - a)
         gain = float((first - a) @ step.h)
         # a negative gain: the matrix is not positive definite, up to rounding
-        if not (math.isfinite(gain) and gain > -rounding_of(value)):
+        if not (math.isfinite(gain) and gain > -small_gain(value)):
             return torch.full_like(a, math.nan), torch.full_like(h, math.nan)
         a, h, value = _ascended(partial(along, (step.a, step.h)), value)
         small = gain <= _small(mean.dtype, newton)
@@ -171,11 +170,6 @@ def require_mode(
     return a, h, -rows.slopes(mean + h, parameters)[1]
 
 
-def _rounding(value: Tensor) -> Tensor:
-    """Return by how much a step may descend from a value."""
-    return max(ROUNDING, torch.finfo(value.dtype).eps) * (1 + value.abs())
-
-
 def _small(dtype: torch.dtype, newton: bool) -> float:
     return SMALL[newton] if dtype == torch.float64 else SMALL_SINGLE
 
@@ -195,7 +189,7 @@ def _along(
 
 def _ascended(at: Callable[[float], Any], value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return what ``at`` gives at the first of 1, 1/2, 1/4, ... that does not descend."""
-    t, least = 1.0, value - _rounding(value)
+    t, least = 1.0, value - allowed_descent(value)
     for _ in range(HALVINGS):
         found = at(t)
         if bool(found[2] >= least):
@@ -243,6 +237,6 @@ def _observed_step(
     if not gain >= 0:
         return None
     found = along((step.a, step.h), 1.0)
-    if not bool(found[2] >= value - _rounding(value)):
+    if not bool(found[2] >= value - allowed_descent(value)):
         return None
     return (*found, gain)

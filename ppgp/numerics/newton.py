@@ -1,18 +1,24 @@
-"""The end of Newton's method in float32."""
+"""Newton's method beside rounding errors: how far a step may descend, and when gains are none."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-__all__ = ["at_rounding", "rounding_of"]
+__all__ = ["allowed_descent", "at_rounding", "small_gain"]
 
+ROUNDING = 1e-10  # how much a step may descend, relative to what it maximises
 SMALL = 1e-3  # nats
 FALL = 0.25  # share of the gain before, below which a gain still falls as Newton's method lets it
 
 
-def rounding_of(value: Tensor) -> float:
-    """Return a gain in nats that may be rounding errors, for a log density [] in float32."""
+def allowed_descent(value: Tensor) -> Tensor:
+    """Return by how much a step may descend from a log density [], as rounding does."""
+    return max(ROUNDING, torch.finfo(value.dtype).eps) * (1 + value.abs())
+
+
+def small_gain(value: Tensor) -> float:
+    """Return the gain in nats below which one at a log density [] may be rounding errors."""
     return max(SMALL, torch.finfo(value.dtype).eps * (1 + abs(float(value))))
 
 
@@ -34,4 +40,4 @@ def at_rounding(gain: float, before: float, value: Tensor, *, newton: bool = Tru
     if value.dtype == torch.float64:
         return False
     least = FALL * before if newton else before
-    return least < gain < rounding_of(value)
+    return least < gain < small_gain(value)

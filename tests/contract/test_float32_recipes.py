@@ -144,7 +144,7 @@ def test_the_mode_in_float32_is_that_in_float64(model: Model) -> None:
 @quiet
 @pytest.mark.parametrize("name", ["GLM", "LogisticRegression", "SoftmaxRegression"])
 def test_newtons_method_ends_in_float32(name: str) -> None:
-    """The rise that is left is judged by the rounding of the density, and squares at each step."""
+    """Its steps are as few as in float64, up to one."""
     model = next(model for model in MODELS if name_of(model) == name)
     single, double = (
         ppgp.fit(model, data_for(model).to(F32).to(dtype), MAP("newton"), progress=False)

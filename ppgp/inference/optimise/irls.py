@@ -63,7 +63,7 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
                 least = TOLERANCE_IN_SINGLE if single else TOLERANCE * (1 + abs(float(value)))
                 if rise <= least or at_rounding(rise, before, value, newton=newton):
                     z = z + step
-                    if single:  # the last step is no longer small beside rounding
+                    if single:  # the last step may be longer than rounding
                         value, gradient, H = _curvature(options, target, z)
                     converged = True
                     break
