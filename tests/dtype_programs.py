@@ -137,7 +137,7 @@ def outliers(n: int, like: Tensor, y: Tensor | None = None) -> None:
 def hilbert_space_gp(x: Tensor, y: Tensor | None = None) -> None:
     """Solin & Sarkka (2020): a squared-exponential kernel by sines on [-2, 2]."""
     edge, size = 2.0, 8
-    number = torch.arange(1, size + 1, dtype=x.dtype)
+    number = torch.arange(1, size + 1, dtype=x.dtype, device=x.device)
     frequency = math.pi * number / (2 * edge)
     columns = torch.sin((x[:, None] + edge) * frequency) / math.sqrt(edge)
     lengthscale = pyro.sample("lengthscale", dist.LogNormal(x.new_tensor(-0.5), 0.3))
@@ -162,7 +162,7 @@ class Rayleigh(TorchDistribution):
         return Rayleigh(self.scale.expand(batch_shape))
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
-        uniform = torch.rand(self._extended_shape(sample_shape), dtype=self.scale.dtype)
+        uniform = self.scale.new_empty(self._extended_shape(sample_shape)).uniform_()
         return self.scale * (-2 * torch.log1p(-uniform)).sqrt()
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted, second_goes_to_the_caller
 from ..inference.jobs import check_workers, each
 from ..models import Model
+from ..numerics.seeding import permutation
 from ..posterior.boosted import OUT_OF_FOLD, members_of
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
@@ -291,7 +292,7 @@ def _folds(n: int, folds: int | None, seed: int) -> tuple[Tensor, ...]:
     if isinstance(K, bool) or not isinstance(K, int) or not FEWEST_FOLDS <= K <= n:
         expected = f"between 2 and n = {n} folds, or None"
         raise SettingError(expected, repr(folds), "for example 10")
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tensor_split(K)
+    return permutation(torch.Generator().manual_seed(seed), n).tensor_split(K)
 
 
 def _chosen(score: Score | None, prediction: Prediction) -> Score:

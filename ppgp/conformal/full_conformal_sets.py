@@ -23,6 +23,7 @@ from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..models import Model
 from ..numerics.process_locks import silenced
+from ..numerics.seeding import permutation
 from ..posterior.model_inputs import inputs_and_roles
 from ..posterior.posterior import Posterior
 from ..posterior.region import Region, exact_level
@@ -146,7 +147,7 @@ def _with_split(
             f"{counted(data.n, 'row')} split at {split:g}",
             "use more rows, or split conformal",
         )
-    order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed))
+    order = permutation(torch.Generator().manual_seed(seed), data.n)
     how, recipe = posterior.how, posterior.recipe
     if not isinstance(how, MAP):
         how = MAP()

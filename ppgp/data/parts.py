@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError, counted
+from ..numerics.seeding import permutation
 from ..numerics.whole_numbers import check_seed
 
 
@@ -34,7 +35,7 @@ def parts_of_rows(n: int, fractions: Sequence[float], seed: int) -> list[Tensor]
     total = sum(fractions)
     if not fractions or any(not 0 < f <= 1 for f in fractions) or total > 1 + 1e-9:
         raise SettingError("fractions in (0, 1] with a sum of at most 1", f"{fractions}", do)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    order = permutation(torch.Generator().manual_seed(seed), n)
     edges = [0, *(round(n * sum(fractions[: i + 1])) for i in range(len(fractions)))]
     complete = abs(total - 1) < 1e-9
     if not complete:

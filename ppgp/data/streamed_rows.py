@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from ..numerics.seeding import permutation
 from ..numerics.team import ALONE, Team
 from .dataset import Dataset
 from .scaler import IdentityScaler, Scaler
@@ -103,7 +104,7 @@ class StreamedRows(Dataset):
         """Return the mini-batches of one fit, whose order its generator seeds at the first call."""
         by_size = self._batches_of(generator)
         if size not in by_size:
-            seed = int(torch.randint(2**31, (1,), generator=generator))
+            seed = int(torch.randint(2**31, (1,), generator=generator, device="cpu"))
             by_size[size] = self._iterator(size, seed)
         return by_size[size]
 
@@ -187,7 +188,7 @@ class _Sample(StreamedRows):
         return self.total
 
     def draw(self, size: int, generator: torch.Generator) -> Rows:
-        return torch.randperm(self.n, generator=generator)[:size]
+        return permutation(generator, self.n)[:size]
 
     def portions(self) -> Iterator[tuple[Any, Any, float]]:
         yield self, None, 1.0

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable
+from ..numerics.seeding import permutation
 from ..numerics.team import Team
 from .roles import ROLES, columns_given
 
@@ -57,7 +58,7 @@ def with_sample(table: Dataset, team: Team, total: int) -> Dataset:
     if total > SAMPLE:
         generator = torch.Generator().manual_seed(team.rank)
         take = max(1, table.n * SAMPLE // total)
-        own = torch.randperm(table.n, generator=generator)[:take]
+        own = permutation(generator, table.n)[:take]
         y = table.y.cpu()
         extremes = torch.stack([y.argmin(), y.argmax(), (y - y.round()).abs().argmax()])
         X = table.X[:, :GRID_COLUMNS].cpu() if table.d <= GRID_COLUMNS else table.X[:, :0].cpu()

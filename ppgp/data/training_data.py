@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..numerics.seeding import permutation
 from ..numerics.team import ALONE, Team
 
 __all__ = ["Batch", "Rows", "Tables", "TrainingData", "same_value"]
@@ -155,7 +156,7 @@ class TrainingData:
         Processes that divide the work have different rows.
         """
         before, every = self.workers.rank * size, self.workers.size * size
-        return torch.randperm(self.n, generator=generator)[:every][before : before + size]
+        return permutation(generator, self.n)[:every][before : before + size]
 
     def order_of_batches(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Return how far mini-batches have been drawn by a generator, besides its own state."""

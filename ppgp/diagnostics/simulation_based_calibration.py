@@ -25,7 +25,7 @@ from ..models import Model
 from ..numerics.fingerprint import fingerprint
 from ..numerics.process_locks import silenced
 from ..numerics.progress import bar
-from ..numerics.seeding import seeded
+from ..numerics.seeding import seeded, standard_normal
 from ..posterior.convergence import ess
 from ..posterior.scalar_names import scalars
 from ..user_warnings import warn
@@ -296,8 +296,8 @@ def _source(
         return OfModel(model.for_method(how).prepare(X), X.X, X)
     if X is None:
         generator = torch.Generator().manual_seed(seed)
-        X = torch.randn(*shape, generator=generator, dtype=torch.float64)
-    return OfModel(model, Dataset(X, torch.zeros(len(X))).X)
+        X = standard_normal(generator, *shape)
+    return OfModel(model, Dataset(X, X.new_zeros(len(X))).X)
 
 
 def _params_kept(source: OfModel | OfProgram) -> AbstractContextManager[Any]:

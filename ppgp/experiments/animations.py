@@ -20,6 +20,7 @@ from ..inference import MAP
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..models import GP
+from ..numerics.seeding import standard_normal, standard_uniform
 from ..plots.common import COLOURS, panels
 from .heteroscedastic_data import REACH
 
@@ -63,8 +64,8 @@ def points_coming(path: Path, seed: int = 0, quick: bool = False) -> None:
         quick: Draw the first and the last frame only.
     """
     generator = torch.Generator().manual_seed(seed)
-    x = REACH * (2 * torch.rand(POINTS, 1, generator=generator, dtype=torch.float64) - 1)
-    y = torch.sin(3 * x[:, 0]) + 0.2 * torch.randn(POINTS, generator=generator, dtype=torch.float64)
+    x = REACH * (2 * standard_uniform(generator, POINTS, 1) - 1)
+    y = torch.sin(3 * x[:, 0]) + 0.2 * standard_normal(generator, POINTS)
     posterior = raise_if_interrupted(fit(GP(), Dataset(x, y), MAP(), seed=seed, progress=False))
     counts = (1, POINTS) if quick else range(1, POINTS + 1)
     figure, axes = panels(6.4, 3.8)

@@ -36,6 +36,7 @@ from ..kernels import RBF
 from ..likelihoods import Bernoulli
 from ..models import SVGP, LatentGP, LogisticRegression
 from ..numerics.process_locks import silenced
+from ..numerics.seeding import standard_normal, standard_uniform
 from ..posterior.convergence import efficiency
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
@@ -153,12 +154,12 @@ def _german_credit(data_dir: str | None) -> Dataset:
 def _simulated(name: str, seed: int, n: int = 1500) -> Dataset:
     generator = torch.Generator().manual_seed(seed)
     d = 5 if name == "linear" else 2
-    X = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    X = standard_normal(generator, n, d)
     if name == "linear":
         f = X @ torch.tensor([1.5, -1.0, 0.5, 0.0, 0.0], dtype=torch.float64)
     else:
         f = 3 * torch.sin(2 * X[:, 0]) * torch.cos(X[:, 1]) + X[:, 1]
-    u = torch.rand(n, generator=generator, dtype=torch.float64)
+    u = standard_uniform(generator, n)
     return Dataset(X, (u < torch.sigmoid(f)).to(X))
 
 

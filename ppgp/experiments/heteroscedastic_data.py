@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..data.dataset import Dataset
+from ..numerics.seeding import standard_normal, standard_uniform
 from ..plots.common import COLOURS, panels
 from .published_splits import path_of
 
@@ -54,8 +55,8 @@ def uneven(n: int, seed: int) -> Dataset:
     The input x is uniform on [-2, 2] and y = sin 3x + (0.1 + 0.2 x^2) e with e ~ N(0, 1).
     """
     generator = torch.Generator().manual_seed(seed)
-    x = REACH * (2 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 1)
-    e = torch.randn(n, generator=generator, dtype=torch.float64)
+    x = REACH * (2 * standard_uniform(generator, n, 1) - 1)
+    e = standard_normal(generator, n)
     return Dataset(x, torch.sin(3 * x[:, 0]) + (0.1 + 0.2 * x[:, 0].square()) * e)
 
 

@@ -21,6 +21,7 @@ from ..inference import MAP
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..models import GP
+from ..numerics.seeding import standard_normal, standard_uniform
 
 LEVEL = 0.95
 
@@ -73,6 +74,6 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
 
 def _data(n: int, generator: torch.Generator) -> Dataset:
     """Draw n rows."""
-    x = 4 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 2
-    noise = 0.3 * torch.randn(n, generator=generator, dtype=torch.float64)
+    x = 4 * standard_uniform(generator, n, 1) - 2
+    noise = 0.3 * standard_normal(generator, n)
     return Dataset(x, torch.sin(3 * x[:, 0]) + noise)

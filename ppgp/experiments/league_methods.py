@@ -39,6 +39,7 @@ from ..likelihoods import Gaussian, Predicted
 from ..models import Boosted, LinearRegression, NeuralRegression
 from ..numerics.distributions import NormalMixture
 from ..numerics.process_locks import silenced
+from ..numerics.seeding import permutation
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
@@ -130,7 +131,7 @@ class Calibration:
         self.fits = fits
         rows, setting = fits.rows, fits.setting
         generator = torch.Generator().manual_seed(setting.seed)
-        order = torch.randperm(rows.n, generator=generator)
+        order = permutation(generator, rows.n)
         count = math.ceil(CALIBRATION * rows.n)
         self.rest = Fits(rows.rows(order[count:]), setting)
         self.held_out = rows.rows(order[:count])

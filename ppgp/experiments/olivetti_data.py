@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..data.loading import load
+from ..numerics.seeding import permutation, standard_uniform
 
 LIMIT = 45.0  # degrees either way
 SCALE = LIMIT / 3**0.5  # standard deviation of the angles
@@ -73,7 +74,7 @@ def turned(faces: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         degrees.
     """
     generator = torch.Generator().manual_seed(seed)
-    uniform = torch.rand(COPIES * len(faces), generator=generator, dtype=torch.float64)
+    uniform = standard_uniform(generator, COPIES * len(faces))
     angles = LIMIT * (2 * uniform - 1)
     images = []
     for i, angle in enumerate(angles.tolist()):
@@ -99,7 +100,7 @@ def parts(protocol: str, images: Tensor, angles: Tensor, seed: int) -> Parts:
     """
     generator = torch.Generator().manual_seed(seed)
     group = COPIES if protocol == "strict" else 1
-    order = torch.randperm(len(images) // group, generator=generator)
+    order = permutation(generator, len(images) // group)
     rows = (group * order[:, None] + torch.arange(group)).flatten()
     n_test = group * round(TEST * len(order))
     n_held_out = group * round((TEST + CALIBRATION) * len(order))

@@ -237,10 +237,12 @@ def _pairs(
     """Yield blocks of pairs of rows: all pairs i < j, or ``drawn`` of them with replacement."""
     if drawn is not None:
         generator = torch.Generator().manual_seed(seed)
-        i = torch.randint(n, (drawn,), generator=generator)
-        j = (i + 1 + torch.randint(n - 1, (drawn,), generator=generator)) % n  # another row than i
-        for block in torch.arange(drawn).split(ROWS_AT_ONCE**2):
-            yield i[block].to(device), j[block].to(device)
+        i = torch.randint(n, (drawn,), generator=generator, device="cpu")
+        steps = torch.randint(n - 1, (drawn,), generator=generator, device="cpu")
+        j = (i + 1 + steps) % n  # another row than i
+        size = ROWS_AT_ONCE**2
+        for one, other in zip(i.split(size), j.split(size), strict=True):
+            yield one.to(device), other.to(device)
         return
     for rows in torch.arange(n, device=device).split(ROWS_AT_ONCE):
         i, j = torch.meshgrid(rows, torch.arange(n, device=device), indexing="ij")

@@ -168,7 +168,7 @@ def draw_batch(target: Target, batch_size: int | None, generator: torch.Generato
         return None
     if not (target.data.team.alone or target.data.streamed):
         # one draw on every rank, whatever its number of rows, keeps their generators in step
-        seed = int(torch.randint(2**62, (1,), generator=generator)) + target.team.rank
+        seed = int(torch.randint(2**62, (1,), generator=generator, device="cpu")) + target.team.rank
         generator = torch.Generator().manual_seed(seed)
     return target.data.draw(batch_size, generator)
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from .. import files
 from ..errors import StorageError
 from ..numerics.fingerprint import fingerprint
+from ..numerics.seeding import standard_normal
 from ..posterior.posterior import Posterior
 from ..target.target import Target
 
@@ -178,7 +179,7 @@ def _density(target: Target) -> str:
     if target.data.is_table:
         return ""
     generator = torch.Generator().manual_seed(0)
-    moves = torch.randn(4, target.dim, generator=generator, dtype=torch.float64)
+    moves = standard_normal(generator, 4, target.dim)
     origin = target.origin()
     numbers: list[float] = []
     with target.same_noise(0):

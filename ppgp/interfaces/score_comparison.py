@@ -11,6 +11,7 @@ from .. import conformal
 from ..data.row_numbers import numbered
 from ..diagnostics import metrics
 from ..errors import NotApplicable, UnknownName
+from ..numerics.seeding import permutation
 from ..posterior.posterior import Posterior
 from . import recipes
 from .posterior_tables import inputs_for, known_targets
@@ -47,7 +48,7 @@ class ScoreComparison:
         for column in filter(None, (target, group)):
             if column not in frame.columns:
                 raise UnknownName("column", str(column), map(str, frame.columns))
-        order = torch.randperm(len(frame), generator=torch.Generator().manual_seed(seed)).numpy()
+        order = permutation(torch.Generator().manual_seed(seed), len(frame)).numpy()
         first, second = order[: len(frame) // 2], order[len(frame) // 2 :]
         with numbered(frame.index.tolist()):
             inputs = inputs_for(frame, posterior, target, group)

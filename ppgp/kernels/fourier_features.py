@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..numerics.seeding import standard_normal, standard_uniform
+
 Path = Callable[[Tensor], Tensor]  # X [m, d] -> values [samples, m]
 BUDGET = 4_000_000  # the most numbers in a temporary tensor of one block of rows
 
@@ -30,7 +32,7 @@ class Draw:
 
     def normal(self, *shape: int) -> Tensor:
         """Return draws of N(0, 1)."""
-        return torch.randn(*shape, generator=self.generator, dtype=torch.float64).to(self.like)
+        return standard_normal(self.generator, *shape).to(self.like)
 
     def gamma(self, shape: float, *size: int) -> Tensor:
         """Return draws of Gamma(shape, rate 1).
@@ -39,7 +41,7 @@ class Draw:
         """
         from scipy.special import gammaincinv
 
-        u = torch.rand(*size, generator=self.generator, dtype=torch.float64)
+        u = standard_uniform(self.generator, *size)
         return torch.from_numpy(gammaincinv(shape, u.numpy())).to(self.like)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from ..arguments import NamedArguments
 from ..errors import NotApplicable, NumericalError, SettingError
 from ..numerics.finite import all_finite
+from ..numerics.seeding import permutation
 from ..priors import with_plain_fields
 
 Tensors = Mapping[str, Tensor]
@@ -274,7 +275,7 @@ def drawn_rows(n: int, share: float, seed: int, stage: int) -> Tensor:
     """Return which of n rows a stage is fitted to, [n], at least one."""
     generator = torch.Generator().manual_seed(seed_of(seed, stage))
     drawn = torch.zeros(n, dtype=torch.bool)
-    drawn[torch.randperm(n, generator=generator)[: max(1, round(share * n))]] = True
+    drawn[permutation(generator, n)[: max(1, round(share * n))]] = True
     return drawn
 
 

@@ -18,6 +18,7 @@ from ..numerics.cholesky import LOG_2PI
 from ..numerics.distributions import NormalMixture
 from ..numerics.libraries import settings_unchanged
 from ..numerics.process_locks import silenced
+from ..numerics.seeding import standard_normal, standard_uniform
 from ..priors import (
     Dirichlet,
     InverseGamma,
@@ -273,7 +274,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
                 p[:, None], theta["mean"][:, None], variance.sqrt()[:, None], validate_args=False
             ).component_log_prob(y.expand(len(p), -1))
             cumulative = torch.softmax(log_p, -1).cumsum(-1)
-            u = torch.rand(cumulative.shape[:-1], generator=generator, dtype=torch.float64).to(y)
+            u = standard_uniform(generator, *cumulative.shape[:-1]).to(y)
             k = (u[..., None] > cumulative[..., :-1]).sum(-1)
             member = torch.nn.functional.one_hot(k, K).to(y)  # [chain, n, K]
             count = member.sum(1)
@@ -282,7 +283,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
             precision = count / variance + sd_of_prior**-2
             total = torch.einsum("cnk,n->ck", member, y)
             centre = (total / variance + centre_of_prior * sd_of_prior**-2) / precision
-            e = torch.randn(centre.shape, generator=generator, dtype=torch.float64).to(y)
+            e = standard_normal(generator, *centre.shape).to(y)
             new["mean"] = centre + e / precision.sqrt()
             if spread is not None:
                 squares = (member * (y[None, :, None] - new["mean"][:, None]).square()).sum(1)
@@ -340,7 +341,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
             node = torch.multinomial(weights, 1, generator=generator)[:, 0]
             variance[:, k] = v[node]
             precision = count[code] / v[node] + precision_of_prior
-            e = torch.randn(draws, generator=generator, dtype=torch.float64).to(y)
+            e = standard_normal(generator, draws).to(y)
             centre = (total[code] / v[node] + centre_of_prior * precision_of_prior) / precision
             out["mean"][:, k] = centre + e / precision.sqrt()
             shape = (count[code] + self.concentration).double().cpu()

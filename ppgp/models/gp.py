@@ -293,7 +293,7 @@ class GP(
         """
         drawn, params = split_params(self.sites_at(train.d), theta)
         count = number_of_draws(drawn)
-        chosen = torch.randint(count, (samples,), generator=generator)
+        chosen = torch.randint(count, (samples,), generator=generator, device="cpu")
         paths = []
         for i in chosen.unique().tolist():
             one = {**params, **{name: value[i] for name, value in drawn.items()}}

@@ -19,6 +19,7 @@ from ..likelihoods import Bernoulli, Likelihood
 from ..likelihoods.neighbour_rows import LatentNeighbourMarginal, RowsGivenNeighbours
 from ..numerics.nearest_earlier import nearest_rows
 from ..numerics.result_cache import ResultCache
+from ..numerics.seeding import permutation
 from ..numerics.sparse_laplace import MOST_DENSE, MOST_DENSE_COVARIANCE
 from ..numerics.vecchia import Law, weights
 from ..priors import Param, PriorLike, Site, prefixed, under
@@ -181,7 +182,7 @@ class LatentVecchia(NearestRows, LatentModel):
         if self._deep(data.d) or data.n < 2 * SUBSET_ROWS:
             return None
         generator = torch.Generator().manual_seed(self.seed)
-        subset = torch.randperm(data.n, generator=generator)[:SUBSET_ROWS].to(data.X.device)
+        subset = permutation(generator, data.n)[:SUBSET_ROWS].to(data.X.device)
         return LatentGP(self.kernel, self.likelihood, mean=self.mean), data.rows(subset)
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:

@@ -25,6 +25,7 @@ from ..numerics.conjugate_linear import (
     moments,
     noise_posterior,
 )
+from ..numerics.seeding import permutation, standard_normal, standard_uniform
 from ..priors import (
     Flat,
     InverseGamma,
@@ -305,9 +306,9 @@ class LinearRegression(
         """
         d = self._decomposition(train)
         like = train.X
-        e = torch.randn(draws, len(d.fit), generator=generator, dtype=torch.float64).to(like)
-        order = torch.randperm(draws, generator=generator, dtype=torch.int64)
-        u = ((order + torch.rand(draws, generator=generator, dtype=torch.float64)) / draws).to(like)
+        e = standard_normal(generator, draws, len(d.fit)).to(like)
+        order = permutation(generator, draws)
+        u = ((order + standard_uniform(generator, draws)) / draws).to(like)
         params = {"basis": d.basis, "fit": d.fit, "rest": d.rest, "data": d.data, "prior": d.prior}
         out: dict[str, Tensor] = {}
         if not isinstance(self.noise, Prior):
@@ -401,7 +402,7 @@ class LinearRegression(
                 some = next(iter(theta.values()))
                 noise = self._known_noise(len(some), some)
             mean, variance = d.coefficients(noise, self.conjugate)
-            e = torch.randn(mean.shape, generator=generator, dtype=torch.float64).to(mean)
+            e = standard_normal(generator, *mean.shape).to(mean)
             v = mean + variance.sqrt() * e
             new = self._by_site(v @ d.basis.mT, train.d)
             if "noise" in theta:
@@ -410,7 +411,7 @@ class LinearRegression(
                 if self.conjugate:  # the prior of the coefficients depends on the noise too
                     count, squares = d.n + d.proper, squares + penalty
                 a, b = shape + 0.5 * count, rate + 0.5 * squares
-                u = torch.rand(b.shape, generator=generator, dtype=torch.float64)
+                u = standard_uniform(generator, *b.shape)
                 new["noise"] = b * inverse_gamma_quantiles(a, 1.0, u).to(b)
             return new
 

@@ -16,6 +16,7 @@ from ..likelihoods.joint_rows import LatentMarginal
 from ..numerics.cholesky import add_diagonal
 from ..numerics.group_blocks import Blocks
 from ..numerics.grouped_effects import EffectsGivenRows, effects_given_rows
+from ..numerics.seeding import standard_normal
 from ..priors import value_of
 from .gaussian_predictions import with_noise
 from .glm import GLM
@@ -301,7 +302,7 @@ class MultilevelPredictions:
         first = {name: value[0] for name, value in theta.items()}
         shape = self._given_rows(first, train).mean.shape
         count = number_of_draws(theta)
-        e = torch.randn(count, each, *shape, generator=generator, dtype=torch.float64)
+        e = standard_normal(generator, count, each, *shape)
         e = e.to(train.X)
 
         def of_draw(one: Theta, e: Tensor) -> Tensor:

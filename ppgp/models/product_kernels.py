@@ -37,7 +37,9 @@ def is_product(kernel: Kernel, theta: Theta, axes: Sequence[Axis], like: Tensor)
     """Return whether the kernel is a product over the columns, at some pairs of nodes."""
     generator = torch.Generator().manual_seed(0)
     shape = (2, PAIRS)
-    codes = [torch.randint(0, axis.nodes, shape, generator=generator) for axis in axes]
+    codes = [
+        torch.randint(0, axis.nodes, shape, generator=generator, device="cpu") for axis in axes
+    ]
     one, other = torch.stack(
         [axis.places(like)[code.to(like.device)] for axis, code in zip(axes, codes, strict=True)],
         -1,

@@ -16,6 +16,7 @@ from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..numerics.collapsed_bound import inducing_root
 from ..numerics.greedy_selection import GREEDY
+from ..numerics.seeding import permutation
 from ..numerics.team import ALONE, Team
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
@@ -212,7 +213,7 @@ class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
         if deep or data.n < 2 * SUBSET_ROWS:
             return None
         generator = torch.Generator().manual_seed(self.seed)
-        subset = torch.randperm(data.n, generator=generator)[:SUBSET_ROWS].to(data.X.device)
+        subset = permutation(generator, data.n)[:SUBSET_ROWS].to(data.X.device)
         return GP(self.kernel, self.noise, self.mean), data.rows(subset)
 
     def warm_start(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:

@@ -253,7 +253,9 @@ class StateSpaceGP(
             A function X [m, 1] -> [samples, m].
         """
         drawn, params = split_params(self.sites_at(train.d), theta)
-        chosen = torch.randint(number_of_draws(drawn), (samples,), generator=generator)
+        chosen = torch.randint(
+            number_of_draws(drawn), (samples,), generator=generator, device="cpu"
+        )
         paths: list[tuple[Theta, DrawnFunctions]] = []
         for i in chosen.unique().tolist():
             one = {**params, **{name: value[i] for name, value in drawn.items()}}

@@ -20,6 +20,7 @@ from ..likelihoods.base import check_is_likelihood
 from ..likelihoods.expected_log_likelihood import Expected
 from ..numerics.greedy_selection import GREEDY
 from ..numerics.natural_gradient_step import Moments
+from ..numerics.seeding import permutation
 from ..numerics.team import ALONE, Team
 from ..numerics.triangles import transposed_times
 from ..numerics.whitened import divergence
@@ -415,7 +416,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
             return None
         generator = torch.Generator().manual_seed(self.seed)
         size = max(SUBSET_ROWS, 2 * len(self.Z))
-        subset = torch.randperm(data.n, generator=generator)[:size]
+        subset = permutation(generator, data.n)[:size]
         small = SGPR(
             self.kernel,
             inducing=self.inducing,

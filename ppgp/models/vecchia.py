@@ -17,6 +17,7 @@ from ..kernels import Kernel, Matern
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..likelihoods import Likelihood
+from ..numerics.seeding import permutation
 from ..numerics.team import ALONE, Team
 from ..numerics.vecchia import ROWS_IN_ONE_PASS
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
@@ -219,7 +220,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         if isinstance(self.drift, tuple) or self._deep(data.d) or data.n < 2 * SUBSET_ROWS:
             return None
         generator = torch.Generator().manual_seed(self.seed)
-        subset = torch.randperm(data.n, generator=generator)[:SUBSET_ROWS].to(data.X.device)
+        subset = permutation(generator, data.n)[:SUBSET_ROWS].to(data.X.device)
         mean = self.mean if self.drift == "none" else None
         return GP(self.kernel, self.noise, mean), data.rows(subset)
 

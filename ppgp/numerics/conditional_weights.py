@@ -18,7 +18,7 @@ __all__ = ["conditional_weights", "pairs_below"]
 @cache
 def pairs_below(k: int) -> tuple[Tensor, Tensor]:
     """Return the pairs i > j of k variables: the i and the j, each [k (k - 1) / 2]."""
-    below = torch.tril_indices(k, k, -1)
+    below = torch.tril_indices(k, k, -1, device="cpu")
     return below[0], below[1]
 
 
@@ -26,7 +26,7 @@ def _matrices(covariances: Tensor, variances: Tensor) -> Tensor:
     """Return the matrices [sets, k, k], whose upper triangles are 0."""
     k, sets = variances.shape
     i, j = pairs_below(k)
-    diagonal = torch.arange(k) * (k + 1)
+    diagonal = torch.arange(k, device=i.device) * (k + 1)
     places = torch.cat([i * k + j, diagonal]).to(variances.device)
     entries = torch.cat([covariances, variances])
     # the sets are the last axis, so that each row is copied as one piece

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from .seeding import permutation
 
 
 def different_rows(X: Tensor) -> Tensor:
@@ -33,7 +34,7 @@ def different_rows(X: Tensor) -> Tensor:
 def random_subset(m: int, different: Tensor, generator: torch.Generator) -> Tensor:
     """Return m of the different rows at random."""
     require_different(m, different)
-    return different[torch.randperm(len(different), generator=generator)[:m].to(different.device)]
+    return different[permutation(generator, len(different))[:m].to(different.device)]
 
 
 def require_different(m: int, different: Tensor) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError
+from .seeding import permutation
 
 CANDIDATES = 64  # rows evaluated for each step of the greedy selection by the bound
 TINY = 1e-10  # relative to the mean variance: below it a row depends on the rows chosen before
@@ -73,9 +74,7 @@ def _bound(
         open_rows = torch.nonzero(left > TINY * diagonal.mean()).flatten()
         if not len(open_rows):
             break
-        some = open_rows[
-            torch.randperm(len(open_rows), generator=generator)[:CANDIDATES].to(X.device)
-        ]
+        some = open_rows[permutation(generator, len(open_rows))[:CANDIDATES].to(X.device)]
         known = A[:j]
         residual = kernel(X[some], X) - known[:, some].mT @ known  # [candidates, n]
         V = residual / left[some].sqrt()[:, None]

@@ -83,7 +83,7 @@ def _kmeans(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
     different = random_subset(min(KMEANS_ROWS, len(different)), different, generator)
     require_different(m, different)
     # scikit-learn runs k-means++ once
-    state = int(torch.randint(2**31 - 1, (1,), generator=generator))
+    state = int(torch.randint(2**31 - 1, (1,), generator=generator, device="cpu"))
     with silenced():  # centres that have not fully converged serve as well
         clusters = KMeans(m, max_iter=30, random_state=state)
         clusters.fit(different.double().cpu().numpy())

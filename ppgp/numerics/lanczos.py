@@ -103,7 +103,7 @@ def beside_one_another(columns: Tensor) -> Tensor:
 def fixed_signs(m: int, count: int, seed: int, like: Tensor) -> Tensor:
     """Return fixed probes of signs, [m, count]."""
     generator = torch.Generator().manual_seed(seed)
-    signs = torch.randint(0, 2, (m, count), generator=generator)
+    signs = torch.randint(0, 2, (m, count), generator=generator, device="cpu")
     return (2 * signs - 1).to(like)
 
 

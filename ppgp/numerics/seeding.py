@@ -47,6 +47,24 @@ def stream(seed: int, device: torch.device | None = None) -> Iterator[None]:
         yield
 
 
+# torch puts a new tensor on its default device, where a generator of the CPU draws nothing
+
+
+def standard_normal(generator: torch.Generator, *shape: int) -> Tensor:
+    """Return standard normal numbers on the CPU, [*shape], float64, the same on every device."""
+    return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+
+
+def standard_uniform(generator: torch.Generator, *shape: int) -> Tensor:
+    """Return uniform numbers of [0, 1) on the CPU, [*shape], float64, the same on every device."""
+    return torch.rand(shape, generator=generator, dtype=torch.float64, device="cpu")
+
+
+def permutation(generator: torch.Generator, n: int) -> Tensor:
+    """Return the numbers 0 to n - 1 in random order, [n], on the CPU."""
+    return torch.randperm(n, generator=generator, device="cpu")
+
+
 def stream_state(device: torch.device) -> Tensor:
     """Return the state of torch's random numbers on a device."""
     if device.type == "cuda":

@@ -28,6 +28,7 @@ from torch import Tensor
 from .conjugate_gradients import conjugate_gradients
 from .lanczos import Krylov, LogDet, beside_one_another, fixed_signs, krylov, log_det
 from .latent_laplace import root_of
+from .seeding import standard_normal
 from .sparse_root import SparseRoot
 
 __all__ = ["SparseConditioned", "SparsePrior"]
@@ -178,7 +179,7 @@ class Precision:
         parts = [torch.linalg.solve_triangular(self.L, self.Y.mT, upper=False).mT]
         for start in range(0, count, DRAWS_AT_ONCE):
             shape = len(self.scale), min(DRAWS_AT_ONCE, count - start)
-            z = torch.randn(shape, generator=generator, dtype=torch.float64).to(self.W)
+            z = standard_normal(generator, *shape).to(self.W)
             bases = krylov(self.product, z, left=LEFT_OF_DRAWS, most=MOST_STEPS)
             x = self.scale * bases.applied(torch.rsqrt, z.norm(dim=0))
             parts.append(self.extended(x) / count**0.5)

@@ -487,8 +487,8 @@ class Prediction(GivenPredictions):
             return upper
         below = mixture.cdf(rows, inside - 1)
         generator = torch.Generator().manual_seed(seed)
-        uniform = torch.rand(upper.shape, generator=generator, dtype=upper.dtype).to(upper)
-        return below + uniform * (upper - below)
+        uniform = torch.rand(upper.shape, generator=generator, dtype=upper.dtype, device="cpu")
+        return below + uniform.to(upper) * (upper - below)
 
     @limited_by(_work)
     def sample(self, k: int = 1, seed: int = 0) -> Tensor:

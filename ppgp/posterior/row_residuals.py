@@ -11,6 +11,7 @@ from scipy import special
 from torch import Tensor
 
 from ..errors import NotApplicable, NotKnown, UnknownName
+from ..numerics.seeding import standard_uniform
 from ..numerics.standardised_moments import skewness_and_kurtosis
 from ..numerics.univariate import is_classes
 from ..target.capabilities import GeneralisedLinear, LeaveOneOut, supports
@@ -149,7 +150,7 @@ def _between(prediction: Prediction, fit: Fitted, seed: int) -> Tensor:
     upper = p.cumsum(1).gather(1, fit.data.y.long()[:, None])[:, 0]
     own = p.gather(1, fit.data.y.long()[:, None])[:, 0]
     generator = torch.Generator().manual_seed(seed)
-    uniform = torch.rand(own.shape, generator=generator, dtype=torch.float64).to(own)
+    uniform = standard_uniform(generator, *own.shape).to(own)
     return upper - uniform * own
 
 

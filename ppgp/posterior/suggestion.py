@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable, SettingError, an, own_class
+from ..numerics.seeding import standard_normal
 from .acquisition import Acquisition, LogEI, as_numbers, check_count, check_posterior
 from .batch_acquisition import qEI
 from .fitted import Fitted
@@ -153,7 +154,7 @@ def _candidates(near: Tensor, q: int, count: int, seed: int) -> Tensor:
     drawn = sobol.draw(count, dtype=torch.float64).to(near).reshape(count, q, -1)
     around = count // 4
     generator = torch.Generator().manual_seed(seed)
-    steps = torch.randn(around, q, len(near), generator=generator, dtype=torch.float64).to(near)
+    steps = standard_normal(generator, around, q, len(near)).to(near)
     drawn[:around] = (near + NEARBY * steps).clamp(0.0, 1.0)
     return drawn
 

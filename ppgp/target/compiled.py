@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 
 from ..errors import LostRank, NotApplicable, NumericalWarning
 from ..numerics.process_locks import one_at_a_time
+from ..numerics.seeding import standard_normal
 from ..user_warnings import warn
 from .branches import Key, Watched, difference
 from .density import Density
@@ -186,7 +187,7 @@ class Graphs:
         origin, dim = self.density.origin(), self.density.dim
         steps = [torch.zeros(dim, dtype=torch.float64)]
         for _ in range(2):
-            steps.append(0.5 * torch.randn(dim, generator=generator, dtype=torch.float64))
+            steps.append(0.5 * standard_normal(generator, dim))
         return [origin + step.to(origin) for step in steps]
 
     def _warn_eager(self, reason: str) -> None:

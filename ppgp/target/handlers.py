@@ -359,7 +359,7 @@ def numbers_seen(s: Mapping[str, Any]) -> Tensor:
     Masked numbers and NaN (of ``NanMaskedNormal``) do not count.
     """
     law, value, mask = s["fn"], s["value"], s["mask"]
-    counts = _unmasked(law)
+    counts = _unmasked(law).to(value.device)
     if mask is not None:
         counts = counts * torch.as_tensor(mask).to(counts)
     # outside of plates a value may have more rows than its distribution

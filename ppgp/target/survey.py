@@ -13,7 +13,7 @@ from torch.distributions import constraints, transform_to
 
 from ..data.training_data import Tables
 from ..errors import NotApplicable, listed
-from ..numerics.seeding import seeded
+from ..numerics.seeding import seeded, standard_normal
 from ..priors import FlatDistribution, Param
 from .enumeration import check_enumerable, is_discrete, plate_nesting
 from .handlers import Run, is_deterministic, mapping, quietly
@@ -228,5 +228,5 @@ def _nothing_uncertain(run: Run, of_the_library: bool) -> NotApplicable:
 def other_points(found: Survey, scales: tuple[float, ...]) -> Tensor:
     """Return points z [k, p] at which runs are compared with the first: one, times each scale."""
     generator = torch.Generator().manual_seed(1)
-    z = torch.randn(found.dim, generator=generator, dtype=torch.float64)
-    return (z * torch.tensor(scales, dtype=torch.float64)[:, None]).to(found.like)
+    z = standard_normal(generator, found.dim)
+    return torch.stack([scale * z for scale in scales]).to(found.like)

@@ -16,7 +16,7 @@ from ..data.argument_mistakes import explained
 from ..data.arguments import as_training_data
 from ..data.training_data import Rows
 from ..errors import NotApplicable
-from ..numerics.seeding import seeded
+from ..numerics.seeding import seeded, standard_uniform
 from .checks import check_program
 from .compiled import Graphs
 from .density import Density
@@ -418,7 +418,7 @@ class Target(Density):
         value = gradient = origin.new_tensor(torch.nan)  # of the last attempt
         for attempt in range(STARTS):
             reach = spread if attempt == 0 else max(spread, 0.05 * attempt)
-            step = (2 * torch.rand(self.dim, generator=generator, dtype=torch.float64) - 1) * reach
+            step = (2 * standard_uniform(generator, self.dim) - 1) * reach
             z = origin + step.to(origin)
             value, gradient = self.value_and_grad(z, jacobian=jacobian, compile=compile)
             if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):

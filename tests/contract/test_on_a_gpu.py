@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from dtype_programs import cases, methods
 from samples import data_for, every_model
-from test_pairs import HOWS, ROWS
+from test_pairs import HOWS, ROWS, shortest
+from torch import Tensor
 
 import ppgp
 from ppgp import conformal, inference, models
+from ppgp.diagnostics.leave_one_out import psis_loo
 from ppgp.errors import NotApplicable
 from ppgp.inference import Inference
 from ppgp.models import Model
@@ -20,6 +25,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning"),
 ]
 GPU = "cuda"
+CASES = cases()
+FEW = ("varying intercepts", "Hilbert-space GP")  # programs under torch's default device
 
 
 @pytest.mark.usefixtures("shared_graphs")
@@ -102,3 +109,69 @@ def test_rows_on_another_device_than_those_of_the_fit_are_moved() -> None:
     data = data_for(models.GP(), ROWS).to(GPU)
     posterior = ppgp.fit(models.GP(), data, progress=False)
     assert posterior.predict(data.X[:2].cpu()).mean.shape == (2,)
+
+
+# -- programs --------------------------------------------------------------------------------------
+
+
+def moved(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments whose tensors are on the GPU."""
+    return {
+        name: value.to(GPU) if isinstance(value, Tensor) else value
+        for name, value in arguments.items()
+    }
+
+
+def check_a_program(method: str, name: str) -> None:
+    """Fit a program in float32 on the GPU, and go on from its posterior."""
+    case, dtype = CASES[name], torch.float32
+    with torch.device(GPU):
+        program = case.make(dtype)
+    try:
+        posterior = ppgp.fit(
+            program, moved(case.fit_arguments(dtype)), shortest(methods()[method]), progress=False
+        )
+    except NotApplicable:
+        return
+    for value in posterior.draws.values():
+        assert (value.device.type, value.dtype) == (GPU, dtype)
+        assert bool(torch.isfinite(value).all())
+    with suppress(NotApplicable):  # as on the CPU
+        psis_loo(posterior)
+    with suppress(NotApplicable):
+        posterior.to_arviz()
+    new = case.new_arguments(dtype)
+    if new is not None:
+        with suppress(NotApplicable):
+            posterior.predict(**moved(new))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("method", methods())
+def test_a_program_runs_where_its_arguments_are(method: str, name: str) -> None:
+    check_a_program(method, name)
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("method", methods())
+def test_a_program_runs_where_the_gpu_is_the_default_device(method: str, name: str) -> None:
+    torch.set_default_device(GPU)
+    try:
+        check_a_program(method, name)
+    finally:
+        torch.set_default_device(None)
+
+
+@pytest.mark.usefixtures("shared_graphs")
+@pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
+@every_model
+def test_a_recipe_runs_where_the_gpu_is_the_default_device(model: Model, how: Inference) -> None:
+    data = data_for(model, ROWS).to(GPU)
+    torch.set_default_device(GPU)
+    try:
+        posterior = ppgp.fit(model, data, how, progress=False)
+        assert len(posterior.predict(data.rows(slice(0, 3)))) == 3
+    except NotApplicable:
+        return
+    finally:
+        torch.set_default_device(None)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...data.entries import is_missing
 from ...errors import SettingError, counted, listed
+from ...numerics.seeding import permutation
 
 FEWEST = 2
 EXPECTED = "a number of folds, one label per row, a splitter or pairs (train, test) as folds"
@@ -69,7 +70,7 @@ def fold_of_rows(folds: Any, X: Tensor, y: Tensor, seed: int) -> Tensor:
     n = len(y)
     if isinstance(folds, int):
         _check_number(folds, n)
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        order = permutation(torch.Generator().manual_seed(seed), n)
         labels = torch.empty(n, dtype=torch.int64)
         for j, part in enumerate(order.tensor_split(folds)):
             labels[part] = j

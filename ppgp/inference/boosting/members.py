@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...learners import stack
+from ...numerics.seeding import permutation
 from ...posterior.posterior import Posterior
 from ...target.capabilities import BoostedSum
 from ..checkpoint import Checkpoint
@@ -142,7 +143,7 @@ class Run:
         if share is None:
             return Member(self._fitted(self.settings, train, None, update))
         generator = torch.Generator().manual_seed(self.seed + 1)
-        order = train[torch.randperm(len(train), generator=generator)]
+        order = train[permutation(generator, len(train))]
         kept_back = max(1, round(share * len(train)))
         first = self._stopped_on(order[kept_back:].sort().values, order[:kept_back], update)
         if self.interrupted:

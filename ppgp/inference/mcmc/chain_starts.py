@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...numerics.seeding import standard_normal
 from ...posterior.posterior import Posterior
 from ...target.target import Target
 from ..base import starting_point
@@ -30,7 +31,7 @@ def start_of_chain(target: Target, centre: Tensor | None, seed: int) -> Tensor:
     seed %= 2**63
     if centre is not None:
         generator = torch.Generator().manual_seed(seed)
-        e = torch.randn(target.dim, generator=generator, dtype=torch.float64)
+        e = standard_normal(generator, target.dim)
         return centre + JITTER * e.to(centre)
     z = target.start(seed, SPREAD)
     if target.dim > LOW_RANK_UP_TO:

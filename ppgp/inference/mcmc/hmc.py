@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...numerics.seeding import standard_normal, standard_uniform
 from ...target.target import Target
 from ..base import divergences
 from ..options import Acceptance, Positive
@@ -94,12 +95,12 @@ class HMC(Chains):
         shape = z.shape
 
         def uniform(*shape: int) -> Tensor:
-            return torch.rand(*shape, generator=generator, dtype=torch.float64).to(z)
+            return standard_uniform(generator, *shape).to(z)
 
         steps = max(
             1, min(MAX_STEPS, math.ceil(self.trajectory * (0.5 + float(uniform(1))) / size))
         )
-        momentum = torch.randn(shape, generator=generator, dtype=torch.float64).to(z)
+        momentum = standard_normal(generator, *shape).to(z)
         energy = 0.5 * momentum.square().sum(-1) - lp
         new, value, slope = z, lp, gradient
         for _ in range(steps):

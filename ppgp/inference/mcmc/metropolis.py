@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ...numerics.seeding import standard_normal, standard_uniform
 from ...target.target import Target
 from ..options import Count
 from .adaptation import apply, gather, learn_root, preconditioner, window_ends
@@ -76,11 +77,11 @@ class MetropolisHastings(Chains):
         rate = torch.zeros_like(lp)
         size = float(state["log_size"].exp())
         for _ in range(self.thin):
-            e = torch.randn(z.shape, generator=generator, dtype=torch.float64).to(z)
+            e = standard_normal(generator, *z.shape).to(z)
             new = z + size * apply(state["root"], e)
             value, _ = target.value_and_grad_batch(new)
             accept = (value - lp).clamp_max(0.0).exp().nan_to_num(0.0)
-            taken = torch.rand(len(z), generator=generator, dtype=torch.float64).to(z) < accept
+            taken = standard_uniform(generator, len(z)).to(z) < accept
             z, lp = torch.where(taken[:, None], new, z), torch.where(taken, value, lp)
             rate = rate + accept / self.thin
         state["z"], state["lp"] = z, lp

@@ -11,6 +11,7 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
+from ...numerics.seeding import standard_normal
 from ...posterior.convergence import FEWEST, rhat
 from ...target.target import Target
 from .nuts_engines import NUTSOptions
@@ -149,9 +150,9 @@ def falls(target: Target, origin: Tensor, root: Tensor) -> tuple[np.ndarray, np.
 
     p = len(origin)
     generator = torch.Generator().manual_seed(0)
-    e = torch.randn(DRAWS, p, generator=generator, dtype=torch.float64)
-    axes = REACH * torch.eye(p, dtype=torch.float64)
-    away = torch.cat([axes, -axes, e]).to(root)
+    e = standard_normal(generator, DRAWS, p)
+    axes = REACH * torch.eye(p).to(root)
+    away = torch.cat([axes, -axes, e.to(root)])
     most = density(origin)
     drops = np.array([most - density(origin + root @ step) for step in away])
     ratios = drops / (0.5 * away.square().sum(1).double().cpu().numpy())

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
+from ...numerics.seeding import standard_normal
 from ...target.target import Target
 from ..base import check_batch, draw_batch
 from ..options import Between, Count, Share
@@ -151,7 +152,7 @@ class SGLD(Chains):
         h, cut = self._size(t), torch.zeros_like(state["lp"])
         for _ in range(self.thin):
             drift, long = self._drift(target, state)
-            e = torch.randn(drift.shape, generator=generator, dtype=torch.float64).to(drift)
+            e = standard_normal(generator, *drift.shape).to(drift)
             step = apply(state["root"], self._step(state, drift, e, h))
             stayed = self._go(target, state, state["z"] + step, generator)
             cut = cut + (long | stayed).to(cut)
@@ -209,7 +210,7 @@ class SGHMC(SGLD):
 
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
         state = super().begin(target, z, generator)
-        e = torch.randn(z.shape, generator=generator, dtype=torch.float64).to(z)
+        e = standard_normal(generator, *z.shape).to(z)
         return {**state, "momentum": self.step * e}
 
     def _size(self, t: int) -> float:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NotApplicable, an
+from ...numerics.seeding import standard_normal
 from ...target.target import Target
 
 
@@ -22,7 +23,7 @@ def reach_of(target: Target, share: float) -> Tensor:
     ends = target.team.rows_of_all(torch.stack([X.min(0).values, X.max(0).values]))
     reach = share * (ends.max(0).values - ends.min(0).values)
     generator = torch.Generator().manual_seed(0)
-    step = torch.randn(target.dim, generator=generator, dtype=torch.float64)
+    step = standard_normal(generator, target.dim)
     z = target.origin() + 0.1 * step.to(X)
     rows = torch.arange(min(2, target.data.n - 1))
     try:

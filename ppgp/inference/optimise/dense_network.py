@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ...numerics.seeding import standard_uniform
 from ...target.capabilities import GaussianNetwork
 from ...target.target import Target
 
@@ -76,7 +77,7 @@ class Dense:
         """
         layers = []
         for W, b in self.layers(z):
-            u = torch.rand(draws, 1, W.shape[-1], generator=generator, dtype=torch.float64)
+            u = standard_uniform(generator, draws, 1, W.shape[-1])
             kept = (u >= rate).to(W) / (1 - rate)
             layers.append((W * kept, b.expand(draws, -1)))
         return self.laid(z, layers)

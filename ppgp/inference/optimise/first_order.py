@@ -333,7 +333,7 @@ def _reselect(target: Target, z: Tensor) -> Tensor:
 
 def dropout_seed(generator: torch.Generator) -> int:
     """Return a seed for the choice of the units that drop out in one step."""
-    return int(torch.randint(2**31, (1,), generator=generator))
+    return int(torch.randint(2**31, (1,), generator=generator, device="cpu"))
 
 
 def with_dropout(

@@ -13,6 +13,7 @@ from torch import Tensor
 from ...data.censoring import refuse_censored
 from ...data.magnitudes import average
 from ...errors import NotApplicable, SettingError, counted
+from ...numerics.seeding import permutation
 from ...priors import Param
 from ...target.target import Target
 from ..base import Inference, finish
@@ -58,7 +59,7 @@ class EarlyStopping:
                 "change hold_out, or leave it out",
             )
         generator = torch.Generator().manual_seed(seed)
-        order = torch.randperm(data.n, generator=generator).to(data.X.device)
+        order = permutation(generator, data.n).to(data.X.device)
         self.how = how
         self.held_out = data.rows(order[:count])
         rest = data.rows(order[count:])

@@ -235,5 +235,5 @@ def directions(metric: Tensor, generator: torch.Generator | None) -> list[Tensor
     root = vectors * values.clamp_min(0.0).sqrt()[..., None, :]
     if generator is None:
         return list(root.unbind(-1))
-    heads = torch.randint(2, root.shape[:-1], generator=generator)
+    heads = torch.randint(2, root.shape[:-1], generator=generator, device="cpu")
     return [(root * (2.0 * heads - 1.0).to(root)[:, None, :]).sum(-1)]

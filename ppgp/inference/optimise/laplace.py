@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...errors import SettingError
 from ...numerics.cholesky import LOG_2PI
+from ...numerics.seeding import standard_normal
 from ...posterior.posterior import Posterior
 from ...posterior.summary import cut_short
 from ...target.capabilities import GaussianNetwork, NetworkWeights, require
@@ -150,8 +151,7 @@ class Laplace(Inference):
         else:
             peak = expanded(target, result, _precision(target, result.z))
         generator = torch.Generator().manual_seed(seed)
-        size = (self._number_of_draws(target), target.dim)
-        noise = torch.randn(size, generator=generator, dtype=torch.float64)
+        noise = standard_normal(generator, self._number_of_draws(target), target.dim)
         noise = noise.to(peak.mode)
         z = peak.mode + peak.spread(noise)
         stats = {

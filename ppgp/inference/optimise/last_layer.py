@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...data.role_checks import refuse_weights
 from ...numerics.cholesky import LOG_2PI
+from ...numerics.seeding import standard_normal
 from ...target.capabilities import GaussianNetwork, require
 from ...target.target import Target
 from .dense_network import Dense
@@ -43,7 +44,7 @@ class Evidence:
 
     def sample(self, draws: int, generator: torch.Generator) -> Tensor:
         """Return draws of w, [draw, q]."""
-        e = torch.randn(draws, len(self.mean), generator=generator, dtype=torch.float64)
+        e = standard_normal(generator, draws, len(self.mean))
         e = e.to(self.mean)
         prior_sd = self.precision**-0.5
         along = (e @ self.V) * (self.sd - prior_sd)

@@ -16,6 +16,7 @@ from ...data.role_checks import refuse_weights
 from ...errors import SettingError
 from ...numerics.cholesky import LOG_2PI
 from ...numerics.progress import bar
+from ...numerics.seeding import permutation, standard_uniform
 from ...posterior.posterior import Posterior
 from ...target.capabilities import GaussianNetwork, require
 from ...target.graph import traced
@@ -117,7 +118,7 @@ class MCDropout(Inference):
                 f"{count} of {data.n}",
                 "change validation",
             )
-        order = torch.randperm(data.n, generator=generator).to(data.X.device)
+        order = permutation(generator, data.n).to(data.X.device)
         held_out, rest = order[:count], order[count:]
         notes: list[str] = []
         trained, losses, done = self._train(
@@ -181,7 +182,7 @@ class MCDropout(Inference):
             with bar("MC dropout", self.epochs, progress) as update:
                 for epoch in range(self.epochs):
                     total, steps = 0.0, 0
-                    for rows in torch.randperm(len(X), generator=generator).split(size):
+                    for rows in permutation(generator, len(X)).split(size):
                         masks = draw_masks(p, len(rows), units, generator)
                         step = graph if len(rows) == size else loss_of
                         loss, z.grad = step(z, X[rows], y[rows], *masks)
@@ -221,7 +222,7 @@ def draw_masks(
     """Return per layer Bernoulli(1 - p) / (1 - p), [rate, rows, unit], for p [rate, 1, 1]."""
     masks = []
     for size in units:
-        u = torch.rand(len(p), rows, size, generator=generator, dtype=torch.float64)
+        u = standard_uniform(generator, len(p), rows, size)
         masks.append((u.to(p) >= p) / (1 - p))
     return masks
 

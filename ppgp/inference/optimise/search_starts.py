@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...numerics.seeding import seeded
+from ...numerics.seeding import seeded, standard_uniform
 from ...target.capabilities import NetworkWeights, supports
 from ...target.handlers import Run, mapping, quietly
 from ...target.sendable import Sendable
@@ -196,8 +196,8 @@ def from_prior(target: Target, seed: int) -> Tensor:
         return weights
     generator = torch.Generator().manual_seed(seed)
     for _ in range(TRIES):
-        jump = SPREAD * (2 * torch.rand(target.dim, generator=generator, dtype=torch.float64) - 1)
-        own = int(torch.randint(2**31, (), generator=generator))
+        jump = SPREAD * (2 * standard_uniform(generator, target.dim) - 1)
+        own = int(torch.randint(2**31, (), generator=generator, device="cpu"))
         with quietly(), seeded(own), torch.no_grad(), Run({}, params=target.params) as run:
             target.run_program()
         z = _start(target, run.sites, jump)

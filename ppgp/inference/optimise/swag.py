@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...errors import NotApplicable
 from ...numerics.progress import bar
+from ...numerics.seeding import standard_normal
 from ...posterior.posterior import Posterior
 from ...posterior.summary import cut_short
 from ...target.target import Target
@@ -206,7 +207,7 @@ class Moments:
         k = len(self.last)
 
         def normal(size: int) -> Tensor:
-            e = torch.randn(draws, size, generator=generator, dtype=torch.float64)
+            e = standard_normal(generator, draws, size)
             return e.to(self.mean)
 
         spread = normal(len(self.mean)) * (0.5 * self.diagonal).sqrt()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NumericalError
+from ...numerics.seeding import standard_normal
 from ...target.target import Target
 from .deterministic import fit_guide
 from .gaussian_guide import GaussianGuide
@@ -51,7 +52,7 @@ def below_a_gaussian(
     if fit.interrupted:
         raise KeyboardInterrupt
     guide = fit.guide
-    e = torch.randn(DRAWS, held.dim, generator=generator, dtype=torch.float64).to(origin)
+    e = standard_normal(generator, DRAWS, held.dim).to(origin)
     gaussian = log_densities(held, guide.draw(e)) - guide.log_prob(e)
     gap = float(gaussian.mean() - elbos.mean())
     error = math.hypot(*(float(x.std()) / math.sqrt(len(x)) for x in (gaussian, elbos)))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...data.training_data import Rows
 from ...kernels.networks import drops_out, training
-from ...numerics.seeding import seeded
+from ...numerics.seeding import permutation, seeded
 from ...posterior.posterior import Posterior
 from ...target.capabilities import SubsetModel
 from ...target.handlers import quietly
@@ -252,7 +252,7 @@ class NaturalSteps:
         n = self.data.n
         rows = None
         if n > START_ROWS:
-            rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:START_ROWS]
+            rows = permutation(torch.Generator().manual_seed(0), n)[:START_ROWS]
         self.rate = min(1.0, 2 * self.rate)
         best, kept = -math.inf, z.clone()
         for _ in range(MOST_STEPS):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...numerics.progress import bar
+from ...numerics.seeding import standard_normal
 from ...target.target import Target
 from .gaussian_guide import GaussianGuide
 
@@ -62,7 +63,7 @@ def matched_draws(count: int, p: int, generator: torch.Generator, like: Tensor) 
     They come in pairs e, -e. Expectations of quadratic functions over them are exact, so that fixed
     draws cost accuracy only if the target is not Gaussian.
     """
-    half = torch.randn((count + 1) // 2, p, generator=generator, dtype=torch.float64).to(like)
+    half = standard_normal(generator, (count + 1) // 2, p).to(like)
     e = torch.cat([half, -half])
     L = torch.linalg.cholesky(e.mT @ e / len(e))
     return torch.linalg.solve_triangular(L, e.mT, upper=False).mT

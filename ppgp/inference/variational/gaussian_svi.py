@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...numerics.seeding import standard_normal
 from ...posterior.posterior import Posterior
 from ...target.target import Target
 from ..base import OF_DRAWS, Inference, attempted, draw_batch, finish, starting_point
@@ -155,7 +156,7 @@ class _StochasticFit:
 
     def noise(self, count: int) -> Tensor:
         """Return standard normal draws e [count, p]."""
-        e = torch.randn(count, self.target.dim, generator=self.generator, dtype=torch.float64)
+        e = standard_normal(self.generator, count, self.target.dim)
         return e.to(self.guide.loc)
 
     def step(self, rate: float) -> float:

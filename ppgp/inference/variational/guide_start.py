@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...errors import ImproperPosterior, NumericalError
 from ...numerics.cholesky import LOG_2PI
+from ...numerics.seeding import standard_normal
 from ...target.target import Target
 from ..optimise.expansion import expand_at_mode
 from .deterministic import draws_for, matched_draws, maximise
@@ -43,7 +44,7 @@ def initial_gaussian(
         ImproperPosterior: if the density is constant along a line.
     """
     generator = torch.Generator().manual_seed(seed)
-    e = torch.randn(DRAWS, target.dim, generator=generator, dtype=torch.float64).to(start)
+    e = standard_normal(generator, DRAWS, target.dim).to(start)
     try:
         peak = expand_at_mode(target, start, False, SEARCH_STEPS)
     except ImproperPosterior:

@@ -15,6 +15,7 @@ from torch import Tensor
 from ...errors import NumericalError
 from ...numerics.cholesky import LOG_2PI
 from ...numerics.progress import bar
+from ...numerics.seeding import standard_normal
 from ...posterior.posterior import Posterior
 from ...target.target import Target
 from ..base import OF_DRAWS, Inference, attempted, finish, starting_point
@@ -145,7 +146,7 @@ class Pathfinder(Inference):
                     if init is not None:
                         # there is no path from a mode, and all paths from one point are the same
                         own = torch.Generator().manual_seed(seed + path)
-                        jitter = torch.randn(target.dim, generator=own, dtype=torch.float64)
+                        jitter = standard_normal(own, target.dim)
                         z0 = z0 + BALL * jitter.to(z0)
                     best = best_on_path(target, z0, seed + path, self.steps)
                     elbo = math.nan
@@ -185,8 +186,8 @@ def _mixture_draws(
     generator = torch.Generator().manual_seed(seed)
     mean = gaussians[0].mean
     log_weight = torch.log_softmax(elbos, 0)
-    which = torch.multinomial(log_weight.exp(), draws, replacement=True, generator=generator)
-    e = torch.randn(draws, len(mean), generator=generator, dtype=torch.float64).to(mean)
+    which = torch.multinomial(log_weight.exp().cpu(), draws, replacement=True, generator=generator)
+    e = standard_normal(generator, draws, len(mean)).to(mean)
     z = torch.empty_like(e)
     for i, gaussian in enumerate(gaussians):
         z[which == i] = gaussian.draw(e[which == i])
@@ -271,7 +272,7 @@ def best_on_path(
         if gaussian is None:
             continue
         gaussian = gaussian.to(z0)
-        e = torch.randn(CANDIDATE_DRAWS, target.dim, generator=generator, dtype=torch.float64)
+        e = standard_normal(generator, CANDIDATE_DRAWS, target.dim)
         z = gaussian.draw(e.to(z0))
         elbo = float((log_densities(target, z) - gaussian.log_prob(z)).mean())
         if math.isfinite(elbo) and (best is None or elbo > best.elbo):
@@ -289,7 +290,7 @@ def near_the_mass(target: Target, z0: Tensor, seed: int) -> Tensor:
     if best is None:
         return z0
     generator = torch.Generator().manual_seed(seed)
-    e = torch.randn(1, target.dim, generator=generator, dtype=torch.float64).to(z0)
+    e = standard_normal(generator, 1, target.dim).to(z0)
     z = best.draw(e)[0]
     value, gradient = target.value_and_grad(z)
     finite = bool(torch.isfinite(value) and torch.isfinite(gradient).all())
