@@ -67,6 +67,8 @@ HOWS = {
 }
 
 
+# R-hat of 400 draws a chain passes 1.01 by chance; the comparison is one of standard errors
+@pytest.mark.filterwarnings("ignore:R-hat:ppgp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("method", HOWS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_posteriordb(name: str, method: str, data_dir: Path) -> None:
