@@ -13,7 +13,10 @@ LIKENESS = 0.81  # similarity from which a name may be a misspelt one
 
 
 def hints(
-    module: str, known: Sequence[str], others: Mapping[str, str] | None = None
+    module: str,
+    known: Sequence[str],
+    others: Mapping[str, str] | None = None,
+    elsewhere: Mapping[str, str] | None = None,
 ) -> Callable[[str], object]:
     """Return a ``__getattr__`` for a module, which offers the nearest of its public names.
 
@@ -21,6 +24,7 @@ def hints(
         module: The name of the module.
         known: Its public names.
         others: {name in another library: public name}.
+        elsewhere: {name: full name}, of what another public module has.
     """
 
     def missing(name: str) -> object:
@@ -32,7 +36,9 @@ def hints(
             if near is None and len(longest) >= FEWEST_LETTERS:
                 near = longest
         offer = ""
-        if near is not None:
+        if name in (elsewhere or {}):
+            offer = f": did you mean {(elsewhere or {})[name]}?"
+        elif near is not None:
             offer = f": did you mean {module}.{near}?"
         raise AttributeError(f"module {module!r} has no attribute {name!r}{offer}", name=name)
 

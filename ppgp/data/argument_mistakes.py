@@ -124,6 +124,11 @@ def _other_kinds(
 ) -> DataError | None:
     """Return the error for lists, and for what was an array in the fit and is none here."""
     wanted = "tensors or arrays as the program's arguments"
+    absent = [name for name in fitted if arguments.get(name) is None]
+    if absent and "NoneType" in reason:
+        got = f"one that reads {_quoted(absent)}, not given here ({reason})"
+        do = "take the number of rows from another argument, as by len(X)"
+        return DataError("a program that predicts without its observed values", got, do)
     lists = [name for name, value in arguments.items() if isinstance(value, list | tuple)]
     if lists:
         do = "pass torch.tensor(...) or numpy.array(...) of each"

@@ -12,6 +12,7 @@ from torch.nn import Parameter
 
 from ..errors import DataError
 from .arrays import array_of, as_pandas
+from .entries import misspelt, real_numbers
 from .tensors import laid_out, of_array
 
 __all__ = ["with_tensors"]
@@ -45,6 +46,7 @@ def _tensor(name: str, value: Any) -> Any:
     if array.dtype.kind not in KINDS and hasattr(value, "iloc"):
         array = _with_nan(value, array)
     if array.dtype.kind not in KINDS:
+        _refuse_misspelt(name, value, array)
         got = f"an array of {array.dtype} as {name!r}"
         do = "convert it, for example by pandas.Categorical(...).codes for labels"
         raise DataError("numbers in the arrays among a program's arguments", got, do)
@@ -53,6 +55,23 @@ def _tensor(name: str, value: Any) -> Any:
         do = "convert it, for example by .astype(float)"
         raise DataError(f"integers of at most {LARGEST_INTEGER}, those of torch.int64", got, do)
     return of_array(array, _dtype_of(array))
+
+
+def _refuse_misspelt(name: str, value: Any, array: np.ndarray) -> None:
+    """Raise DataError for numbers that are spelt as text, such as "1,486", in one of the columns.
+
+    Args:
+        name: The argument.
+        value: What was passed.
+        array: Its entries, [n] or [n, columns].
+    """
+    if array.dtype.kind not in "OUS" or array.ndim not in (1, 2):
+        return
+    names = list(getattr(as_pandas(value), "columns", []))
+    for j, column in enumerate(array.reshape(len(array), -1).T):
+        if misspelt(column.tolist()) is not None:
+            of_column = f"column {names[j]} of " if names else ""
+            real_numbers(column, f"{of_column}{name}")
 
 
 def _is_array(value: Any) -> bool:

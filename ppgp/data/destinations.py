@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import SettingError
+from ..errors import DataError, SettingError
 from .tensors import KEPT
 
 __all__ = ["destination"]
@@ -60,6 +60,14 @@ def _dtype(value: Any) -> torch.dtype | None:
         do = "pass torch.float32, which is the narrowest"
         raise SettingError(DTYPES, repr(value)[:60], do)
     return found
+
+
+def check_default_device(device: torch.device) -> None:
+    """Raise DataError for rows on the CPU if torch creates tensors on another device by default."""
+    default = torch.get_default_device()
+    if default.type not in ("cpu", device.type):
+        do = f"use data.to({str(default)!r})"
+        raise DataError(f"rows on torch's default device, {default}", f"rows on {device}", do)
 
 
 def _device(value: Any) -> torch.device | None:

@@ -43,7 +43,7 @@ def spread(values: Tensor, weights: Tensor | None = None) -> Spread:
         values, weights = values[weights > 0], weights[weights > 0]
     low, high = values.amin(0), values.amax(0)
     exponent = torch.frexp(torch.maximum(low.abs(), high.abs())).exponent
-    most = torch.tensor(torch.finfo(values.dtype).max, dtype=values.dtype)
+    most = values.new_tensor(torch.finfo(values.dtype).max)
     quarter = torch.frexp(most).exponent // 4
     exponent = torch.where(exponent.abs() > quarter, exponent, 0)
     if bool(exponent.any()):

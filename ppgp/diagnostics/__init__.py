@@ -31,4 +31,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker reports unknown names itself
-    __getattr__ = hints(__name__, __all__)
+    __getattr__ = hints(__name__, __all__, elsewhere={"psis_loo": "ppgp.psis_loo"})

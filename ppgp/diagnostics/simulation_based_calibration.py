@@ -297,7 +297,7 @@ def _source(
     if X is None:
         generator = torch.Generator().manual_seed(seed)
         X = standard_normal(generator, *shape)
-    return OfModel(model, Dataset(X, X.new_zeros(len(X))).X)
+    return OfModel(model, Dataset(X, np.zeros(len(X))).X)
 
 
 def _params_kept(source: OfModel | OfProgram) -> AbstractContextManager[Any]:

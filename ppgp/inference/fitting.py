@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..data.arguments import Arguments, as_training_data
 from ..data.dataset import Dataset
+from ..data.destinations import check_default_device
 from ..data.outputs import Outputs
 from ..data.scaler import IdentityScaler, Scaler
 from ..data.stream import Stream
@@ -415,6 +416,7 @@ def _problem_of_model(
         if hasattr(data, "columns"):
             do = "use ppgp.Dataset.from_frame(table, target)"
         raise DataError(wanted, got, do)
+    check_default_device(data.X.device)
     check_team(model, data, how, named, seed)
     team = data.team
     with team.all_or_none():

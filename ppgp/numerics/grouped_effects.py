@@ -187,7 +187,7 @@ def _mode(
         if not math.isfinite(gain):
             return torch.full_like(e, math.nan)
         e, value, moved = _ascended(height, e, step, value)
-        if gain <= small or not moved or at_rounding(gain, before, value, newton=newton):
+        if gain <= small or not moved or at_rounding(gain, before, value):
             break
     return e
 

@@ -150,7 +150,7 @@ def mode_of(
             return torch.full_like(a, math.nan), torch.full_like(h, math.nan)
         a, h, value = _ascended(partial(along, (step.a, step.h)), value)
         small = gain <= _small(mean.dtype, newton)
-        if small or at_rounding(gain, before, value, newton=newton):
+        if small or at_rounding(gain, before, value):
             break
     return a, h
 

@@ -1,4 +1,4 @@
-"""Newton's method beside rounding errors: how far a step may descend, and when gains are none."""
+"""Newton's method beside rounding errors: how far a step may descend, and which gains count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ __all__ = ["allowed_descent", "at_rounding", "small_gain"]
 
 ROUNDING = 1e-10  # how much a step may descend, relative to what it maximises
 SMALL = 1e-3  # nats
-FALL = 0.25  # share of the gain before, below which a gain still falls as Newton's method lets it
 
 
 def allowed_descent(value: Tensor) -> Tensor:
@@ -22,22 +21,18 @@ def small_gain(value: Tensor) -> float:
     return max(SMALL, torch.finfo(value.dtype).eps * (1 + abs(float(value))))
 
 
-def at_rounding(gain: float, before: float, value: Tensor, *, newton: bool = True) -> bool:
+def at_rounding(gain: float, before: float, value: Tensor) -> bool:
     """Return whether the gain of a step in float32 is that of rounding errors in the gradient.
 
-    Near a mode each gain of Newton's method is about the square of the one before, and with the
-    expected curvature it falls too. A small gain that does not is the floor that errors in the
-    gradient leave. The density itself does not show it: the errors of a sum are those of its
-    terms, which may be much larger than the sum. In float64 searches end by the size of the gain
-    alone, and the answer is False.
+    The gains of a method that converges fall: in Newton's method each is about the square of the
+    one before, with the expected curvature or towards a maximum at infinity a share of it. A small
+    gain that does not fall is the floor that errors in the gradient leave. The density itself does
+    not show it: the errors of a sum are those of its terms, which may be much larger than the sum.
+    In float64 searches end by the size of the gain alone, and the answer is False.
 
     Args:
         gain: What a whole step promises, in nats.
         before: That of the whole step before it; infinite if there is none.
         value: The log density, [].
-        newton: Whether the step is one of Newton's method, with the observed curvature.
     """
-    if value.dtype == torch.float64:
-        return False
-    least = FALL * before if newton else before
-    return least < gain < small_gain(value)
+    return value.dtype != torch.float64 and before <= gain < small_gain(value)

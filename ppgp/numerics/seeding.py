@@ -47,7 +47,8 @@ def stream(seed: int, device: torch.device | None = None) -> Iterator[None]:
         yield
 
 
-# torch puts a new tensor on its default device, where a generator of the CPU draws nothing
+# without device="cpu" torch would create the tensor on its default device, for which it refuses a
+# generator of the CPU
 
 
 def standard_normal(generator: torch.Generator, *shape: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from ppgp.diagnostics.leave_one_out import psis_loo
 from ppgp.errors import NotApplicable
 from ppgp.inference import Inference
 from ppgp.models import Model
+from ppgp.posterior.posterior import Posterior
+from ppgp.posterior.prediction import Prediction
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU and torch with CUDA"),
@@ -29,22 +32,43 @@ CASES = cases()
 FEW = ("varying intercepts", "Hilbert-space GP")  # programs under torch's default device
 
 
-@pytest.mark.usefixtures("shared_graphs")
-@pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
-@every_model
-def test_draws_and_predictions_are_on_the_gpu(model: Model, how: Inference) -> None:
-    data = data_for(model, ROWS).to(GPU)
+def fitted(model: Any, data: Any, on_the_cpu: Any, how: Inference) -> Posterior | None:
+    """Return a fit on the GPU; None for a pair that is refused, which is so on the CPU too."""
     try:
-        posterior = ppgp.fit(model, data, how, progress=False)
-    except NotApplicable:  # as on the CPU
+        return ppgp.fit(model, data, how, progress=False)
+    except NotApplicable:
+        with torch.device("cpu"), pytest.raises(NotApplicable):
+            ppgp.fit(model, on_the_cpu, how, progress=False)
+        return None
+
+
+def check_figures(prediction: Prediction) -> None:
+    """Check that the means or probabilities of a prediction are finite, and on the GPU."""
+    figure = prediction.probabilities if prediction.kind == "classes" else prediction.mean
+    assert figure.device.type == GPU
+    assert bool(torch.isfinite(figure).all())
+
+
+def check_a_recipe(model: Model, how: Inference) -> None:
+    """Fit a recipe on the GPU, and predict."""
+    with torch.device("cpu"):
+        on_the_cpu = data_for(model, ROWS)
+    data = on_the_cpu.to(GPU)
+    posterior = fitted(model, data, on_the_cpu, how)
+    if posterior is None:
         return
     assert all(v.device.type == GPU for v in posterior.draws.values())
     assert all(bool(torch.isfinite(v).all()) for v in posterior.draws.values())
     prediction = posterior.predict(data.rows(slice(0, 3)))
-    figure = prediction.probabilities if prediction.kind == "classes" else prediction.mean
-    assert figure.device.type == GPU
-    assert bool(torch.isfinite(figure).all())
+    check_figures(prediction)
     assert bool(torch.isfinite(prediction.log_prob(data.y[:3])).all())
+
+
+@pytest.mark.usefixtures("shared_graphs")
+@pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
+@every_model
+def test_draws_and_predictions_are_on_the_gpu(model: Model, how: Inference) -> None:
+    check_a_recipe(model, how)
 
 
 @every_model
@@ -127,23 +151,25 @@ def check_a_program(method: str, name: str) -> None:
     case, dtype = CASES[name], torch.float32
     with torch.device(GPU):
         program = case.make(dtype)
-    try:
-        posterior = ppgp.fit(
-            program, moved(case.fit_arguments(dtype)), shortest(methods()[method]), progress=False
-        )
-    except NotApplicable:
+    arguments = case.fit_arguments(dtype)
+    how = shortest(methods()[method])
+    posterior = fitted(program, moved(arguments), arguments, how)
+    if posterior is None:
         return
     for value in posterior.draws.values():
         assert (value.device.type, value.dtype) == (GPU, dtype)
         assert bool(torch.isfinite(value).all())
-    with suppress(NotApplicable):  # as on the CPU
-        psis_loo(posterior)
+    with suppress(NotApplicable):  # a mode, a subsample or a sum over classes
+        assert math.isfinite(psis_loo(posterior).elpd)
     with suppress(NotApplicable):
         posterior.to_arviz()
     new = case.new_arguments(dtype)
-    if new is not None:
-        with suppress(NotApplicable):
-            posterior.predict(**moved(new))
+    if new is None:
+        return
+    with suppress(NotApplicable):
+        found = posterior.predict(**moved(new))
+        for prediction in found.values() if isinstance(found, dict) else [found]:
+            check_figures(prediction)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -166,12 +192,8 @@ def test_a_program_runs_where_the_gpu_is_the_default_device(method: str, name: s
 @pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
 @every_model
 def test_a_recipe_runs_where_the_gpu_is_the_default_device(model: Model, how: Inference) -> None:
-    data = data_for(model, ROWS).to(GPU)
     torch.set_default_device(GPU)
     try:
-        posterior = ppgp.fit(model, data, how, progress=False)
-        assert len(posterior.predict(data.rows(slice(0, 3)))) == 3
-    except NotApplicable:
-        return
+        check_a_recipe(model, how)
     finally:
         torch.set_default_device(None)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import ppgp
-from ppgp.numerics.conditional_weights import conditional_weights
+from ppgp.numerics.conditional_weights import conditional_weights, pairs_below
 from ppgp.numerics.seeding import permutation, standard_normal, standard_uniform
 
 DRAWS = ("rand", "randn", "randint", "randperm")
@@ -20,9 +20,11 @@ DRAWS = ("rand", "randn", "randint", "randperm")
 @pytest.fixture
 def another_default() -> Iterator[None]:
     """Let torch put new tensors on another device than the CPU."""
+    pairs_below.cache_clear()  # what was cached before would be on the CPU
     torch.set_default_device("meta")
     yield
     torch.set_default_device(None)
+    pairs_below.cache_clear()
 
 
 def numbers(draw: Callable[..., Tensor]) -> Tensor:
@@ -44,6 +46,14 @@ def test_conditional_weights_are_where_the_covariances_are() -> None:
         covariances, variances = torch.full((1, 3), 0.5), torch.ones(2, 3)
     found = conditional_weights(covariances, variances)
     torch.testing.assert_close(found[0], covariances.new_tensor(3 * [-2 / 3]))
+
+
+@pytest.mark.usefixtures("another_default")
+def test_rows_on_another_device_than_the_default_are_refused() -> None:
+    with torch.device("cpu"):
+        data = ppgp.Dataset(torch.arange(12.0).reshape(6, 2), torch.arange(6.0))
+    with pytest.raises(ppgp.errors.DataError, match=r"device, meta, got rows on cpu: use data\.to"):
+        ppgp.fit(ppgp.models.LinearRegression(), data, progress=False)
 
 
 def test_every_draw_from_a_generator_names_its_device() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -84,6 +85,27 @@ def test_data_that_were_left_out() -> None:
 def test_other_arguments_than_those_of_the_program(data: dict[str, torch.Tensor]) -> None:
     with pytest.raises(DataError, match="x, y"):
         fitted(right, data)
+
+
+def test_a_program_that_reads_its_observed_values_does_not_predict() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor | None = None) -> None:
+        slope = pyro.sample("slope", dist.Normal(ZERO, 1.0))
+        with pyro.plate("rows", len(y)):  # type: ignore[arg-type]
+            pyro.sample("y", dist.Normal(slope * x, 0.1), obs=y)
+
+    posterior = fitted(program, {"x": X, "y": Y})
+    with pytest.raises(DataError, match=r"reads 'y', not given here .*len.*: take the number"):
+        posterior.predict(x=X[:2])
+
+
+def test_numbers_that_are_spelt_as_text_are_named() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["1", "1,486", "2"]})
+    with pytest.raises(DataError, match=r"column b of x, got '1,486'.*row 1"):
+        fitted(right, {"x": frame, "y": Y[:3]})
+    with pytest.raises(DataError, match=r"numbers in x, got '12 kg'.*row 0"):
+        fitted(right, {"x": frame["b"].replace(["1", "1,486", "2"], "12 kg"), "y": Y[:3]})
+    with pytest.raises(DataError, match=r"pandas\.Categorical"):
+        fitted(right, {"x": pd.Series(["low", "high", "low"]), "y": Y[:3]})
 
 
 def test_a_table_for_a_program_and_a_kernel_for_a_model() -> None:

@@ -18,8 +18,8 @@ from ...numerics.progress import bar
 from ...target.target import Target
 from .search import SearchOptions, SearchResult
 
-#: Of half the squared Newton decrement, which is the rise that is left, relative to the density in
-#: float64, and in nats in float32. The step after it squares the error.
+#: The search ends at this half of the squared Newton decrement, which is the rise that is left: in
+#: float64 relative to the density, in float32 in nats. The last step squares the rest of the error.
 TOLERANCE, TOLERANCE_IN_SINGLE = 1e-11, 1e-8
 HALVINGS = 40
 
@@ -57,13 +57,13 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
         with bar("MAP (newton)", options.steps, options.progress) as update, taken:
             for iteration in range(1, options.steps + 1):
                 losses.append(-float(value))
-                step, newton = _step(options, target, z, gradient, H)
+                step = _step(options, target, z, gradient, H)
                 before, rise = rise, 0.5 * float(gradient @ step)
                 update(iteration, loss=losses[-1])
                 least = TOLERANCE_IN_SINGLE if single else TOLERANCE * (1 + abs(float(value)))
-                if rise <= least or at_rounding(rise, before, value, newton=newton):
+                if rise <= least or at_rounding(rise, before, value):
                     z = z + step
-                    if single:  # the last step may be longer than rounding
+                    if single:  # the last step changes them by more than rounding
                         value, gradient, H = _curvature(options, target, z)
                     converged = True
                     break
@@ -71,7 +71,7 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
                     new = z + step
                     trial = _curvature(options, target, new)
                     rises = float(trial[0]) >= float(value)
-                    if single and not rises:
+                    if single and not rises and math.isfinite(float(trial[0])):
                         rises = float((gradient + trial[1]) @ step) >= 0
                     if rises and bool(torch.isfinite(trial[2]).all()):
                         break
@@ -100,17 +100,12 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
     return SearchResult(z, stats, notes, interrupted)
 
 
-def _step(
-    options: SearchOptions, target: Target, z: Tensor, gradient: Tensor, H: Tensor
-) -> tuple[Tensor, bool]:
-    """Return Newton's step, or that of Fisher scoring where the density does not curve down.
-
-    The second value is whether it is Newton's.
-    """
+def _step(options: SearchOptions, target: Target, z: Tensor, gradient: Tensor, H: Tensor) -> Tensor:
+    """Return Newton's step, or that of Fisher scoring where the density does not curve down."""
     L, failed = torch.linalg.cholesky_ex(-H)
     if int(failed) == 0:
-        return torch.cholesky_solve(gradient[:, None], L)[:, 0], True
-    return _solve(-_curvature(options, target, z, expected=True)[2], gradient), False
+        return torch.cholesky_solve(gradient[:, None], L)[:, 0]
+    return _solve(-_curvature(options, target, z, expected=True)[2], gradient)
 
 
 def _curvature(

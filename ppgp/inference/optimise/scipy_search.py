@@ -51,8 +51,8 @@ def relative_gain(dtype: torch.dtype) -> float:
     return RELATIVE_GAIN if dtype == torch.float64 else RELATIVE_GAIN_IN_SINGLE
 
 
-class _AtRounding(Exception):
-    """A line search has come to where values differ by rounding alone."""
+class _Ended(Exception):
+    """A search can go no further: values differ by rounding alone, or a Hessian is not finite."""
 
 
 class _Objective:
@@ -77,6 +77,7 @@ class _Objective:
         self.idle = 0  # evaluations of this iteration near the best value, in a row
         self.best, self.best_z, self.slope = -math.inf, None, math.nan
         self.losses: list[float] = []
+        self.last = -math.inf  # the last value, if it is finite
         self.worst = 0.0
         self.single = dtype != torch.float64
         self.gain = relative_gain(dtype)
@@ -94,9 +95,14 @@ class _Objective:
         self.reference = value, z.copy(), gradient.copy()
         return value
 
+    def is_near_the_best(self) -> bool:
+        """Return whether the last value differs from the best one by no more than rounding."""
+        return abs(self.last - self.best) <= self.rounding * max(1.0, abs(self.best))
+
     def __call__(self, scaled: np.ndarray) -> tuple[float, np.ndarray]:
         z = scaled * self.unit
         value, gradient = self.callback(z)
+        self.last = -math.inf
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
             # a value above all others makes the line search step back
             return self.worst + 1e3 * (1 + abs(self.worst)), np.zeros_like(z)
@@ -104,6 +110,7 @@ class _Objective:
             value = self._smooth(value, z, gradient)
         self.worst = max(self.worst, -value) if self.losses else -value
         self.losses.append(-value)
+        self.last = value
         if abs(value - self.best) <= self.gain * max(1.0, abs(value)):
             self.idle += 1
         else:
@@ -112,7 +119,7 @@ class _Objective:
             self.best, self.best_z = value, z
             self.slope = float(np.abs(gradient).max())
         if self.idle == IDLE:
-            raise _AtRounding
+            raise _Ended
         return -value, -gradient * self.unit
 
 
@@ -155,7 +162,10 @@ def trust_region_newton(
             return (target.hessian(point, jacobian=options.jacobian),)
 
         (H,) = options.record.evaluated(point, (2,), compute)
-        return -H.double().cpu().numpy()
+        found = H.double().cpu().numpy()
+        if not np.isfinite(found).all():  # SciPy's solution of the step would raise ValueError
+            raise _Ended
+        return -found
 
     limits = {"gtol": 1e-8, "maxiter": options.steps}
     arguments = {"method": "trust-exact", "options": limits, "hess": hessian}
@@ -193,8 +203,10 @@ def _maximised(
             objective.idle = 0
             update(iterations, loss=-objective.best)
             gained = objective.best - before > objective.gain * max(1.0, abs(objective.best))
-            still, before = 0 if gained else still + 1, objective.best
-            if objective.single and still == IDLE:  # trust-exact knows no rounding
+            # trust-exact also calls back after a step that it rejects, far below the best value
+            near = objective.is_near_the_best()
+            still, before = 0 if gained or not near else still + 1, objective.best
+            if objective.single and still == IDLE:  # SciPy has no such rule of its own
                 raise StopIteration
             if early_stopping is None:
                 return
@@ -204,7 +216,7 @@ def _maximised(
 
         try:
             taken = at_step(lambda: iterations)
-            with blas_on_one_thread(), suppress(_AtRounding), taken:
+            with blas_on_one_thread(), suppress(_Ended), taken:
                 optimize.minimize(
                     objective,
                     z0.double().cpu().numpy() / unit,

@@ -17,8 +17,8 @@ from .schedules import site_rates
 #: Evaluations after which the SciPy searches compile the density. Most end earlier, and compiling
 #: costs about as much as this many evaluations.
 COMPILE_AFTER = 60
-#: A gradient at the end of a search, in units of the root of the value, that is none of a mode: in
-#: float64, and in float32, whose gradients have errors of rounding.
+#: The largest gradient at a mode, in units of the root of the value: in float64, and in float32,
+#: whose gradients have larger errors of rounding.
 STEEP, STEEP_IN_SINGLE = 1e-3, 2e-2
 
 
