@@ -97,7 +97,7 @@ class _Objective:
 
     def is_near_the_best(self) -> bool:
         """Return whether the last value differs from the best one by no more than rounding."""
-        return abs(self.last - self.best) <= self.rounding * max(1.0, abs(self.best))
+        return bool(abs(self.last - self.best) <= self.rounding * max(1.0, abs(self.best)))
 
     def __call__(self, scaled: np.ndarray) -> tuple[float, np.ndarray]:
         z = scaled * self.unit
