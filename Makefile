@@ -1,8 +1,8 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install --no-compile --constraint constraints.txt
-# pip compiles one module at a time, this all cores at once; modules of other versions fail
-COMPILE := @$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
+# Python compiles the modules that are imported and keeps them, where pip would compile all
+export PYTHONDONTWRITEBYTECODE :=
 
 ELSEWHERE := $(PYTHON) tests/tools/environments.py
 
@@ -73,22 +73,18 @@ tables: .venv/test
 
 .venv/demo: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[boost]"
-	$(COMPILE)
 	touch $@
 
 .venv/test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[test]"
-	$(COMPILE)
 	touch $@ .venv/demo
 
 .venv/docs: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[docs]"
-	$(COMPILE)
 	touch $@
 
 .venv/bench: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) --editable ".[test,bench]"
-	$(COMPILE)
 	touch $@
 
 clean:

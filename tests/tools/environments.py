@@ -178,13 +178,10 @@ class Environment:
         # a newer pip installs in half the time
         subprocess.run([self.python, "-m", "venv", "--upgrade-deps", self.folder], check=True)
         pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-        options = ["--no-compile"]
+        options = ["--no-compile"]  # Python compiles the modules that are imported, and keeps them
         if self.constraints is not None:
             options += ["--constraint", str(self.constraints)]
         subprocess.run([*pip, *options, *self.packages], check=True, cwd=ROOT)
-        # pip compiles one module at a time, this all cores at once; modules of other versions fail
-        compiling = ["-m", "compileall", "-qq", "-j", "0", "-x", "/tests?/", self.folder / "lib"]
-        subprocess.run([python, *compiling], check=False)
         stamp.write_text(self.recipe())
         print(f"{self.name}: installed in {time.monotonic() - started:.0f} s", flush=True)
         return python
@@ -472,6 +469,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=EXTRAS, help="these extras alone")
     parser.add_argument("--pytest", type=shlex.split, default=[], help="more words for pytest")
     options = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the compiled modules serve all processes
     raise SystemExit(commands[options.command](options))
 
 
