@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import DataError, an, counted
+from ..errors import DataError, PpgpError, an, counted
 
 __all__ = ["explained", "not_finite", "of_dtypes"]
 
@@ -48,7 +48,7 @@ def explained(
         yield
     except ANY as error:
         found = None
-        if isinstance(arguments, Mapping) and not isinstance(error, DataError):
+        if isinstance(arguments, Mapping) and not isinstance(error, PpgpError):
             found = _explanation(arguments, error, fitted, left_out, sites)
         if found is None:
             raise

@@ -202,11 +202,12 @@ def _in_words(hint: Any) -> str:
     """Return an annotation in words."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(_in_words(option) for option in arguments)
+        *others, last = (_in_words(option) for option in arguments)
+        return f"{', '.join(others)} or {last}"
     if origin is Annotated:
         return str(arguments[1])
     if origin in (Mapping, dict):
-        return f"a mapping of {_in_words(arguments[0])} to {_in_words(arguments[1])}"
+        return f"a dict from {_in_words(arguments[0])} to {_in_words(arguments[1])}"
     if origin is tuple:
         return "a tuple"
     if origin is Callable or hint is Callable:
