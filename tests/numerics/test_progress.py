@@ -110,7 +110,7 @@ def test_a_notebook_has_a_bar_of_text_without_ipywidgets(
     assert last.startswith("NUTS:   4%")
     assert "37/1000" in last
     assert "loss 9.25" in last
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # a thread of an earlier bar may end
 
 
 @pytest.mark.parametrize("missing", ["rich.console", "rich.progress"])
