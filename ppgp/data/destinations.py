@@ -63,7 +63,7 @@ def _dtype(value: Any) -> torch.dtype | None:
 
 
 def check_default_device(device: torch.device) -> None:
-    """Raise DataError for rows on the CPU if torch creates tensors on another device by default."""
+    """Raise DataError for rows on another device than torch's default, unless that is the CPU."""
     default = torch.get_default_device()
     if default.type not in ("cpu", device.type):
         do = f"use data.to({str(default)!r})"

@@ -24,11 +24,12 @@ def small_gain(value: Tensor) -> float:
 def at_rounding(gain: float, before: float, value: Tensor) -> bool:
     """Return whether the gain of a step in float32 is that of rounding errors in the gradient.
 
-    The gains of a method that converges fall: in Newton's method each is about the square of the
-    one before, with the expected curvature or towards a maximum at infinity a share of it. A small
-    gain that does not fall is the floor that errors in the gradient leave. The density itself does
-    not show it: the errors of a sum are those of its terms, which may be much larger than the sum.
-    In float64 searches end by the size of the gain alone, and the answer is False.
+    The gains of a method that converges fall. In Newton's method each is about the square of the
+    one before; with the expected curvature, or towards a maximum at infinity, it is a share of the
+    one before. A small gain that does not fall is the floor that errors in the gradient leave. The
+    density itself does not show it: the errors of a sum are those of its terms, which may be much
+    larger than the sum. In float64 searches end by the size of the gain alone, and the answer is
+    False.
 
     Args:
         gain: What a whole step promises, in nats.
