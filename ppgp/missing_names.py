@@ -35,11 +35,10 @@ def hints(
             near = (others or {}).get(name) or nearest(name, known, LIKENESS)
             if near is None and len(longest) >= FEWEST_LETTERS:
                 near = longest
-        offer = ""
-        if name in (elsewhere or {}):
-            offer = f": did you mean {(elsewhere or {})[name]}?"
-        elif near is not None:
-            offer = f": did you mean {module}.{near}?"
+        full = (elsewhere or {}).get(name)
+        if full is None and near is not None:
+            full = f"{module}.{near}"
+        offer = "" if full is None else f": did you mean {full}?"
         raise AttributeError(f"module {module!r} has no attribute {name!r}{offer}", name=name)
 
     return missing

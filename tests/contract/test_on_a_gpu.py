@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -178,22 +179,23 @@ def test_a_program_runs_where_its_arguments_are(method: str, name: str) -> None:
     check_a_program(method, name)
 
 
+@pytest.fixture
+def gpu_by_default() -> Iterator[None]:
+    """Let torch put new tensors on the GPU."""
+    torch.set_default_device(GPU)
+    yield
+    torch.set_default_device(None)
+
+
+@pytest.mark.usefixtures("gpu_by_default")
 @pytest.mark.parametrize("name", FEW)
 @pytest.mark.parametrize("method", methods())
 def test_a_program_runs_where_the_gpu_is_the_default_device(method: str, name: str) -> None:
-    torch.set_default_device(GPU)
-    try:
-        check_a_program(method, name)
-    finally:
-        torch.set_default_device(None)
+    check_a_program(method, name)
 
 
-@pytest.mark.usefixtures("shared_graphs")
+@pytest.mark.usefixtures("shared_graphs", "gpu_by_default")
 @pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
 @every_model
 def test_a_recipe_runs_where_the_gpu_is_the_default_device(model: Model, how: Inference) -> None:
-    torch.set_default_device(GPU)
-    try:
-        check_a_recipe(model, how)
-    finally:
-        torch.set_default_device(None)
+    check_a_recipe(model, how)

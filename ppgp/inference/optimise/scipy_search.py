@@ -88,7 +88,7 @@ class _Objective:
         """Return the value at z [p], from the gradients if it is within rounding of another."""
         if self.reference is not None:
             at, there, slope = self.reference
-            if abs(value - at) <= self.rounding * max(1.0, abs(at)):
+            if self._alike(value, at):
                 return at + 0.5 * float((slope + gradient) @ (z - there))
             if value < at:
                 return value
@@ -97,7 +97,10 @@ class _Objective:
 
     def is_near_the_best(self) -> bool:
         """Return whether the last value differs from the best one by no more than rounding."""
-        return bool(abs(self.last - self.best) <= self.rounding * max(1.0, abs(self.best)))
+        return self._alike(self.last, self.best)
+
+    def _alike(self, value: float, other: float) -> bool:
+        return bool(abs(value - other) <= self.rounding * max(1.0, abs(other)))
 
     def __call__(self, scaled: np.ndarray) -> tuple[float, np.ndarray]:
         z = scaled * self.unit
