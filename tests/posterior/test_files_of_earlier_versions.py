@@ -31,6 +31,7 @@ def writer() -> Any:
 
 WRITER = writer()
 GIVEN = {"gp-user-network": WRITER.Encoder(), "program-nuts": WRITER.program}
+WITH_CHECKSUM = sorted((FOLDER / "ppgp-2").glob("*.safetensors"))
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 
 
@@ -48,6 +49,11 @@ def predicts_the_same(posterior: ppgp.Posterior, path: Path) -> None:
             torch.testing.assert_close(
                 torch.tensor(mine), torch.tensor(theirs), rtol=exact, atol=exact
             )
+
+
+@pytest.mark.parametrize("path", WITH_CHECKSUM, ids=lambda p: p.stem)
+def test_a_saved_file_opens_and_predicts_the_same(path: Path) -> None:
+    predicts_the_same(ppgp.load_posterior(path, GIVEN.get(path.stem)), path)
 
 
 @each_file
@@ -93,9 +99,10 @@ def test_a_new_fit_is_read_as_it_was_saved(name: str, tmp_path: Path) -> None:
     assert WRITER.expected(again, name) == WRITER.expected(posterior, name)
 
 
-def test_every_class_and_field_of_the_old_format_is_known() -> None:
+@pytest.mark.parametrize("folder", ["ppgp-1", "ppgp-2"])
+def test_every_class_and_field_of_a_format_is_known(folder: str) -> None:
     known = table()
-    for name, names in json.loads((FOLDER / "ppgp-1" / "classes.json").read_text()).items():
+    for name, names in json.loads((FOLDER / folder / "classes.json").read_text()).items():
         if not name.startswith("conformal."):  # no file ever held one
             kind = known[RENAMED.get(name, name)]
             now = getattr(kind, "renamed_fields", {})
