@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .missing_names import hints, place_of
-from .numerics.openmp import load_passively
+from .runtime.openmp import load_passively
 
 __version__ = "0.1.0"
 
@@ -114,12 +114,12 @@ if TYPE_CHECKING:
     from .geostatistics.variogram_fit import fit_variogram
     from .inference.fitting import fit
     from .models.advice import advise
-    from .numerics.team import Team
     from .posterior.loading import load_posterior
     from .posterior.multi import MultiPosterior
     from .posterior.posterior import Posterior
     from .posterior.prediction import Prediction
     from .posterior.region import Region
+    from .runtime.team import Team
     from .target.scanning import scan
     from .target.target import Target
 

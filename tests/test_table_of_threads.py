@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tool_modules import tool
 
-from ppgp.numerics import threads
+from ppgp.runtime import threads
 
 script = tool("threads")
 

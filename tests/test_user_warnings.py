@@ -11,7 +11,7 @@ from fresh_process import printed
 import ppgp
 from ppgp.conformal import Absolute
 from ppgp.errors import DataError, SettingError
-from ppgp.numerics.team import Team
+from ppgp.runtime.team import Team
 
 #: a setting of another type than its annotation -> what the message says
 SETTINGS = {

@@ -4,7 +4,7 @@ What this module exports works on predictions and regions. The methods that fit 
 ``bayes``, ``cross`` and ``full_conformal_sets``.
 """
 
-from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from ..user_warnings import warn
 from .adaptive import ACI
 from .aggregated_adaptive import AgACI

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from ..arguments import Renamed
 from ..errors import DataError, NotApplicable, counted_are, listed
-from ..numerics.fingerprint import fingerprint
 from ..numerics.finite import all_finite
 from ..posterior.origin import Origin
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from ..runtime.fingerprint import fingerprint
 from .calibration_checks import group_labels, groups_missing, if_not_used
 from .ranks import rank, smallest_n, threshold
 from .scores.base import Score, check_prediction, made_otherwise, raised_at_ties

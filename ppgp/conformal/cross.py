@@ -21,11 +21,11 @@ from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted, second_goes_to_the_caller
 from ..inference.jobs import check_workers, each
 from ..models import Model
-from ..numerics.seeding import permutation
 from ..posterior.boosted import OUT_OF_FOLD, members_of
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from ..runtime.seeding import permutation
 from ..user_warnings import warn
 from . import LAC, Absolute, Score
 from .cross_sets import cross_guarantee, cross_region, promised_coverage

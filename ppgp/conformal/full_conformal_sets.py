@@ -22,11 +22,11 @@ from ..inference import MAP
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..models import Model
-from ..numerics.process_locks import silenced
-from ..numerics.seeding import permutation
 from ..posterior.model_inputs import inputs_and_roles
 from ..posterior.posterior import Posterior
 from ..posterior.region import Region, exact_level
+from ..runtime.process_locks import silenced
+from ..runtime.seeding import permutation
 from ..target.capabilities import JointGaussian, require
 from . import PredictiveSystem, full_interval, full_system, leave_one_out_parts
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, searches, undeclared

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..data.input_checks import check_inputs
 from ..errors import DataError, SettingError
-from ..numerics.libraries import settings_unchanged
+from ..runtime.libraries import settings_unchanged
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Tables: Dataset and Scaler, checked arrays, and tables loaded by name or from files."""
 
-from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .arrays import as_tensor
 from .columns import inputs_of
 from .dataset import Dataset, Scaler

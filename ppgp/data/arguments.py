@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable
-from ..numerics.threads import numbers_in
+from ..runtime.threads import numbers_in
 from .argument_dtypes import in_usable_dtypes
 from .argument_tensors import with_tensors
 from .training_data import Rows, Tables, TrainingData, same_value

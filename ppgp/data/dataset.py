@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..errors import DataError, counted
-from ..numerics.team import ALONE, Team
+from ..runtime.team import ALONE, Team
 from . import table_frame
 from .arrays import as_pandas
 from .categories import check_codes, check_levels

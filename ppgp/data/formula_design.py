@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, NotApplicable, SettingError, UnknownName, listed
-from ..numerics.libraries import imported
+from ..runtime.libraries import imported
 from .arrays import labels_of
 
 __all__ = ["Design", "design_of"]

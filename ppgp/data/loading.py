@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, SettingError, UnknownName, an
-from ..numerics.libraries import settings_unchanged
+from ..runtime.libraries import settings_unchanged
 from .dataset import Dataset
 from .scikit_learn_data import BUNDLED, FETCHED, fetched, from_bunch
 from .table_files import READERS, dataset_in, is_table

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError, counted
-from ..numerics.seeding import permutation
-from ..numerics.whole_numbers import check_seed
+from ..runtime.seeding import permutation
+from ..runtime.whole_numbers import check_seed
 
 
 def parts_of_rows(n: int, fractions: Sequence[float], seed: int) -> list[Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..arguments import Renamed
 from ..errors import DataError, DataWarning, counted, listed
-from ..numerics.team import Team
+from ..runtime.team import Team
 from ..user_warnings import warn
 from . import magnitudes
 from .destinations import destination

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from ..numerics.libraries import settings_unchanged
+from ..runtime.libraries import settings_unchanged
 from .dataset import Dataset
 from .table_files import no_target
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from ..errors import DataError, SettingError, counted, listed
-from ..numerics.team import ALONE, Team
-from ..numerics.whole_numbers import check_whole_number
+from ..runtime.team import ALONE, Team
+from ..runtime.whole_numbers import check_whole_number
 from .columns import refuse_twice
 from .dataset import Dataset
 from .input_checks import check_columns

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ..errors import SettingError
-from ..numerics.whole_numbers import check_whole_number
+from ..runtime.whole_numbers import check_whole_number
 from .parquet_files import Piece
 from .parquet_rows import Columns, ParquetRows
 from .tensors import laid_out

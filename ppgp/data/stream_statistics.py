@@ -11,7 +11,7 @@ import torch
 
 from ..errors import DataError, listed
 from ..numerics.running_moments import RunningMoments
-from ..numerics.team import ALONE, Team
+from ..runtime.team import ALONE, Team
 from .magnitudes import ULPS, Spread
 from .parquet_files import Piece
 from .parquet_rows import ParquetRows

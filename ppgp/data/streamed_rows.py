@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from ..numerics.seeding import permutation
-from ..numerics.team import ALONE, Team
+from ..runtime.seeding import permutation
+from ..runtime.team import ALONE, Team
 from .dataset import Dataset
 from .scaler import IdentityScaler, Scaler
 from .stream import POOL, Stream

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable
-from ..numerics.seeding import permutation
-from ..numerics.team import Team
+from ..runtime.seeding import permutation
+from ..runtime.team import Team
 from .roles import ROLES, columns_given
 
 __all__ = [

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..numerics.seeding import permutation
-from ..numerics.team import ALONE, Team
+from ..runtime.seeding import permutation
+from ..runtime.team import ALONE, Team
 
 __all__ = ["Batch", "Rows", "Tables", "TrainingData", "same_value"]
 

@@ -7,7 +7,6 @@ simulation-based calibration and metrics.
 from typing import TYPE_CHECKING
 
 from ..missing_names import hints
-from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from ..posterior.convergence import (
     convergence_warnings,
     ess,
@@ -18,6 +17,7 @@ from ..posterior.convergence import (
     scalars,
     wasserstein,
 )
+from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 
 __all__ = [
     "convergence_warnings",

@@ -17,10 +17,10 @@ from ..inference.interrupts import raise_if_interrupted
 from ..kernels import Deep
 from ..models import LinearRegression
 from ..models.sites import first_draw
-from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..priors import under
+from ..runtime.process_locks import silenced
 from ..target.capabilities import LeaveOneOut
 
 __all__ = ["NetworkCheck", "check_network"]

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from scipy.linalg import eigh
 
-from ..numerics.libraries import settings_unchanged
 from ..posterior import convergence
+from ..runtime.libraries import settings_unchanged
 from .scalar_samples import Sample
 
 RANDOM = 20  # directions drawn at random, the same in every run

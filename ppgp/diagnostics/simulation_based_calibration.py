@@ -22,12 +22,12 @@ from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted, second_goes_to_the_caller
 from ..inference.jobs import check_workers, each
 from ..models import Model
-from ..numerics.fingerprint import fingerprint
-from ..numerics.process_locks import silenced
-from ..numerics.progress import bar
-from ..numerics.seeding import seeded, standard_normal
 from ..posterior.convergence import ess
 from ..posterior.scalar_names import scalars
+from ..runtime.fingerprint import fingerprint
+from ..runtime.process_locks import silenced
+from ..runtime.progress import bar
+from ..runtime.seeding import seeded, standard_normal
 from ..user_warnings import warn
 from .prior_simulations import OfModel, OfProgram
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from ..conformal import Absolute, Quantile, Score, Signed
 from ..errors import DataError, NotApplicable, SettingError, an
-from ..numerics.libraries import settings_unchanged
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
+from ..runtime.libraries import settings_unchanged
 
 with settings_unchanged():
     import numpy as np

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DataError, SettingError
-from ..numerics.libraries import settings_unchanged
+from ..runtime.libraries import settings_unchanged
 
 with settings_unchanged():
     import numpy as np

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..conformal import LAC, Absolute, Quantile, Score
 from ..errors import DataWarning, NotApplicable, listed
-from ..numerics.libraries import settings_unchanged
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
+from ..runtime.libraries import settings_unchanged
 from ..user_warnings import warn
 from .any_estimator import (
     Predictor,

@@ -15,9 +15,9 @@ from ..conformal.scores.base import check_score
 from ..conformal.split import smallest_n
 from ..errors import NotApplicable, SettingError, UnknownName, counted_are
 from ..interfaces import recipes
-from ..numerics.libraries import settings_unchanged
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from ..runtime.libraries import settings_unchanged
 from .any_estimator import Predictor, is_frozen, parts_of
 from .calibration_rows import METHODS, Folds, check_weights, folds_of, group_codes
 from .columns_of_text import explained

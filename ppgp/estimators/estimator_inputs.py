@@ -13,7 +13,7 @@ from ..data.categories import coded, codes_of
 from ..data.columns import entries_of, names_of
 from ..data.targets import in_order_of_texts, ordered_categories
 from ..errors import SettingError, UnknownName
-from ..numerics.libraries import settings_unchanged
+from ..runtime.libraries import settings_unchanged
 from .columns_of_text import refuse_text
 
 with settings_unchanged():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..numerics.libraries import settings_unchanged
+from ..runtime.libraries import settings_unchanged
 
 with settings_unchanged():
     from sklearn import get_config

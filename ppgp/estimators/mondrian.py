@@ -12,9 +12,9 @@ from torch import Tensor
 from ..conformal import Score
 from ..conformal.cross_sets import cross_guarantee, cross_region
 from ..errors import DataError, SettingError, UnknownName
-from ..numerics.libraries import settings_unchanged
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
+from ..runtime.libraries import settings_unchanged
 
 with settings_unchanged():
     import numpy as np

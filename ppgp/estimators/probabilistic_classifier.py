@@ -10,9 +10,9 @@ import torch
 from ..errors import PpgpError
 from ..interfaces.model_options import with_groups
 from ..likelihoods import Ordinal
-from ..numerics.libraries import settings_unchanged
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from ..runtime.libraries import settings_unchanged
 from .estimator_inputs import FROM_DTYPE, as_labels, columns_given, in_declared_order
 from .probabilistic_fit import ProbabilisticEstimator, weights_of
 

@@ -22,10 +22,10 @@ from ..inference.fitting import fit as fit_posterior
 from ..inference.interrupts import raise_if_interrupted
 from ..interfaces import recipes
 from ..interfaces.model_options import with_likelihood
-from ..numerics.libraries import settings_unchanged
-from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from ..runtime.libraries import settings_unchanged
+from ..runtime.process_locks import silenced
 from ..target.capabilities import BoostedSum
 from ..user_warnings import warn
 from .columns_of_text import refuse_text

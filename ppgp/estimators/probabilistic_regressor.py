@@ -16,9 +16,9 @@ from ..likelihoods import (
     Weibull,
     ZeroInflated,
 )
-from ..numerics.libraries import settings_unchanged
 from ..posterior.joint_covariance import covariance
 from ..posterior.region import Region
+from ..runtime.libraries import settings_unchanged
 from .estimator_inputs import FROM_DTYPE, columns_given
 from .probabilistic_fit import ProbabilisticEstimator, weights_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import SettingError
-from ..numerics.libraries import settings_unchanged
-from ..numerics.whole_numbers import check_whole_number
+from ..runtime.libraries import settings_unchanged
+from ..runtime.whole_numbers import check_whole_number
 from .estimator_inputs import validated
 
 with settings_unchanged():

@@ -58,6 +58,6 @@ def experiment(name: str) -> Callable[..., list[dict[str, Any]]]:
     """
     if name not in EXPERIMENTS:
         raise UnknownName("experiment", name, EXPERIMENTS)
-    from ..numerics.libraries import imported  # it takes a second
+    from ..runtime.libraries import imported  # it takes a second
 
     return imported(f"{__name__}.{name.replace('-', '_')}").run

@@ -20,8 +20,8 @@ from ..inference import MAP
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..models import GP
-from ..numerics.seeding import standard_normal, standard_uniform
 from ..plots.common import COLOURS, panels
+from ..runtime.seeding import standard_normal, standard_uniform
 from .heteroscedastic_data import REACH
 
 POINTS = 24

@@ -35,12 +35,12 @@ from ..inference.interrupts import raise_if_interrupted
 from ..kernels import RBF
 from ..likelihoods import Bernoulli
 from ..models import SVGP, LatentGP, LogisticRegression
-from ..numerics.process_locks import silenced
-from ..numerics.seeding import standard_normal, standard_uniform
 from ..posterior.convergence import efficiency
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..priors import Flat
+from ..runtime.process_locks import silenced
+from ..runtime.seeding import standard_normal, standard_uniform
 from .saved_rows import start_rows
 
 LEVEL = 0.9

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from ..data.dataset import Dataset
-from ..numerics.seeding import standard_normal, standard_uniform
 from ..plots.common import COLOURS, panels
+from ..runtime.seeding import standard_normal, standard_uniform
 from .published_splits import path_of
 
 REACH = 2.0  # the inputs of the synthetic set lie in [-REACH, REACH]

@@ -27,9 +27,9 @@ from ..inference import MAP, NUTS, SVI, Exact, Laplace
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..models import LinearRegression, SoftmaxRegression
-from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
 from ..priors import Flat
+from ..runtime.process_locks import silenced
 from .saved_rows import start_rows
 
 FEATURES = {"sepals": [0, 1], "petals": [2, 3]}

@@ -21,7 +21,7 @@ from ..inference import MAP
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..models import GP
-from ..numerics.seeding import standard_normal, standard_uniform
+from ..runtime.seeding import standard_normal, standard_uniform
 
 LEVEL = 0.95
 

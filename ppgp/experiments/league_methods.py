@@ -38,11 +38,11 @@ from ..learners import Trees
 from ..likelihoods import Gaussian, Predicted
 from ..models import Boosted, LinearRegression, NeuralRegression
 from ..numerics.distributions import NormalMixture
-from ..numerics.process_locks import silenced
-from ..numerics.seeding import permutation
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
+from ..runtime.process_locks import silenced
+from ..runtime.seeding import permutation
 from .stacked_gps import RECIPES, stacked
 
 #: the share of the training rows that calibrate a method without out-of-fold predictions

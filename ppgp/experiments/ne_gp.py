@@ -33,8 +33,8 @@ from ..inference.interrupts import raise_if_interrupted
 from ..kernels import RBF, Deep
 from ..kernels.networks import MLP
 from ..models import GP, SVGP, Model
-from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
+from ..runtime.process_locks import silenced
 from ..user_warnings import warn
 from .animations import points_coming
 from .calibration_animation import bands_before_and_after

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..data.loading import load
-from ..numerics.seeding import permutation, standard_uniform
+from ..runtime.seeding import permutation, standard_uniform
 
 LIMIT = 45.0  # degrees either way
 SCALE = LIMIT / 3**0.5  # standard deviation of the angles

@@ -22,9 +22,9 @@ from ..kernels.networks import CNN
 from ..kernels.pretraining import regressor
 from ..likelihoods import Gaussian
 from ..models import GP, SGPR, SVGP
-from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
 from ..priors import LogNormal
+from ..runtime.process_locks import silenced
 from .mirror_images import Odd, mirrored
 
 CHANNELS = (16, 32, 32, 32)

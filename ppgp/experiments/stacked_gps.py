@@ -22,10 +22,10 @@ from ..inference.interrupts import raise_if_interrupted
 from ..kernels import ARD, RBF, Matern
 from ..models import GP, SGPR, SVGP
 from ..numerics.distributions import NormalMixture
-from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..priors import LogNormal
+from ..runtime.process_locks import silenced
 
 #: most rows of the exact model, and of the one with a collapsed bound; beyond it, mini-batches
 EXACT_UP_TO = 2000

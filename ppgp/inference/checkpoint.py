@@ -21,9 +21,9 @@ from torch import Tensor
 
 from .. import files
 from ..errors import StorageError
-from ..numerics.fingerprint import fingerprint
-from ..numerics.seeding import standard_normal
 from ..posterior.posterior import Posterior
+from ..runtime.fingerprint import fingerprint
+from ..runtime.seeding import standard_normal
 from ..target.target import Target
 
 FORMAT = "ppgp-checkpoint-3"

@@ -35,14 +35,14 @@ from ..kernels import Kernel
 from ..kernels.places import check_places, flat_degrees
 from ..likelihoods import Likelihood
 from ..models import Model, Multi, Program
-from ..numerics.process_group import naming
-from ..numerics.process_locks import one_at_a_time
-from ..numerics.team import ALONE
-from ..numerics.threads import limited, numbers_in
-from ..numerics.whole_numbers import check_seed
 from ..posterior.convergence import convergence_warnings
 from ..posterior.multi import MultiPosterior
 from ..posterior.posterior import Posterior
+from ..runtime.process_group import naming
+from ..runtime.process_locks import one_at_a_time
+from ..runtime.team import ALONE
+from ..runtime.threads import limited, numbers_in
+from ..runtime.whole_numbers import check_seed
 from ..target.capabilities import FollowsFit, Reselects
 from ..target.target import Target
 from ..user_warnings import warn

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import NumericalError
-from ..numerics.libraries import imported
-from ..numerics.process_locks import silenced
-from ..numerics.processes import begin_worker, without_interrupts
-from ..numerics.progress import bar
-from ..numerics.threads import available_cores
-from ..numerics.whole_numbers import check_whole_number
+from ..runtime.libraries import imported
+from ..runtime.process_locks import silenced
+from ..runtime.processes import begin_worker, without_interrupts
+from ..runtime.progress import bar
+from ..runtime.threads import available_cores
+from ..runtime.whole_numbers import check_whole_number
 from .one_job import Home, Outcome, in_a_worker, on_one_thread, run_job
 from .options import Count
 

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import NotApplicable
-from ..numerics.seeding import seeded
 from ..posterior.posterior import Posterior
+from ..runtime.seeding import seeded
 from ..target.target import Target
 from .all_fixed import only_draw
 from .base import Inference, attempted

@@ -6,9 +6,9 @@ from typing import Any
 
 from ..errors import DataWarning, NotApplicable, an, counted
 from ..models import Model
-from ..numerics.process_group import first_time, rank_in_group
-from ..numerics.team import Team
 from ..posterior.posterior import Posterior
+from ..runtime.process_group import first_time, rank_in_group
+from ..runtime.team import Team
 from ..user_warnings import warn
 from .base import Inference
 

@@ -11,8 +11,8 @@ from .. import conformal
 from ..data.row_numbers import numbered
 from ..diagnostics import metrics
 from ..errors import NotApplicable, UnknownName
-from ..numerics.seeding import permutation
 from ..posterior.posterior import Posterior
+from ..runtime.seeding import permutation
 from . import recipes
 from .posterior_tables import inputs_for, known_targets
 

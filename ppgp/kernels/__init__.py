@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..missing_names import hints
-from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .anisotropy import Anisotropy
 from .around import Unscaled
 from .base import Kernel, Product, Sum

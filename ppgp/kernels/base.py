@@ -20,10 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable, SettingError, an, own_class
-from ..numerics.memory import SMALL, must_fit
 from ..overrides import computed
 from ..priors import Param, Site, plain, prefixed, rescaled, under
 from ..priors.units import power
+from ..runtime.memory import SMALL, must_fit
 from .fourier_features import Draw, Path, fourier
 from .hyperparameters import NO_UNIT, Hyperparameters, is_number, replaced, unit_carrier
 from .state_space import Markov, StateSpace, lacking, multiplied, require, summed

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..numerics.seeding import standard_normal, standard_uniform
+from ..runtime.seeding import standard_normal, standard_uniform
 
 Path = Callable[[Tensor], Tensor]  # X [m, d] -> values [samples, m]
 BUDGET = 4_000_000  # the most numbers in a temporary tensor of one block of rows

@@ -26,8 +26,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..errors import SettingError, UnknownName, counted
 from ..numerics.row_blocks import Rows, evaluated, rows_at_once
-from ..numerics.seeding import stream
 from ..priors import finite_numbers
+from ..runtime.seeding import stream
 from .network_layers import InBlocks, bounds, initialised
 
 __all__ = ["CNN", "MLP", "Network", "training"]

@@ -11,8 +11,8 @@ from torch import nn
 from ..data.dataset import Dataset
 from ..data.found_on import mark, origin_of
 from ..errors import DataError, SettingError, an
-from ..numerics.seeding import seeded
 from ..priors import finite_numbers
+from ..runtime.seeding import seeded
 from .networks import Network, width
 
 BATCH = 64

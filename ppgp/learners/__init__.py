@@ -1,6 +1,6 @@
 """Learners: regressions that boosting fits to gradients, each in a file, beside helper modules."""
 
-from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .base import Growing as Growing
 from .base import Learner
 from .estimator import Estimator

@@ -19,8 +19,8 @@ from torch import Tensor
 from ..arguments import NamedArguments
 from ..errors import NotApplicable, NumericalError, SettingError
 from ..numerics.finite import all_finite
-from ..numerics.seeding import permutation
 from ..priors import with_plain_fields
+from ..runtime.seeding import permutation
 
 Tensors = Mapping[str, Tensor]
 

@@ -29,9 +29,9 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable
-from ..numerics.libraries import imported
-from ..numerics.memory import must_fit, rows_per_call
-from ..numerics.threads import threads_of_process
+from ..runtime.libraries import imported
+from ..runtime.memory import must_fit, rows_per_call
+from ..runtime.threads import threads_of_process
 from .base import check_targets, scaled, seed_of
 from .model_text import read_trees
 from .ranks import Ranks, ranks_of

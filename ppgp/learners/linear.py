@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError
-from ..numerics.threads import at_most
+from ..runtime.threads import at_most
 from .base import (
     Growing,
     Learner,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..missing_names import hints
-from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .base import OTHER_NAMES as OTHER_NAMES
 from .base import Likelihood
 from .bernoulli import Bernoulli

@@ -19,7 +19,7 @@ from ..kernels.state_space import lacking
 from ..likelihoods import Categorical, Gaussian, Likelihood
 from ..likelihoods.base import check_is_likelihood
 from ..numerics.complete_grid import complete_grid
-from ..numerics.memory import readable_size
+from ..runtime.memory import readable_size
 from . import costs
 from .suitability import EVERY, EXACT, MOST_ROWS, RULES, TAKE, Facts
 

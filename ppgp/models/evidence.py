@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..errors import DataError, NotApplicable, SettingError, UnknownName, an
-from ..numerics.process_locks import one_at_a_time
 from ..priors import Param, Site
+from ..runtime.process_locks import one_at_a_time
 
 __all__ = ["log_evidence"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..numerics.extended_factor import Extension, extension
-from ..numerics.result_cache import ResultCache
+from ..runtime.result_cache import ResultCache
 from ..target.capabilities import Updates
 from .base import Model
 from .sites import Theta, number_of_draws, split_params

@@ -16,9 +16,6 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import DataError, NotApplicable, SettingError
 from ..numerics.cholesky import LOG_2PI
 from ..numerics.distributions import NormalMixture
-from ..numerics.libraries import settings_unchanged
-from ..numerics.process_locks import silenced
-from ..numerics.seeding import standard_normal, standard_uniform
 from ..priors import (
     Dirichlet,
     InverseGamma,
@@ -31,6 +28,9 @@ from ..priors import (
     single,
     site,
 )
+from ..runtime.libraries import settings_unchanged
+from ..runtime.process_locks import silenced
+from ..runtime.seeding import standard_normal, standard_uniform
 from ..target.capabilities import ClosedForm, FullConditionals
 from .base import Model
 from .sites import Theta

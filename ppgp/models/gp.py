@@ -22,9 +22,9 @@ from ..kernels.fourier_features import Draw
 from ..kernels.units import Units
 from ..likelihoods import Likelihood
 from ..numerics.least_variance import at_least_rounding
-from ..numerics.result_cache import ResultCache
 from ..numerics.triangles import solved
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
+from ..runtime.result_cache import ResultCache
 from ..target.capabilities import (
     Capability,
     Components,

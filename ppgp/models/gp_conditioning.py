@@ -13,10 +13,10 @@ from ..data.dataset import Dataset
 from ..kernels import Kernel
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.least_variance import at_least_rounding
-from ..numerics.result_cache import ResultCache
-from ..numerics.side_by_side import side_by_side
 from ..numerics.triangles import solved
 from ..priors import under
+from ..runtime.result_cache import ResultCache
+from ..runtime.side_by_side import side_by_side
 from ..target.capabilities import JointLatent
 from .factor_updates import ROOT, FactorUpdates, slice_of
 from .known_noise import with_known

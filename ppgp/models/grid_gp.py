@@ -20,9 +20,9 @@ from ..numerics.complete_grid import Grid, complete_grid, levels_of
 from ..numerics.grid_predictions import diagonal_of_inverse, reduction, solved, sums
 from ..numerics.kronecker import GridMarginal
 from ..numerics.least_variance import at_least_rounding
-from ..numerics.memory import must_fit
-from ..numerics.result_cache import ResultCache
 from ..priors import LogNormal, PriorLike, rescaled, under
+from ..runtime.memory import must_fit
+from ..runtime.result_cache import ResultCache
 from ..target.capabilities import JointGaussian, LatentFunction, LeaveOneOut, PosteriorFunctions
 from .advice import instead_of
 from .base import full_batch_only

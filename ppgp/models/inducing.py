@@ -15,8 +15,8 @@ from ..kernels import Kernel
 from ..numerics.different_rows import different_rows
 from ..numerics.greedy_selection import GREEDY
 from ..numerics.inducing_points import select
-from ..numerics.seeding import seeded
 from ..priors import Param, Prior, Site, under
+from ..runtime.seeding import seeded
 from ..user_warnings import warn
 
 DEFAULT_INDUCING = 100

@@ -20,9 +20,9 @@ from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import TrendMarginal
-from ..numerics.result_cache import ResultCache
 from ..overrides import computed
 from ..priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
+from ..runtime.result_cache import ResultCache
 from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
 from ..user_warnings import warn
 from .advice import instead_of

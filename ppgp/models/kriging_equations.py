@@ -19,8 +19,8 @@ from ..kernels import Kernel
 from ..kernels.base import output_of_rows
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.gls import Solved, solve, solve_given
-from ..numerics.result_cache import ResultCache
 from ..priors import under
+from ..runtime.result_cache import ResultCache
 from ..target.capabilities import JointLatent
 from .drift import Drift, basis, coordinate_columns, of_each_output, places
 from .factor_updates import ROOT, FactorUpdates, slice_of

@@ -21,8 +21,8 @@ from ..numerics.collapsed_bound import inducing_root
 from ..numerics.latent_ep import expand_by_ep
 from ..numerics.latent_laplace import LatentGaussian, expand_at_mode
 from ..numerics.least_variance import at_least_rounding
-from ..numerics.result_cache import ResultCache
 from ..priors import Normal, Param, PriorLike, Site, prefixed, under
+from ..runtime.result_cache import ResultCache
 from ..target.capabilities import Capability, LeaveOneOut
 from .base import full_batch_only
 from .inducing import refuse_broken

@@ -17,9 +17,9 @@ from ..likelihoods import Categorical, FromDistribution, Scored
 from ..likelihoods import Laplace as DoubleExponential
 from ..likelihoods.base import check_is_likelihood
 from ..likelihoods.joint_rows import LatentMarginal
-from ..numerics.result_cache import ResultCache
 from ..overrides import set_attributes
 from ..priors import LogNormal, PriorLike
+from ..runtime.result_cache import ResultCache
 from ..target.capabilities import LatentFunction, LeaveOneOut
 from .any_likelihood import AnyLikelihood
 from .sites import Theta, one_by_one

@@ -13,8 +13,8 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable
 from ..kernels import Kernel, Matern
 from ..likelihoods import Bernoulli, Likelihood
-from ..numerics.result_cache import ResultCache
 from ..priors import Param, PriorLike, Site
+from ..runtime.result_cache import ResultCache
 from .base import full_batch_only
 from .latent_model import LatentModel, check_latent
 from .latent_state_space_rows import AtMode, LatentStateSpaceMarginal, at_mode

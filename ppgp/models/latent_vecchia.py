@@ -18,11 +18,11 @@ from ..kernels.units import Units
 from ..likelihoods import Bernoulli, Likelihood
 from ..likelihoods.neighbour_rows import LatentNeighbourMarginal, RowsGivenNeighbours
 from ..numerics.nearest_earlier import nearest_rows
-from ..numerics.result_cache import ResultCache
-from ..numerics.seeding import permutation
 from ..numerics.sparse_laplace import MOST_DENSE, MOST_DENSE_COVARIANCE
 from ..numerics.vecchia import Law, weights
 from ..priors import Param, PriorLike, Site, prefixed, under
+from ..runtime.result_cache import ResultCache
+from ..runtime.seeding import permutation
 from .advice import instead_of
 from .base import full_batch_only
 from .inducing import medians, refuse_broken

@@ -25,7 +25,6 @@ from ..numerics.conjugate_linear import (
     moments,
     noise_posterior,
 )
-from ..numerics.seeding import permutation, standard_normal, standard_uniform
 from ..priors import (
     Flat,
     InverseGamma,
@@ -41,6 +40,7 @@ from ..priors import (
     site,
     tensor_of,
 )
+from ..runtime.seeding import permutation, standard_normal, standard_uniform
 from ..target.capabilities import (
     ClosedForm,
     FullConditionals,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..kernels import Kernel
 from ..likelihoods import Likelihood
-from ..numerics.memory import must_fit, rounded_down, rows_per_call
+from ..runtime.memory import must_fit, rounded_down, rows_per_call
 from .advice import instead_of
 from .costs import MATRICES, MATRICES_A_TERM
 

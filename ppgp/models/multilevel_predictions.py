@@ -16,8 +16,8 @@ from ..likelihoods.joint_rows import LatentMarginal
 from ..numerics.cholesky import add_diagonal
 from ..numerics.group_blocks import Blocks
 from ..numerics.grouped_effects import EffectsGivenRows, effects_given_rows
-from ..numerics.seeding import standard_normal
 from ..priors import value_of
+from ..runtime.seeding import standard_normal
 from .gaussian_predictions import with_noise
 from .glm import GLM
 from .memory_checks import check_memory_of_predictions

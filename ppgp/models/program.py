@@ -14,8 +14,8 @@ from torch.nn import Module
 
 from ..data.training_data import same_value
 from ..errors import DataError, NotApplicable
-from ..numerics.threads import ELEMENT
 from ..priors import Param, Site
+from ..runtime.threads import ELEMENT
 from ..target.handlers import Run, numbers_seen, over_draws, quietly, site_log_prob
 from ..target.observed_entries import check_unweighted, entries_of_data
 from .base import Model

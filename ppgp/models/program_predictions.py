@@ -20,7 +20,7 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 
 from ..errors import DataError, NotApplicable
 from ..numerics import univariate
-from ..numerics.seeding import seeded
+from ..runtime.seeding import seeded
 from ..target.enumeration import is_discrete, plate_nesting
 from ..target.handlers import Run, is_data, over_draws
 

@@ -16,9 +16,9 @@ from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..numerics.collapsed_bound import inducing_root
 from ..numerics.greedy_selection import GREEDY
-from ..numerics.seeding import permutation
-from ..numerics.team import ALONE, Team
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
+from ..runtime.seeding import permutation
+from ..runtime.team import ALONE, Team
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from .base import full_batch_only
 from .gp import GP

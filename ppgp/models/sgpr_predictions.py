@@ -20,10 +20,10 @@ from ..kernels import Kernel
 from ..numerics.collapsed_bound import SparseMarginal, inducing_root
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.projection import Projection, posterior_of
-from ..numerics.result_cache import ResultCache
-from ..numerics.team import ALONE, Team
 from ..numerics.triangles import solved
 from ..priors import Site, under
+from ..runtime.result_cache import ResultCache
+from ..runtime.team import ALONE, Team
 from .gaussian_predictions import with_noise
 from .means import rows_of_mean
 from .memory_checks import check_memory_of_predictions

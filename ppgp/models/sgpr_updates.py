@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..errors import NotApplicable
-from ..numerics.result_cache import ResultCache
 from ..numerics.triangles import solved
 from ..priors import under
+from ..runtime.result_cache import ResultCache
 from ..target.capabilities import JointLatent, Updates
 from .factor_updates import later_rows
 from .sgpr_predictions import SUMS, CollapsedPosterior, Sums

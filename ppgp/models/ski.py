@@ -25,10 +25,10 @@ from ..numerics.grid_statistics import (
     statistics,
 )
 from ..numerics.least_variance import at_least_rounding
-from ..numerics.memory import must_fit
-from ..numerics.result_cache import ResultCache
-from ..numerics.team import ALONE, Team
 from ..priors import LogNormal, Param, PriorLike, Site, rescaled, under
+from ..runtime.memory import must_fit
+from ..runtime.result_cache import ResultCache
+from ..runtime.team import ALONE, Team
 from ..target.capabilities import LatentFunction, LeaveOneOut
 from . import ski_grid
 from .advice import instead_of

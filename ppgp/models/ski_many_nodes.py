@@ -26,9 +26,9 @@ from ..numerics.grid_statistics import (
 )
 from ..numerics.many_nodes import Estimate, GridSums, ManyNodes, Sparse, estimate, probes_of
 from ..numerics.many_nodes_density import ManyNodesMarginal
-from ..numerics.result_cache import ResultCache
-from ..numerics.team import ALONE, Team
 from ..priors import under
+from ..runtime.result_cache import ResultCache
+from ..runtime.team import ALONE, Team
 from . import ski_grid
 from .product_kernels import covariances
 from .sites import Theta

@@ -18,7 +18,6 @@ from ..kernels import Kernel, Matern
 from ..kernels.fourier_features import Draw
 from ..likelihoods import Likelihood
 from ..numerics.cholesky import add_diagonal
-from ..numerics.result_cache import ResultCache
 from ..priors import (
     LogNormal,
     Param,
@@ -27,6 +26,7 @@ from ..priors import (
     rescaled,
     site,
 )
+from ..runtime.result_cache import ResultCache
 from ..target.capabilities import (
     JointGaussian,
     LatentFunction,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..errors import DataError, listed
-from ..numerics.result_cache import ResultCache
+from ..runtime.result_cache import ResultCache
 from ..target.capabilities import Updates
 from .known_noise import with_known
 from .sites import Theta

@@ -13,8 +13,8 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..kernels.base import OutputColumn
-from ..numerics.result_cache import ResultCache
 from ..priors import Param, PriorLike, Site, prefixed, site
+from ..runtime.result_cache import ResultCache
 from .gaussian_predictions import with_noise
 from .gp import GP
 from .memory_checks import check_memory_of_predictions

@@ -20,12 +20,12 @@ from ..likelihoods.base import check_is_likelihood
 from ..likelihoods.expected_log_likelihood import Expected
 from ..numerics.greedy_selection import GREEDY
 from ..numerics.natural_gradient_step import Moments
-from ..numerics.seeding import permutation
-from ..numerics.team import ALONE, Team
 from ..numerics.triangles import transposed_times
 from ..numerics.whitened import divergence
 from ..overrides import computed
 from ..priors import Normal, Param, Site, prefixed, under
+from ..runtime.seeding import permutation
+from ..runtime.team import ALONE, Team
 from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from .any_likelihood import AnyLikelihood
 from .base import Model

@@ -17,10 +17,10 @@ from ..kernels import Kernel, Matern
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..likelihoods import Likelihood
-from ..numerics.seeding import permutation
-from ..numerics.team import ALONE, Team
 from ..numerics.vecchia import ROWS_IN_ONE_PASS
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
+from ..runtime.seeding import permutation
+from ..runtime.team import ALONE, Team
 from ..target.capabilities import LatentFunction, LeaveOneOut
 from .base import full_batch_only
 from .drift import Drift, check_determined, checked, coordinates, places

@@ -14,10 +14,10 @@ from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.least_variance import at_least_rounding
 from ..numerics.nearest_earlier import nearest_rows
 from ..numerics.neighbour_distribution import ConditionalOnNeighbours, NeighbourMarginal
-from ..numerics.result_cache import ResultCache
-from ..numerics.team import ALONE, Team
 from ..numerics.vecchia import Law, weights
 from ..priors import under
+from ..runtime.result_cache import ResultCache
+from ..runtime.team import ALONE, Team
 from .drift import Drift, basis, places
 from .gaussian_predictions import with_noise
 from .means import rows_of_mean

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent
 
 from ..errors import NotEnoughMemory, PpgpError
-from .memory import SPARE, must_fit, rounded_down, rows_per_call
+from ..runtime.memory import SPARE, must_fit, rounded_down, rows_per_call
 from .rows_on_demand import RowsOnDemand
 from .univariate import components, parameters, rebuilt, take
 

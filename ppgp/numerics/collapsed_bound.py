@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ..runtime.team import ALONE, Team
 from .cholesky import factor_or_nan
 from .collapsed_slopes import slopes_of
 from .projection import Projection
-from .team import ALONE, Team
 from .triangles import solved
 
 __all__ = ["SparseMarginal", "inducing_root", "jittered", "project"]

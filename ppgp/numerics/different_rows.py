@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
-from .seeding import permutation
+from ..runtime.seeding import permutation
 
 
 def different_rows(X: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError
-from .seeding import permutation
+from ..runtime.seeding import permutation
 
 CANDIDATES = 64  # rows evaluated for each step of the greedy selection by the bound
 TINY = 1e-10  # relative to the mean variance: below it a row depends on the rows chosen before

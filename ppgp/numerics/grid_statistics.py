@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..runtime.team import Team
 from .cubic_interpolation import Axis, interpolation
-from .team import Team
 
 CHUNK_BYTES = 64 * 2**20
 

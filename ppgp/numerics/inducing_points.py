@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError, UnknownName
+from ..runtime.libraries import settings_unchanged
+from ..runtime.process_locks import silenced
 from .different_rows import different_rows, random_subset, require_different
 from .greedy_selection import GREEDY, Covariance
-from .libraries import settings_unchanged
-from .process_locks import silenced
 
 __all__ = ["SELECTIONS", "select"]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from .team import ALONE, Team
+from ..runtime.team import ALONE, Team
 from .vecchia import Law, Sets, Whitened, solve_earlier
 
 __all__ = ["ConditionalOnNeighbours", "NeighbourMarginal"]

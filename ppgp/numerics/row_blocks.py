@@ -19,8 +19,8 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.func import functional_call
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
-from .dispatch_mode import RecordsCalls
-from .seeding import replayed, stream, stream_state
+from ..runtime.dispatch_mode import RecordsCalls
+from ..runtime.seeding import replayed, stream, stream_state
 
 __all__ = ["Rows", "evaluated", "rows_at_once"]
 

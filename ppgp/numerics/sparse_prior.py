@@ -25,10 +25,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..runtime.seeding import standard_normal
 from .conjugate_gradients import conjugate_gradients
 from .lanczos import Krylov, LogDet, beside_one_another, fixed_signs, krylov, log_det
 from .latent_laplace import root_of
-from .seeding import standard_normal
 from .sparse_root import SparseRoot
 
 __all__ = ["SparseConditioned", "SparsePrior"]

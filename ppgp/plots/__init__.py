@@ -43,7 +43,7 @@ The subject of a figure decides its file:
 from typing import TYPE_CHECKING
 
 from ..missing_names import hints
-from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .additive_figures import components
 from .chains import pair, rank, trace
 from .common import COLOURS, MARKERS, MOST_SITES

@@ -6,9 +6,9 @@ import torch
 from matplotlib.figure import Figure
 
 from ..errors import UnknownName
-from ..numerics.whole_numbers import check_whole_number
 from ..posterior.group_effects import drawn_effects
 from ..posterior.posterior import Posterior
+from ..runtime.whole_numbers import check_whole_number
 from ..target.capabilities import GroupEffects, require
 from .common import COLOURS, described, note_hidden, panels
 

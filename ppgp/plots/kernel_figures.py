@@ -14,9 +14,9 @@ from torch import Tensor
 from ..errors import NotApplicable
 from ..kernels import Deep, Kernel, Product, Sum
 from ..kernels.wrappers import Multiple, Scale
-from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 from ..priors import under
+from ..runtime.whole_numbers import check_whole_number
 from .common import colour_of, described, legend_below, marker_of, panel, set_title
 from .table_columns import column_names, column_numbers, inputs_and_targets, table_of, target_name
 

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 from ..conformal.calibration_checks import check_codes, refuse_names
 from ..data.arrays import one_per_row
-from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
+from ..runtime.whole_numbers import check_whole_number
 from .common import COLOURS, described, legend, legend_below, marker_of, panel, set_title
 from .table_columns import column_names, columns_of_plane, inputs_and_targets, target_name
 

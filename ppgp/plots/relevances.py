@@ -11,10 +11,10 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from torch import Tensor
 
 from ..errors import NotApplicable, UnknownName
-from ..numerics.whole_numbers import check_whole_number
 from ..posterior.arviz_table_axes import table_axes
 from ..posterior.posterior import Posterior
 from ..posterior.region import exact_level
+from ..runtime.whole_numbers import check_whole_number
 from .common import colour_of, described, legend, marker_of, panel, percent, set_title
 from .shown_scalars import scale_in_words
 from .table_columns import table_of

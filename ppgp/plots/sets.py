@@ -14,9 +14,9 @@ from ..conformal.online_sets import Online
 from ..data.arrays import as_tensor
 from ..data.columns import name_of
 from ..errors import DataError, NotApplicable, SettingError
-from ..numerics.whole_numbers import check_whole_number
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from ..runtime.whole_numbers import check_whole_number
 from .common import COLOURS, check_named, legend, line_of, marker_of, panel, percent, set_title
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import SettingError, UnknownName
-from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
 from ..posterior.scalar_names import scalars
 from ..posterior.units_of_draws import draws_in, quantities, scale_of
+from ..runtime.whole_numbers import check_whole_number
 
 
 def scalars_of(

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from ..diagnostics.comparison import Comparison
 from ..diagnostics.verdicts import REFERENCE
 from ..errors import SettingError
-from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
+from ..runtime.whole_numbers import check_whole_number
 from .common import (
     MOST_SITES,
     check_named,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import NotApplicable, SettingError, UnknownName
-from ..numerics.whole_numbers import check_whole_number
 from ..posterior.posterior import Posterior
+from ..runtime.whole_numbers import check_whole_number
 
 
 def column_names(data: Any) -> list[str]:

@@ -6,7 +6,7 @@ new field therefore needs a default, so that older files open, and a line in ``_
 ``loaded_checks``.
 """
 
-from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .multi import MultiPosterior
 from .posterior import Posterior
 from .prediction import Prediction

@@ -23,8 +23,8 @@ from ..errors import DataError, NotApplicable, SettingError, an
 from ..kernels.places import check_places
 from ..numerics.cholesky import cholesky
 from ..numerics.standard_normal import log_improvement
-from ..numerics.threads import PREDICTIONS_PAY_FROM, limited
 from ..priors import finite_numbers, with_plain_fields
+from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
 from ..target.capabilities import JointLatent, LatentFunction, require
 from .fitted import Fitted
 from .multi import MultiPosterior

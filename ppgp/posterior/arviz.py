@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..numerics.libraries import imported
-from ..numerics.process_locks import silenced
+from ..runtime.libraries import imported
+from ..runtime.process_locks import silenced
 
 TAILS = (0.05, 0.95)  # quantiles whose effective sample sizes count as those of the tails
 

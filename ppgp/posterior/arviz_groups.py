@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..errors import NotApplicable, SettingError
-from ..numerics.batching import in_chunks
-from ..numerics.seeding import seeded
+from ..runtime.batching import in_chunks
+from ..runtime.seeding import seeded
 from ..target.handlers import Redraw, Run, is_data, over_draws, quietly
 from . import arviz as arviz_bridge
 from .arviz_axes import Coords, Dims, plate_axes, renamed

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import NotApplicable, an, counted_are
-from ..numerics.process_locks import silenced
+from ..runtime.process_locks import silenced
 from .arviz import effective_sizes
 from .posterior import Posterior
 from .sample_statistics import ess, k_hat_limit, mcse, psis, rhat, wasserstein

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..data.dataset import Scaler
 from ..errors import NotApplicable
-from ..numerics.result_cache import ResultCache
-from ..numerics.threads import PREDICTIONS_PAY_FROM, limited
+from ..runtime.result_cache import ResultCache
+from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
 
 
 @runtime_checkable

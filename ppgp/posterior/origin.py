@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..data.training_data import same_value
-from ..numerics.fingerprint import fingerprint
+from ..runtime.fingerprint import fingerprint
 from .fitted import Fitted
 from .program_rows import columns
 

@@ -13,9 +13,9 @@ from ..data.arguments import as_training_data
 from ..data.scaler import GivenScaler, IdentityScaler
 from ..data.team_rows import of_all_ranks
 from ..errors import NotApplicable, counted
-from ..numerics.batching import in_chunks
-from ..numerics.result_cache import ResultCache
-from ..numerics.threads import limited
+from ..runtime.batching import in_chunks
+from ..runtime.result_cache import ResultCache
+from ..runtime.threads import limited
 from ..target.capabilities import (
     Components,
     LatentFunction,

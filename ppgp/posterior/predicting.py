@@ -17,8 +17,8 @@ from ..data.argument_tensors import with_tensors
 from ..data.arguments import Arguments
 from ..data.roles import ROLES
 from ..errors import DataError, NotApplicable
-from ..numerics.threads import PREDICTIONS_PAY_FROM, limited
 from ..numerics.univariate import parameters
+from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
 from .fitted import Fitted, evaluated_at, with_params
 from .model_inputs import inputs_and_roles
 from .origin import Origin, of_program

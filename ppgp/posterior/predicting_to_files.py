@@ -15,9 +15,9 @@ from .. import files
 from ..data.row_numbers import numbered
 from ..data.rows_in_chunks import Chunk, RowsGiven, RowsInFiles, rows_of
 from ..errors import DataError, NotApplicable, SettingError, StorageError, an, listed
-from ..numerics.fingerprint import fingerprint
-from ..numerics.progress import bar
-from ..numerics.whole_numbers import check_whole_number
+from ..runtime.fingerprint import fingerprint
+from ..runtime.progress import bar
+from ..runtime.whole_numbers import check_whole_number
 from .fitted import Fitted, refuse_in_team
 from .origin import digest_of
 from .prediction import Prediction

@@ -20,8 +20,8 @@ from ..numerics.blocks import each_block, sampled
 from ..numerics.finite import all_finite
 from ..numerics.known_in_part import KnownInPart
 from ..numerics.rows_on_demand import RowsOnDemand
-from ..numerics.seeding import stream
-from ..numerics.threads import ELEMENT, limited_by
+from ..runtime.seeding import stream
+from ..runtime.threads import ELEMENT, limited_by
 from . import frames
 from .given_predictions import GivenPredictions
 from .origin import Origin

@@ -15,7 +15,7 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from ..numerics.same_rows import Table
-from ..numerics.seeding import seeded
+from ..runtime.seeding import seeded
 from ..target.handlers import Run, quietly
 from .provenance import Provenance, numbers
 

@@ -11,9 +11,9 @@ from scipy import special
 from torch import Tensor
 
 from ..errors import NotApplicable, NotKnown, UnknownName
-from ..numerics.seeding import standard_uniform
 from ..numerics.standardised_moments import skewness_and_kurtosis
 from ..numerics.univariate import is_classes
+from ..runtime.seeding import standard_uniform
 from ..target.capabilities import GeneralisedLinear, LeaveOneOut, supports
 from .boosted import is_boosted
 from .fitted import Fitted, evaluated_at

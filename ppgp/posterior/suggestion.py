@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable, SettingError, an, own_class
-from ..numerics.seeding import standard_normal
+from ..runtime.seeding import standard_normal
 from .acquisition import Acquisition, LogEI, as_numbers, check_count, check_posterior
 from .batch_acquisition import qEI
 from .fitted import Fitted

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..numerics.process_locks import silenced
+from ..runtime.process_locks import silenced
 from . import arviz as arviz_bridge
 from .scalar_names import scalar_names
 from .units_of_draws import draws_in, scale_of

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..missing_names import hints
-from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .distributions import FlatDistribution as FlatDistribution
 from .from_distribution import FromDistribution
 from .from_distribution import with_plain_fields as with_plain_fields

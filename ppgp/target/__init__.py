@@ -1,6 +1,6 @@
 """Where a model meets data: one log density with its compiled gradient."""
 
-from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .target import Target
 
 __all__ = ["Target"]

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from ..numerics.result_cache import ResultCache
-from ..numerics.team import ALONE, Team
+from ..runtime.result_cache import ResultCache
+from ..runtime.team import ALONE, Team
 from .capability import Capability, require, supports
 from .linear_capabilities import (
     GeneralisedLinear,

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ..errors import DataError, NotApplicable, an
-from ..numerics.process_locks import silenced
-from ..numerics.seeding import seeded
+from ..runtime.process_locks import silenced
+from ..runtime.seeding import seeded
 from .density import Density
 from .enumeration import check_enumeration
 from .handlers import Run, is_deterministic, quietly, site_log_prob

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from ..errors import LostRank, NotApplicable, NumericalWarning
-from ..numerics.process_locks import one_at_a_time
-from ..numerics.seeding import standard_normal
+from ..runtime.process_locks import one_at_a_time
+from ..runtime.seeding import standard_normal
 from ..user_warnings import warn
 from .branches import Key, Watched, difference
 from .density import Density

@@ -24,8 +24,8 @@ from torch.distributions import (
 from ..data.argument_mistakes import of_dtypes
 from ..data.training_data import Rows, Tables
 from ..errors import DataError
-from ..numerics.process_locks import silenced
-from ..numerics.seeding import seeded
+from ..runtime.process_locks import silenced
+from ..runtime.seeding import seeded
 from .capabilities import LikelihoodDerivatives, supports
 from .enumeration import summed_out
 from .graph import ValueAndGradient, jacobian_of

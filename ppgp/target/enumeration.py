@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..data.argument_mistakes import of_dtypes
 from ..errors import NotApplicable, an
-from ..numerics.seeding import seeded
+from ..runtime.seeding import seeded
 from .handlers import Run, is_data, quietly
 
 TERMS = 6  # terms of a sum that are compared with the program

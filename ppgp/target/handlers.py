@@ -27,7 +27,7 @@ from torch.nn import Parameter
 
 from ..data.argument_mistakes import of_dtypes
 from ..errors import DataError, NotApplicable
-from ..numerics.process_locks import one_at_a_time, when_abandoned
+from ..runtime.process_locks import one_at_a_time, when_abandoned
 from .angles import Angle
 from .batching import Batched
 from .network_params import NetworkParams

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable
-from ..numerics.seeding import seeded
+from ..runtime.seeding import seeded
 from .handlers import Run, is_data
 
 NUDGE = 2.0**-10  # a relative change of the latent sites, which leaves cones and intervals alone

@@ -13,8 +13,8 @@ from torch.distributions import constraints, transform_to
 
 from ..data.training_data import Tables
 from ..errors import NotApplicable, listed
-from ..numerics.seeding import seeded, standard_normal
 from ..priors import FlatDistribution, Param
+from ..runtime.seeding import seeded, standard_normal
 from .enumeration import check_enumerable, is_discrete, plate_nesting
 from .handlers import Run, is_deterministic, mapping, quietly
 from .layout import Slice

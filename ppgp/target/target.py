@@ -16,7 +16,7 @@ from ..data.argument_mistakes import explained
 from ..data.arguments import as_training_data
 from ..data.training_data import Rows
 from ..errors import NotApplicable
-from ..numerics.seeding import seeded, standard_uniform
+from ..runtime.seeding import seeded, standard_uniform
 from .checks import check_program
 from .compiled import Graphs
 from .density import Density

@@ -16,7 +16,7 @@ from side_by_side import show
 
 import ppgp
 from ppgp import Dataset, inference, learners, models
-from ppgp.numerics.threads import at_most
+from ppgp.runtime.threads import at_most
 
 DEPTH = 3
 

@@ -45,7 +45,7 @@ for name, repeats in (("gp", 1), ("linear", 7)):  # the linear ones take some te
 GRADIENT = """
 import statistics, time, torch
 import ppgp
-from ppgp.numerics.threads import limited
+from ppgp.runtime.threads import limited
 from ppgp.target import Target
 
 n = {n}

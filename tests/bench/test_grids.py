@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from ppgp import Dataset, models
 from ppgp.kernels import RBF
-from ppgp.numerics.team import ALONE
+from ppgp.runtime.team import ALONE
 from ppgp.target import Target
 
 LIMIT_SKI = 0.03  # of GPyTorch's

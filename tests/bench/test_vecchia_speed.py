@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 import ppgp
 from ppgp import Dataset, inference, models
 from ppgp.kernels import Matern
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 from ppgp.target import Target
 
 N = 20_000

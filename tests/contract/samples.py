@@ -13,7 +13,7 @@ import torch
 from ppgp import kernels, likelihoods, models, networks
 from ppgp.data import Dataset
 from ppgp.models import Model
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 
 #: models whose defaults need something from the data, are larger than a test needs, or have an
 #: approximate density

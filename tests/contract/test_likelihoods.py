@@ -20,8 +20,8 @@ from ppgp.likelihoods import Bernoulli, Categorical, Likelihood, Predicted
 from ppgp.likelihoods.base import hermite
 from ppgp.models.inducing import medians
 from ppgp.numerics import univariate
-from ppgp.numerics.seeding import seeded
 from ppgp.posterior.prediction import Prediction
+from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64
 #: likelihoods whose defaults need something from the data

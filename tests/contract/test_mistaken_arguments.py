@@ -20,9 +20,9 @@ from ppgp.conformal.cross import cross_calibrate
 from ppgp.data import read_frame
 from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError, StorageError, UnknownName
 from ppgp.interfaces.cli import app
-from ppgp.numerics import memory
 from ppgp.posterior.loading import load_posterior
 from ppgp.posterior.posterior import Posterior
+from ppgp.runtime import memory
 
 X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64)[:, None] * torch.tensor(
     [1.0, -0.5], dtype=torch.float64

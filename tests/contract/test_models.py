@@ -21,7 +21,7 @@ from ppgp.data.roles import ROLES
 from ppgp.errors import NotApplicable
 from ppgp.interfaces import recipes
 from ppgp.models import Model
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 from ppgp.target import Target
 
 NAMES = {

@@ -13,7 +13,7 @@ import ppgp
 from ppgp import Dataset, fit, learners, likelihoods, models
 from ppgp.data import load
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
-from ppgp.numerics.fingerprint import fingerprint
+from ppgp.runtime.fingerprint import fingerprint
 
 FLAGS = np.array([0, 1, 0, 0, 1, 0], dtype=bool)
 X = np.arange(12.0).reshape(6, 2)

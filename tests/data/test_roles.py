@@ -23,9 +23,9 @@ from ppgp.models import Model
 from ppgp.models.independent_rows import observed, predicted
 from ppgp.models.sites import Theta, draw
 from ppgp.numerics import blocks
-from ppgp.numerics.fingerprint import fingerprint
 from ppgp.posterior.loading import load_posterior
 from ppgp.priors import PriorLike, Site, site
+from ppgp.runtime.fingerprint import fingerprint
 from ppgp.target import Target
 
 N = 12

@@ -99,7 +99,7 @@ def test_rows_of_a_table_have_its_columns() -> None:
     model = GLM(likelihoods.Poisson(), Normal(0.0, 0.1), Normal(0.0, 0.1))
     table = Dataset(X, np.ones(N), offset=np.log(1000.0))
     from ppgp.diagnostics.prior_simulations import OfModel
-    from ppgp.numerics.seeding import seeded
+    from ppgp.runtime.seeding import seeded
 
     with seeded(0), pyro.get_param_store().scope():
         values, _, data = OfModel(model.prepare(table), table.X, table).drawn()

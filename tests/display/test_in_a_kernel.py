@@ -18,7 +18,7 @@ from nouns import nouns, posterior
 things = nouns()
 """
 PROGRESS = """
-from ppgp.numerics.progress import bar
+from ppgp.runtime.progress import bar
 with bar("NUTS", 1000, True) as update:
     for step in range(37):
         update(step + 1, loss=0.5)

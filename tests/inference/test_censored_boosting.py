@@ -36,7 +36,7 @@ def times(name: str, n: int = N, by_group: float = 0.0) -> tuple[Tensor, Tensor,
     f = torch.tensor(TRUTH[name], dtype=F64)[:, None].repeat(1, n)
     f[0] += by_group * X[:, 0]
     law = LAWS[name].distribution({}, f if len(f) > 1 else f[0])
-    with ppgp.numerics.seeding.seeded(2):
+    with ppgp.runtime.seeding.seeded(2):
         y = law.sample()
     limit = 3.0 * torch.empty(n, dtype=F64).exponential_(generator=g)
     return X, torch.minimum(y, limit), y > limit

@@ -16,8 +16,8 @@ from ppgp.kernels import ARD, RBF, Deep, Kernel, Linear, Matern, Scale
 from ppgp.kernels.networks import MLP, drops_out, training
 from ppgp.kernels.pretraining import pretrained
 from ppgp.models import GP
-from ppgp.numerics.seeding import seeded
 from ppgp.priors import LogNormal, Normal
+from ppgp.runtime.seeding import seeded
 from ppgp.target import Target
 
 

@@ -30,7 +30,7 @@ from ppgp.kernels import (
 from ppgp.kernels.gram_slopes import gram, has_formulas
 from ppgp.kernels.row_distances import RowDistances
 from ppgp.numerics.distributions import GPMarginal
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 from ppgp.target import Target
 from ppgp.target.graph import Looped
 

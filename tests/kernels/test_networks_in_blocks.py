@@ -16,7 +16,7 @@ from ppgp.kernels.networks import CNN, MLP, module_of, outputs, training, weight
 from ppgp.models import SGPR
 from ppgp.numerics import row_blocks
 from ppgp.numerics.row_blocks import Rows
-from ppgp.numerics.seeding import stream
+from ppgp.runtime.seeding import stream
 from ppgp.target import Target
 
 N, D, Q = 40, 64, 3

@@ -19,7 +19,7 @@ from ppgp.learners import Trees, lightgbm_trees
 from ppgp.learners.model_text import read_trees
 from ppgp.learners.tree_table import TreeTable
 from ppgp.learners.tree_tensors import tree_sum
-from ppgp.numerics import memory
+from ppgp.runtime import memory
 
 F64 = torch.float64
 N, D = 2000, 5

@@ -14,8 +14,8 @@ from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.likelihoods import Bernoulli, Binomial, Poisson, ZeroInflated
 from ppgp.numerics import univariate
-from ppgp.numerics.seeding import seeded
 from ppgp.posterior.prediction import Prediction
+from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64
 

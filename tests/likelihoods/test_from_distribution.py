@@ -56,7 +56,7 @@ def rows(name: str) -> tuple[FromDistribution, Scored, Tensor, Tensor]:
     ours, theirs = PAIRS[name]
     g = torch.Generator().manual_seed(4)
     f = 0.5 * torch.randn(ours.parameters, ROWS, generator=g, dtype=F64) + 0.2
-    with ppgp.numerics.seeding.seeded(6):
+    with ppgp.runtime.seeding.seeded(6):
         y = ours.build(f).sample()
     return ours, theirs, f, y
 

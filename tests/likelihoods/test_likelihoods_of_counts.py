@@ -22,8 +22,8 @@ from ppgp.likelihoods import (
 )
 from ppgp.numerics import univariate
 from ppgp.numerics.negative_binomial import MeanNegativeBinomial, shape_information
-from ppgp.numerics.seeding import seeded
 from ppgp.posterior.prediction import Prediction
+from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64
 

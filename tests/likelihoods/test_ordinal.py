@@ -19,7 +19,7 @@ from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.likelihoods import Bernoulli, Ordinal
 from ppgp.likelihoods.cutpoints import FlatCutpoints, InducedDirichlet
 from ppgp.numerics.ordered_links import LINKS
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64
 CUTS = (-0.4, 0.3, 1.5)

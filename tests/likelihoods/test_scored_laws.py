@@ -33,7 +33,7 @@ from ppgp.likelihoods import (
 from ppgp.likelihoods.parametric import Parametric
 from ppgp.likelihoods.scored import LARGEST_STEP, Scored
 from ppgp.numerics import univariate
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64
 LAWS: dict[str, Scored] = {

@@ -17,8 +17,8 @@ from ppgp.errors import DataError, NotApplicable, UnknownName
 from ppgp.likelihoods import Beta, Gamma, Predicted
 from ppgp.numerics import univariate
 from ppgp.numerics.mean_beta import MeanBeta
-from ppgp.numerics.seeding import seeded
 from ppgp.posterior.prediction import Prediction
+from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64
 

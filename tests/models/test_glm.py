@@ -37,8 +37,8 @@ from ppgp.likelihoods import (
     ZeroInflated,
 )
 from ppgp.models import GLM, LinearRegression, LogisticRegression, SoftmaxRegression
-from ppgp.numerics.seeding import seeded
 from ppgp.priors import Flat, InUnitsOfData, Normal
+from ppgp.runtime.seeding import seeded
 from ppgp.target import Target
 
 F64 = torch.float64

@@ -16,8 +16,8 @@ from ppgp import Dataset, inference, kernels, models
 from ppgp.errors import DataError, NotApplicable, NotEnoughMemory, SettingError
 from ppgp.kernels import RBF, Matern, Periodic, Subspace, White
 from ppgp.models import GridGP
-from ppgp.numerics import memory
 from ppgp.numerics.kronecker import kronecker_log_density
+from ppgp.runtime import memory
 from ppgp.target import Target
 
 RECIPES: dict[str, tuple[Any, tuple[int, ...]]] = {

@@ -11,8 +11,8 @@ import torch
 
 import ppgp
 from ppgp import Dataset, inference, models
-from ppgp.numerics import result_cache
-from ppgp.numerics.result_cache import ResultCache
+from ppgp.runtime import result_cache
+from ppgp.runtime.result_cache import ResultCache
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.rand(40, 2, generator=GENERATOR, dtype=torch.float64)
@@ -167,8 +167,8 @@ def test_threads_and_the_limit_of_what_is_kept_change_no_result(
     monkeypatch.setattr("ppgp.models.gp_conditioning.CACHED", 8 * DATA.n**2)  # one draw at a time
     object.__setattr__(posterior, "kept", ResultCache(limit=0))
     one = posterior.predict(NEW), posterior.predict(NEW, joint=True), posterior.loo()
-    monkeypatch.setattr("ppgp.numerics.side_by_side.PAYS_FROM", 0.0)
-    monkeypatch.setattr("ppgp.numerics.side_by_side.threads_allowed", lambda: 3)
+    monkeypatch.setattr("ppgp.runtime.side_by_side.PAYS_FROM", 0.0)
+    monkeypatch.setattr("ppgp.runtime.side_by_side.threads_allowed", lambda: 3)
     object.__setattr__(posterior, "kept", ResultCache(limit=limit))
     several = posterior.predict(NEW), posterior.predict(NEW, joint=True), posterior.loo()
     assert posterior.kept.size <= limit

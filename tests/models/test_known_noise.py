@@ -29,7 +29,7 @@ from ppgp.conformal import leave_one_out_parts
 from ppgp.data import Dataset
 from ppgp.diagnostics.prior_simulations import OfModel
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 from ppgp.target import Target
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -18,7 +18,7 @@ from ppgp.errors import DataError, NotApplicable, NumericalError, SettingError
 from ppgp.kernels import Anisotropy, Exponential, LinearVariogram, Matern, Spherical, White
 from ppgp.models import kriging_equations
 from ppgp.numerics.distributions import TrendMarginal
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = 10 * torch.rand(30, 2, generator=GENERATOR, dtype=torch.float64)

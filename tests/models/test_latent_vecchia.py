@@ -15,7 +15,7 @@ from ppgp.errors import ConvergenceWarning, NotApplicable, SettingError
 from ppgp.kernels import ARD, RBF, Kernel, Matern
 from ppgp.likelihoods import Bernoulli, NegativeBinomial, Poisson, StudentT
 from ppgp.models import GP, LatentVecchia, Vecchia
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 from ppgp.target import Target
 
 F64 = torch.float64

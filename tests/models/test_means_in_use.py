@@ -19,7 +19,7 @@ from ppgp.data import Outputs
 from ppgp.errors import DataError, PpgpWarning, SettingError, StorageError
 from ppgp.kernels import Matern
 from ppgp.models import GP, SGPR, SKI, SVGP, LinearMean, Model, StateSpaceGP, Vecchia
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 from ppgp.target.target import Target
 
 F64 = torch.float64

@@ -15,7 +15,7 @@ from ppgp import Dataset, kernels, models
 from ppgp.errors import NotEnoughMemory
 from ppgp.kernels import Kernel
 from ppgp.models import memory_checks
-from ppgp.numerics import memory
+from ppgp.runtime import memory
 
 N, M, DRAWS = 160, 120, 3
 GENERATOR = torch.Generator().manual_seed(0)

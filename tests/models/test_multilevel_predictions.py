@@ -13,9 +13,9 @@ from ppgp.data import Dataset
 from ppgp.likelihoods import Gaussian, Poisson
 from ppgp.likelihoods.joint_rows import LatentMarginal
 from ppgp.models import GLM, Varying
-from ppgp.numerics.seeding import seeded
 from ppgp.posterior.group_effects import AT_A_MODE
 from ppgp.priors import Normal
+from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64
 SD = {"a": (0.7, 0.4), "b": (0.5,)}  # of intercept and slope, and of an intercept

@@ -186,7 +186,7 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_that_do_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ppgp.numerics.memory.available", lambda device=None: 1e9)
+    monkeypatch.setattr("ppgp.runtime.memory.available", lambda device=None: 1e9)
     model = NeuralRegression(MLP((100,), dropout=0.0))
     model.check_memory(10_000, 5, torch.zeros((), dtype=F64))
     with pytest.raises(NotEnoughMemory, match="batch_size"):

@@ -300,7 +300,7 @@ def test_prior_draws_have_the_covariance_of_the_kernel() -> None:
     kernel = Matern(1.5, 1.0, 0.3) + Linear(0.5)
     steps = StateSpaceGP(kernel, 0.2).noisy_steps({}, data.X, None)
     zero = torch.zeros(data.n, dtype=torch.float64)
-    with ppgp.numerics.seeding.seeded(0):
+    with ppgp.runtime.seeding.seeded(0):
         y = StateSpaceMarginal(zero, steps).rsample((samples,))
     K = kernel({}, data.X) + 0.2 * torch.eye(data.n, dtype=torch.float64)
     sd = K.diagonal().sqrt()

@@ -323,7 +323,7 @@ def test_a_model_without_units_refuses_numbers() -> None:
 )
 def test_simulation_based_calibration_fits_the_mean_it_draws_from(model: Model) -> None:
     from ppgp.diagnostics.prior_simulations import OfModel
-    from ppgp.numerics.seeding import seeded
+    from ppgp.runtime.seeding import seeded
 
     with seeded(0), pyro.get_param_store().scope():
         _, ready, _ = OfModel(model, DATA.X[:6] / 40).drawn()

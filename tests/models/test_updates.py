@@ -16,7 +16,7 @@ from ppgp.diagnostics.leave_one_out import leave_one_out
 from ppgp.errors import DataError, NotApplicable, NotKnown, NumericalError
 from ppgp.numerics.cholesky import cholesky
 from ppgp.numerics.extended_factor import extension
-from ppgp.numerics.result_cache import ResultCache
+from ppgp.runtime.result_cache import ResultCache
 
 N, NEW = 30, 8
 G = torch.Generator().manual_seed(0)

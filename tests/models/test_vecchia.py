@@ -17,7 +17,7 @@ from ppgp.kernels import ARD, Matern, White
 from ppgp.models import Vecchia
 from ppgp.numerics.conditional_weights import conditional_weights, pairs_below
 from ppgp.numerics.correlation_lengths import correlation_lengths
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 from ppgp.target import Target
 
 F64 = torch.float64

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import ppgp
 from ppgp.numerics.conditional_weights import conditional_weights, pairs_below
-from ppgp.numerics.seeding import permutation, standard_normal, standard_uniform
+from ppgp.runtime.seeding import permutation, standard_normal, standard_uniform
 
 DRAWS = ("rand", "randn", "randint", "randperm")
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ppgp import kernels, models
-from ppgp.numerics.fingerprint import fingerprint
+from ppgp.runtime.fingerprint import fingerprint
 
 SCALE = 2.0
 
@@ -94,7 +94,7 @@ def test_a_self_referring_function_terminates() -> None:
 
 def test_it_is_the_same_in_every_process() -> None:
     code = (
-        "import torch\nfrom ppgp import models\nfrom ppgp.numerics.fingerprint import fingerprint\n"
+        "import torch\nfrom ppgp import models\nfrom ppgp.runtime.fingerprint import fingerprint\n"
         "f = lambda x: {x, 'a', 'b'} | {2.5}\n"
         "print(fingerprint(models.SVGP(), {'x': torch.ones(3)}, f, {'c', 'd'}, object))"
     )

@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from ppgp.likelihoods import Exponential, Gamma, Likelihood, Predicted, Weibull
 from ppgp.numerics import mixture
 from ppgp.numerics.gamma_times_log_normal import GammaTimesLogNormal
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64
 LAWS: dict[str, Likelihood] = {

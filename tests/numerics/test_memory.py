@@ -11,7 +11,7 @@ import torch
 import ppgp
 from ppgp import Dataset, inference, kernels, models
 from ppgp.errors import NotEnoughMemory
-from ppgp.numerics import available_memory, memory
+from ppgp.runtime import available_memory, memory
 from ppgp.target import Target
 
 GB = 10**9

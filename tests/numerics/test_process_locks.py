@@ -14,14 +14,8 @@ import pytest
 import torch
 
 from ppgp import Prediction
-from ppgp.numerics.process_locks import (
-    Turns,
-    help_in,
-    one_at_a_time,
-    silenced,
-    turns_of_this_thread,
-)
-from ppgp.numerics.seeding import seeded, stream
+from ppgp.runtime.process_locks import Turns, help_in, one_at_a_time, silenced, turns_of_this_thread
+from ppgp.runtime.seeding import seeded, stream
 
 LONG = 60.0  # seconds, after which a thread is said to wait for ever
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ppgp.numerics import processes
+from ppgp.runtime import processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ppgp.numerics.progress import bar
+from ppgp.runtime.progress import bar
 
 
 class Terminal(io.StringIO):

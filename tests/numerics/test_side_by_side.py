@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from ppgp.numerics import side_by_side as module
-from ppgp.numerics import threads
-from ppgp.numerics.side_by_side import PAYS_FROM, side_by_side
+from ppgp.runtime import side_by_side as module
+from ppgp.runtime import threads
+from ppgp.runtime.side_by_side import PAYS_FROM, side_by_side
 
 CPU = torch.device("cpu")
 

@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from ppgp.numerics import threads
-from ppgp.numerics.threads import at_most, limited
+from ppgp.runtime import threads
+from ppgp.runtime.threads import at_most, limited
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 several = pytest.mark.skipif(CORES < 2, reason="needs two cores")
-POLICY = "from ppgp.numerics.openmp import wait_policy\nprint(wait_policy())\n"
-IMPORTS = "import torch, ppgp\nfrom ppgp.numerics.threads import threads_for\n"
+POLICY = "from ppgp.runtime.openmp import wait_policy\nprint(wait_policy())\n"
+IMPORTS = "import torch, ppgp\nfrom ppgp.runtime.threads import threads_for\n"
 SIZES = """
-from ppgp.numerics.threads import threads_for
+from ppgp.runtime.threads import threads_for
 print(*[threads_for(work) for work in (1e6, 1000.0**3, 3000.0**3, 1e12)])
 """
 

@@ -16,10 +16,10 @@ import ppgp
 from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
-from ppgp.numerics import batching as chunks
-from ppgp.numerics.team import Team
 from ppgp.posterior import Posterior
 from ppgp.posterior import arviz as arviz_bridge
+from ppgp.runtime import batching as chunks
+from ppgp.runtime.team import Team
 
 F64 = torch.float64
 Y = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0], dtype=F64)

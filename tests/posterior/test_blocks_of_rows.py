@@ -22,8 +22,9 @@ from ppgp import Dataset, Prediction, likelihoods, models
 from ppgp.conformal import PIT, Density, Normalized, Quantile, calibrate
 from ppgp.diagnostics.predictive_differences import predictive_difference
 from ppgp.errors import NotEnoughMemory
-from ppgp.numerics import blocks, memory
+from ppgp.numerics import blocks
 from ppgp.numerics.rows_on_demand import RowsOnDemand
+from ppgp.runtime import memory
 
 DRAWS, ROWS = 7, 23
 g = torch.Generator().manual_seed(0)

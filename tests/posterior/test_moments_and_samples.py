@@ -12,8 +12,8 @@ from mixtures import ALL, CONTINUOUS, DRAWS, ROWS, Mixture
 from scipy import stats
 
 from ppgp.errors import DataError, NotApplicable, SettingError
-from ppgp.numerics.seeding import seeded
 from ppgp.posterior.prediction import Prediction
+from ppgp.runtime.seeding import seeded
 
 FINITE = {name: m for name, m in ALL.items() if name != "Cauchy"}
 finite = pytest.mark.parametrize("m", FINITE.values(), ids=FINITE.keys())

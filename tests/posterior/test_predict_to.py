@@ -21,8 +21,8 @@ from ppgp import Dataset, Posterior, conformal, inference, models
 from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError, StorageError, UnknownName
 from ppgp.inference import Laplace
 from ppgp.models import LinearRegression
-from ppgp.numerics.team import Team
 from ppgp.posterior.prediction_parts import Parts
+from ppgp.runtime.team import Team
 from tests.parquet_tables import columns_of, regression, write
 
 N, M = 200, 1_003

@@ -17,10 +17,10 @@ from ppgp.errors import NotApplicable, UnknownName
 from ppgp.inference import MAP, Laplace
 from ppgp.likelihoods import Likelihood, Predicted
 from ppgp.models import GLM, GP, LinearRegression, SoftmaxRegression
-from ppgp.numerics.seeding import seeded
 from ppgp.numerics.standardised_moments import skewness_and_kurtosis
 from ppgp.posterior import Posterior
 from ppgp.priors import Flat
+from ppgp.runtime.seeding import seeded
 
 sm = pytest.importorskip("statsmodels.api")
 F64 = torch.float64

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, inference, models
-from ppgp.numerics.seeding import seeded
+from ppgp.runtime.seeding import seeded
 from ppgp.target.batching import Batched, has_rule
 from ppgp.target.handlers import over_draws
 from ppgp.target.target import Target

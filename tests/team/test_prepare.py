@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ppgp import kernels, likelihoods, models
 from ppgp.data import Dataset
-from ppgp.numerics.team import Team
+from ppgp.runtime.team import Team
 
 G = torch.Generator().manual_seed(0)
 X = torch.rand(40, 1, generator=G, dtype=torch.float64).sort(0).values

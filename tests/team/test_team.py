@@ -16,8 +16,8 @@ import ppgp
 from ppgp.errors import DataWarning, LostRank, SettingError
 from ppgp.inference import MAP, team_checks
 from ppgp.inference.team_checks import warn_of_unshared
-from ppgp.numerics import process_group
-from ppgp.numerics.team import ALONE, Team
+from ppgp.runtime import process_group
+from ppgp.runtime.team import ALONE, Team
 from tests.team.battery import write_files
 
 ABORTED = "terminate called without an active exception"

@@ -18,7 +18,7 @@ import ppgp  # before torch, so that threads sleep while they wait
 import torch
 
 # isort: on
-from ppgp.numerics.threads import at_most, available_cores, threads_for
+from ppgp.runtime.threads import at_most, available_cores, threads_for
 from ppgp.target import Target
 
 NAME = "threads"  # of the marks in the documentation

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...data.entries import is_missing
 from ...errors import SettingError, counted, listed
-from ...numerics.seeding import permutation
+from ...runtime.seeding import permutation
 
 FEWEST = 2
 EXPECTED = "a number of folds, one label per row, a splitter or pairs (train, test) as folds"

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ...learners import stack
-from ...numerics.seeding import permutation
 from ...posterior.posterior import Posterior
+from ...runtime.seeding import permutation
 from ...target.capabilities import BoostedSum
 from ..checkpoint import Checkpoint
 from .stages import Fit, Rows, Settings, log_temperature

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...numerics.memory import must_fit
+from ...runtime.memory import must_fit
 
 BYTES_PER_NUMBER = 8
 PER_ROW = 10  # numbers per row and function: f, scores, gradients, metric, and what a stage adds

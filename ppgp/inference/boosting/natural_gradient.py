@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ...errors import NotApplicable, SettingError, counted
 from ...likelihoods import Parametric
-from ...numerics.progress import bar
-from ...numerics.threads import at_most
 from ...posterior.posterior import Posterior
+from ...runtime.progress import bar
+from ...runtime.threads import at_most
 from ...target.capabilities import BoostedSum, require
 from ...target.target import Target
 from ..base import Inference, from_draws

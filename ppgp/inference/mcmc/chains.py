@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...numerics.progress import bar
 from ...posterior.posterior import Posterior
+from ...runtime.progress import bar
 from ...target.target import Target
 from ..base import Inference, attempted, finish
 from ..checkpoint import Checkpoint

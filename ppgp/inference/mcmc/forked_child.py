@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ...errors import PpgpError
-from ...numerics.processes import end_with_parent
+from ...runtime.processes import end_with_parent
 
 Work = Callable[[int, Callable[[int, int], None]], Any]
 

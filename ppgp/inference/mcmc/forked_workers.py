@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import torch
 
-from ...numerics.process_locks import silenced
-from ...numerics.processes import kill_all, without_interrupts
-from ...numerics.threads import available_cores
+from ...runtime.process_locks import silenced
+from ...runtime.processes import kill_all, without_interrupts
+from ...runtime.threads import available_cores
 from .forked_child import Work, run_job
 
 PATIENCE = 5.0  # seconds that interrupted children have to send their draws

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...numerics.seeding import standard_normal, standard_uniform
+from ...runtime.seeding import standard_normal, standard_uniform
 from ...target.target import Target
 from ..base import divergences
 from ..options import Acceptance, Positive

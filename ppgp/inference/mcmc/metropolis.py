@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ...numerics.seeding import standard_normal, standard_uniform
+from ...runtime.seeding import standard_normal, standard_uniform
 from ...target.target import Target
 from ..options import Count
 from .adaptation import apply, gather, learn_root, preconditioner, window_ends

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ...errors import NumericalError, PpgpError
-from ...numerics.libraries import settings_unchanged
-from ...numerics.process_locks import help_in, turns_of_this_thread
+from ...runtime.libraries import settings_unchanged
+from ...runtime.process_locks import help_in, turns_of_this_thread
 from ...target.target import Target
 from .chain_starts import start_of_chain
 from .coordinates import Coordinates

@@ -11,8 +11,8 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from ...numerics.seeding import standard_normal
 from ...posterior.convergence import FEWEST, rhat
+from ...runtime.seeding import standard_normal
 from ...target.target import Target
 from .nuts_engines import NUTSOptions
 

@@ -10,9 +10,9 @@ from pyro.infer import NUTS as PyroNUTS
 from pyro.poutine import substitute
 from torch import Tensor
 
-from ...numerics.progress import bar
-from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
+from ...runtime.progress import bar
+from ...runtime.seeding import seeded
 from ...target.checks import check_flat
 from ...target.handlers import quietly
 from ...target.target import Target

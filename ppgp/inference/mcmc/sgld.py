@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from ...numerics.seeding import standard_normal
+from ...runtime.seeding import standard_normal
 from ...target.target import Target
 from ..base import check_batch, draw_batch
 from ..options import Between, Count, Share

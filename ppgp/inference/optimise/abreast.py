@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.networks import drops_out
-from ...numerics.progress import bar
+from ...runtime.progress import bar
 from ...target.capabilities import Reselects, SubsetModel
 from ...target.target import Target
 from ..base import draw_batch, numbers_of

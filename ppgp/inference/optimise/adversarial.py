@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NotApplicable, an
-from ...numerics.seeding import standard_normal
+from ...runtime.seeding import standard_normal
 from ...target.target import Target
 
 

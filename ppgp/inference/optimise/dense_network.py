@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ...numerics.seeding import standard_uniform
+from ...runtime.seeding import standard_uniform
 from ...target.capabilities import GaussianNetwork
 from ...target.target import Target
 

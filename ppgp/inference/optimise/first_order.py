@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ...data.training_data import Rows
 from ...kernels.networks import drops_out, training
-from ...numerics.process_group import at_step
-from ...numerics.progress import bar
-from ...numerics.seeding import seeded
+from ...runtime.process_group import at_step
+from ...runtime.progress import bar
+from ...runtime.seeding import seeded
 from ...target.capabilities import Reselects
 from ...target.target import Target
 from ..base import continue_batches, draw_batch, numbers_of, order_of_batches

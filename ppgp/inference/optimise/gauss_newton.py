@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...numerics.conjugate_gradients import Product, conjugate_gradients
-from ...numerics.progress import bar
+from ...runtime.progress import bar
 from ...target.target import Target
 from .curvature_of_rows import CurvatureOfRows
 from .record import Record

@@ -13,8 +13,8 @@ from torch import Tensor
 from ...data.censoring import refuse_censored
 from ...data.magnitudes import average
 from ...errors import NotApplicable, SettingError, counted
-from ...numerics.seeding import permutation
 from ...priors import Param
+from ...runtime.seeding import permutation
 from ...target.target import Target
 from ..base import Inference, finish
 

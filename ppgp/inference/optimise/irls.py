@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ...errors import NumericalError
 from ...numerics.newton import at_rounding
-from ...numerics.process_group import at_step
-from ...numerics.progress import bar
+from ...runtime.process_group import at_step
+from ...runtime.progress import bar
 from ...target.target import Target
 from .search import SearchOptions, SearchResult
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...errors import NotApplicable
 from ...kernels.networks import training
-from ...numerics.seeding import seeded
+from ...runtime.seeding import seeded
 from ...target.target import Target
 from ..base import numbers_of
 from .curvature_of_rows import CurvatureOfRows

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, unfold
 
 from ...data.roles import at_rows
-from ...numerics.seeding import seeded
+from ...runtime.seeding import seeded
 from ...target.capabilities import NetworkWeights, require
 from ...target.layout import Slice
 from ...target.target import Target

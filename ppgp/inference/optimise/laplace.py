@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ...errors import SettingError
 from ...numerics.cholesky import LOG_2PI
-from ...numerics.seeding import standard_normal
 from ...posterior.posterior import Posterior
 from ...posterior.summary import cut_short
+from ...runtime.seeding import standard_normal
 from ...target.capabilities import GaussianNetwork, NetworkWeights, require
 from ...target.target import Target
 from ..base import OF_DRAWS, Inference, at_the_mode, attempted, finish, starting_point

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...data.role_checks import refuse_weights
 from ...numerics.cholesky import LOG_2PI
-from ...numerics.seeding import standard_normal
+from ...runtime.seeding import standard_normal
 from ...target.capabilities import GaussianNetwork, require
 from ...target.target import Target
 from .dense_network import Dense

@@ -15,9 +15,9 @@ from torch import Tensor
 from ...data.role_checks import refuse_weights
 from ...errors import SettingError
 from ...numerics.cholesky import LOG_2PI
-from ...numerics.progress import bar
-from ...numerics.seeding import permutation, standard_uniform
 from ...posterior.posterior import Posterior
+from ...runtime.progress import bar
+from ...runtime.seeding import permutation, standard_uniform
 from ...target.capabilities import GaussianNetwork, require
 from ...target.graph import traced
 from ...target.target import Target

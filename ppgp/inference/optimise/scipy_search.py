@@ -11,9 +11,9 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from ...numerics.process_group import at_step
-from ...numerics.progress import bar
-from ...numerics.threads import blas_on_one_thread
+from ...runtime.process_group import at_step
+from ...runtime.progress import bar
+from ...runtime.threads import blas_on_one_thread
 from ...target.target import Target
 from .held_out_rows import EarlyStopping
 from .irls import irls

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...numerics.seeding import seeded, standard_uniform
+from ...runtime.seeding import seeded, standard_uniform
 from ...target.capabilities import NetworkWeights, supports
 from ...target.handlers import Run, mapping, quietly
 from ...target.sendable import Sendable

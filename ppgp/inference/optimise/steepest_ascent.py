@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...numerics.progress import bar
+from ...runtime.progress import bar
 from ...target.target import Target
 from .first_order import rate_vector, stats_of, stopped_by_the_user
 from .schedules import scheduled

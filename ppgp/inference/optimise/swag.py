@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ...errors import NotApplicable
-from ...numerics.progress import bar
-from ...numerics.seeding import standard_normal
 from ...posterior.posterior import Posterior
 from ...posterior.summary import cut_short
+from ...runtime.progress import bar
+from ...runtime.seeding import standard_normal
 from ...target.target import Target
 from ..base import Inference, check_batch, finish
 from ..options import Count, Positive, Whole

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, constraints
 
-from ...numerics.seeding import seeded
 from ...priors import Prior, Site
+from ...runtime.seeding import seeded
 from ...target.handlers import Run, quietly
 from ...target.target import Target
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NumericalError
-from ...numerics.seeding import standard_normal
+from ...runtime.seeding import standard_normal
 from ...target.target import Target
 from .deterministic import fit_guide
 from .gaussian_guide import GaussianGuide

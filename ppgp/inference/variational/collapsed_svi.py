@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ...data.training_data import Rows
 from ...kernels.networks import drops_out, training
-from ...numerics.seeding import permutation, seeded
 from ...posterior.posterior import Posterior
+from ...runtime.seeding import permutation, seeded
 from ...target.capabilities import SubsetModel
 from ...target.handlers import quietly
 from ...target.target import Target

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ...numerics.progress import bar
-from ...numerics.seeding import standard_normal
+from ...runtime.progress import bar
+from ...runtime.seeding import standard_normal
 from ...target.target import Target
 from .gaussian_guide import GaussianGuide
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...numerics.seeding import standard_normal
 from ...posterior.posterior import Posterior
+from ...runtime.seeding import standard_normal
 from ...target.target import Target
 from ..base import OF_DRAWS, Inference, attempted, draw_batch, finish, starting_point
 from ..checkpoint import Checkpoint

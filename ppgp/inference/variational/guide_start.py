@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...errors import ImproperPosterior, NumericalError
 from ...numerics.cholesky import LOG_2PI
-from ...numerics.seeding import standard_normal
+from ...runtime.seeding import standard_normal
 from ...target.target import Target
 from ..optimise.expansion import expand_at_mode
 from .deterministic import draws_for, matched_draws, maximise

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ...errors import NumericalError
 from ...numerics.cholesky import LOG_2PI
-from ...numerics.progress import bar
-from ...numerics.seeding import standard_normal
 from ...posterior.posterior import Posterior
+from ...runtime.progress import bar
+from ...runtime.seeding import standard_normal
 from ...target.target import Target
 from ..base import OF_DRAWS, Inference, attempted, finish, starting_point
 from ..options import Count

@@ -14,8 +14,8 @@ from pyro.optim import PyroOptim
 from torch import Tensor
 
 from ...kernels.networks import training
-from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
+from ...runtime.seeding import seeded
 from ...target.checks import check_flat
 from ...target.target import Target
 from ..base import Inference, attempted, draw_batch, from_draws

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...numerics.process_group import at_step
-from ...numerics.progress import bar
+from ...runtime.process_group import at_step
+from ...runtime.progress import bar
 from ..optimise.schedules import factors, scheduled
 from .stopping_rule import Plateau
 from .svi_options import SVIOptions

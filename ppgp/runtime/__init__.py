@@ -1,0 +1,1 @@
+"""Threads, processes, teams of processes, progress, seeds and memory."""
