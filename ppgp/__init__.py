@@ -29,7 +29,7 @@ _NAMES = {
     "Prediction": "posterior.prediction",
     "Region": "posterior.region",
     "Target": "target.target",
-    "Team": "numerics.team",
+    "Team": "runtime.team",
     "advise": "models.advice",
     "block_kriging": "geostatistics.kriging_of_blocks",
     "calibrate": "conformal.split",
