@@ -59,7 +59,7 @@ class _AddOneIn:
 
     def __call__(self, which: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the p-value [c] of y[c] at rows[which[c]], and the effective number of draws."""
-        from ..numerics.univariate import log_prob, take
+        from ..distributions.univariate import log_prob, take
 
         T, n = self.likelihood.shape
         p, ess = torch.empty_like(y), torch.empty_like(y)
@@ -78,7 +78,7 @@ class _AddOneIn:
 
     def k_hat(self, which: int, y: float) -> float:
         """Return the Pareto shape of the weights of the candidate y at rows[which]."""
-        from ..numerics.univariate import log_prob, take
+        from ..distributions.univariate import log_prob, take
 
         candidate = torch.tensor([y], dtype=self.likelihood.dtype, device=self.likelihood.device)
         each = log_prob(take(self.predictive, torch.tensor([which])), candidate)[:, 0]

@@ -9,7 +9,7 @@ import torch
 from scipy.special import ndtr, ndtri
 from torch import Tensor
 
-from ..numerics import univariate
+from ..distributions import univariate
 from ..posterior.prediction import Prediction
 from .verdicts import AGREES, MEAN_TOLERANCE, REJECTED, SPREAD, SPREAD_TOLERANCE, standard_errors
 

@@ -20,6 +20,7 @@ from ..conformal import Normalized, calibrate
 from ..conformal.cross import CrossCalibrator, cross_calibrate
 from ..data.dataset import Dataset
 from ..diagnostics.stacking import stacking_weights
+from ..distributions.distributions import NormalMixture
 from ..errors import PpgpWarning
 from ..inference import (
     MAP,
@@ -37,7 +38,6 @@ from ..kernels.networks import MLP
 from ..learners import Trees
 from ..likelihoods import Gaussian, Predicted
 from ..models import Boosted, LinearRegression, NeuralRegression
-from ..numerics.distributions import NormalMixture
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region

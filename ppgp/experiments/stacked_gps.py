@@ -15,13 +15,13 @@ from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..diagnostics.stacking import stacking_weights
+from ..distributions.distributions import NormalMixture
 from ..errors import PpgpWarning
 from ..inference import MAP, SVI
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..kernels import ARD, RBF, Matern
 from ..models import GP, SGPR, SVGP
-from ..numerics.distributions import NormalMixture
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..priors import LogNormal

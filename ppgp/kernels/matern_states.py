@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from ..numerics.erlang import erlang
+from ..distributions.erlang import erlang
 from .state_space import StateSpace, stacked, times
 
 Values = Callable[[int], Mapping[str, Tensor]]

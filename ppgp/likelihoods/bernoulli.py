@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
+from ..distributions.logistic_normal import expected_softplus, log_odds
+from ..distributions.ordered_links import LINKS
+from ..distributions.standard_normal import cdf, hazard, hazard_excess, pdf
 from ..errors import UnknownName
 from ..numerics.derivatives import derivatives_of_sum
-from ..numerics.logistic_normal import expected_softplus, log_odds
-from ..numerics.ordered_links import LINKS
-from ..numerics.standard_normal import cdf, hazard, hazard_excess, pdf
 from .base import Likelihood, Theta, log_of_count, root, turning_average
 from .scored import LEAST_SHARE, Scored, widened
 from .target_checks import check_codes

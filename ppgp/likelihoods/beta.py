@@ -12,8 +12,8 @@ from torch.distributions import Distribution
 
 from .. import priors
 from ..data.dataset import Dataset
-from ..numerics.log_gamma import scaled_digamma_gap, scaled_trigamma_gap
-from ..numerics.mean_beta import MeanBeta, divergence
+from ..distributions.log_gamma import scaled_digamma_gap, scaled_trigamma_gap
+from ..distributions.mean_beta import MeanBeta, divergence
 from ..priors import PriorLike
 from .base import Theta
 from .parametric import Parametric

@@ -14,8 +14,8 @@ from torch.distributions import Distribution
 from torch.nn.functional import logsigmoid
 
 from ..data.dataset import Dataset
+from ..distributions.logistic_normal import expected_softplus
 from ..errors import SettingError
-from ..numerics.logistic_normal import expected_softplus
 from ..priors import Site, finite_numbers
 from .base import Theta, log_of_count
 from .parametric import Parametric

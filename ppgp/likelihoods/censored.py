@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ..numerics.tails import log_tail
+from ..distributions.tails import log_tail
 
 
 class Censored(dist.TorchDistribution):

@@ -12,7 +12,7 @@ from pyro.distributions import constraints
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from ..numerics.ordered_links import LINKS
+from ..distributions.ordered_links import LINKS
 from ..priors import Dirichlet, FlatDistribution
 
 

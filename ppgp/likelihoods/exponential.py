@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from ..numerics.gamma_times_log_normal import GammaTimesLogNormal
+from ..distributions.gamma_times_log_normal import GammaTimesLogNormal
 from .base import Theta, root
 from .parametric import Parametric
 from .scored import log_or_zero

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
+from ..distributions import mixture, mixture_crps, univariate
 from ..errors import DataError, NotApplicable, SettingError, counted, listed
-from ..numerics import mixture, mixture_crps, univariate
 from .base import Likelihood, Theta, product_nodes, root
 from .latent_average import LatentAverage
 from .scored import Scored, log_or_zero

@@ -13,16 +13,16 @@ from torch.distributions import Distribution
 
 from .. import priors
 from ..data.dataset import Dataset
-from ..errors import UnknownName
-from ..numerics.gamma_times_log_normal import GammaTimesLogNormal
-from ..numerics.incomplete_gamma import STEP, five_points, gamma_crps_metric, reciprocal_beta
-from ..numerics.log_gamma import (
+from ..distributions.gamma_times_log_normal import GammaTimesLogNormal
+from ..distributions.incomplete_gamma import STEP, five_points, gamma_crps_metric, reciprocal_beta
+from ..distributions.log_gamma import (
     HALF_LOG_2PI,
     digamma_gap,
     log1p_excess,
     log_gamma_rest,
     trigamma_gap,
 )
+from ..errors import UnknownName
 from ..overrides import computed
 from ..priors import PriorLike
 from .base import Theta, root

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..distributions.standard_normal import hazard, pdf
 from ..numerics.cholesky import LOG_2PI
-from ..numerics.standard_normal import hazard, pdf
 from ..priors import LogNormal, PriorLike
 from .base import Theta
 from .parametric import Parametric

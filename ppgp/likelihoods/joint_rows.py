@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from ..distributions.univariate import JointRows
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.latent_ep import ep_log_evidence
 from ..numerics.latent_laplace import laplace_log_evidence
-from ..numerics.univariate import JointRows
 from .base import Likelihood, Theta
 from .bernoulli import Bernoulli
 from .scored import Scored

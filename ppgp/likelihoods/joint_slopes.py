@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..numerics.ordered_links import LINKS, cutpoint_slopes
+from ..distributions.ordered_links import LINKS, cutpoint_slopes
 from .base import Likelihood, Theta
 from .categorical import Categorical
 from .from_distribution import FromDistribution

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ..numerics.standard_normal import pdf
+from ..distributions.standard_normal import pdf
 from ..priors import LogNormal, PriorLike
 from .base import Theta, root
 from .parametric import Parametric

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ..numerics import univariate
+from ..distributions import univariate
 from ..numerics.peak_nodes import Peak, find_peak
 from .base import hermite, product_nodes
 

@@ -13,8 +13,8 @@ from torch.distributions import Distribution
 
 from .. import priors
 from ..data.dataset import Dataset
+from ..distributions.standard_normal import cdf, hazard, pdf
 from ..numerics.cholesky import LOG_2PI
-from ..numerics.standard_normal import cdf, hazard, pdf
 from ..priors import PriorLike
 from .base import Theta
 from .parametric import Parametric

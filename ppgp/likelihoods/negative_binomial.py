@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 
 from .. import priors
 from ..data.dataset import Dataset
-from ..numerics.negative_binomial import (
+from ..distributions.negative_binomial import (
     MeanNegativeBinomial,
     shape_information,
     shape_slope,

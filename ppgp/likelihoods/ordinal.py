@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
+from ..distributions.logistic_normal import expected_softplus, log_odds
+from ..distributions.ordered_links import LINKS, Link
+from ..distributions.tails import log1mexp
 from ..errors import SettingError, UnknownName
-from ..numerics.logistic_normal import expected_softplus, log_odds
-from ..numerics.ordered_links import LINKS, Link
-from ..numerics.tails import log1mexp
 from ..priors import Dirichlet, Flat, Prior, PriorLike, Site, finite_numbers, site, value_of
 from .base import Likelihood, Theta, root, turning_average
 from .cutpoints import CutpointPrior

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from ..numerics.distributions import PoissonLogNormal
+from ..distributions.distributions import PoissonLogNormal
 from .base import Theta, log_of_count, root
 from .parametric import Parametric
 from .scored import log_rate

@@ -11,14 +11,14 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..numerics.student_t import StudentTOfAnyDf
-from ..numerics.student_t_information import (
+from ..distributions.student_t import StudentTOfAnyDf
+from ..distributions.student_t_information import (
     digamma_part,
     excess_of_log1p,
     information,
     trigamma_part,
 )
-from ..numerics.student_t_plus_normal import StudentTPlusNormal, expected_log_density
+from ..distributions.student_t_plus_normal import StudentTPlusNormal, expected_log_density
 from ..overrides import computed
 from ..priors import Gamma, LogNormal, PriorLike
 from .base import Theta, root

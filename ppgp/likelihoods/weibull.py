@@ -13,9 +13,9 @@ from torch.distributions import Distribution
 
 from .. import priors
 from ..data.dataset import Dataset
+from ..distributions.gamma_times_log_normal import GammaTimesLogNormal
+from ..distributions.incomplete_gamma import lower_by_parameter
 from ..errors import NotApplicable
-from ..numerics.gamma_times_log_normal import GammaTimesLogNormal
-from ..numerics.incomplete_gamma import lower_by_parameter
 from ..priors import PriorLike
 from .base import Theta, root
 from .parametric import Parametric

@@ -15,9 +15,9 @@ from torch.nn.functional import logsigmoid, softplus
 
 from .. import priors
 from ..data.dataset import Dataset
+from ..distributions.tails import log1mexp
+from ..distributions.zero_inflated import ZeroInflatedCounts
 from ..errors import SettingError
-from ..numerics.tails import log1mexp
-from ..numerics.zero_inflated import ZeroInflatedCounts
 from ..overrides import computed
 from ..priors import Prior, PriorLike, Site, Uniform, bare, finite_numbers, site
 from .base import Likelihood, Theta, root

@@ -319,7 +319,7 @@ class Model(NamedArguments):
     def work(self, n: int, d: int) -> float:
         """Return the approximate number of multiplications in one evaluation of the density.
 
-        The number of threads depends on it (``numerics.threads``), so the order of magnitude is
+        The number of threads depends on it (``runtime.threads``), so the order of magnitude is
         enough: each number of a site counts once per row, and that of a convolution once per
         pixel.
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent
 
 from ..data.dataset import Dataset
+from ..distributions.blocks import distribution_by_rows
 from ..errors import SettingError
 from ..learners import Learner, Trees
 from ..likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Predicted, Scored
 from ..likelihoods.censored import Censored
-from ..numerics.blocks import distribution_by_rows
 from ..overrides import computed
 from ..priors import Flat, Site
 from ..target.capabilities import BoostedSum

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
+from ..distributions.distributions import NormalMixture
 from ..errors import DataError, NotApplicable, SettingError
 from ..numerics.cholesky import LOG_2PI
-from ..numerics.distributions import NormalMixture
 from ..priors import (
     Dirichlet,
     InverseGamma,

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent
 
 from ..data.roles import at_rows
-from ..numerics.blocks import distribution_by_rows
+from ..distributions.blocks import distribution_by_rows
 from .sites import Theta
 
 #: columns up to which a linear predictor takes little time beside a quantile of its distribution

@@ -14,12 +14,12 @@ from torch.distributions import Distribution
 
 from ..arguments import removed_arguments
 from ..data.dataset import Dataset, Scaler
+from ..distributions.distributions import TrendMarginal
 from ..errors import DataWarning, NotApplicable, SettingError
 from ..kernels import Exponential, Kernel
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..numerics.cholesky import add_diagonal, cholesky
-from ..numerics.distributions import TrendMarginal
 from ..overrides import computed
 from ..priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..runtime.result_cache import ResultCache

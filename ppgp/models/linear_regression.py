@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
+from ..distributions.blocks import distribution_by_rows
 from ..errors import NotApplicable, SettingError
 from ..likelihoods import Gaussian, Likelihood
-from ..numerics.blocks import distribution_by_rows
 from ..numerics.conjugate_linear import (
     Decomposition,
     conjugate_posterior,

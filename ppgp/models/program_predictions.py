@@ -18,8 +18,8 @@ from pyro.poutine import condition
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MixtureSameFamily
 
+from ..distributions import univariate
 from ..errors import DataError, NotApplicable
-from ..numerics import univariate
 from ..runtime.seeding import seeded
 from ..target.enumeration import is_discrete, plate_nesting
 from ..target.handlers import Run, is_data, over_draws

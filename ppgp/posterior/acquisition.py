@@ -19,10 +19,10 @@ from torch import Tensor
 
 from ..arguments import NamedArguments
 from ..data.tensors import laid_out
+from ..distributions.standard_normal import log_improvement
 from ..errors import DataError, NotApplicable, SettingError, an
 from ..kernels.places import check_places
 from ..numerics.cholesky import cholesky
-from ..numerics.standard_normal import log_improvement
 from ..priors import finite_numbers, with_plain_fields
 from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
 from ..target.capabilities import JointLatent, LatentFunction, require

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset
+from ..distributions.univariate import parameters, rebuilt
 from ..errors import NotApplicable, SettingError
-from ..numerics.univariate import parameters, rebuilt
 from ..target.capabilities import BoostedSum, require
 from .fitted import Fitted
 from .model_inputs import model_inputs

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.arrays import array_of, as_tensor
+from ..distributions.known_in_part import CountMass, Points, QuantileFunction
 from ..errors import DataError, listed
-from ..numerics.known_in_part import CountMass, Points, QuantileFunction
 
 if TYPE_CHECKING:
     from typing import Self

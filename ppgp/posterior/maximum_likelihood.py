@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..data.groups import coded_groups
+from ..distributions.univariate import sd
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, UnknownName
 from ..numerics.sandwich import clustered, robust
-from ..numerics.univariate import sd
 from ..target.capabilities import GeneralisedLinear, RowScores, require
 from ..user_warnings import warn
 from .fitted import Fitted

@@ -16,8 +16,8 @@ from ..data.argument_mistakes import explained, not_finite
 from ..data.argument_tensors import with_tensors
 from ..data.arguments import Arguments
 from ..data.roles import ROLES
+from ..distributions.univariate import parameters
 from ..errors import DataError, NotApplicable
-from ..numerics.univariate import parameters
 from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
 from .fitted import Fitted, evaluated_at, with_params
 from .model_inputs import inputs_and_roles

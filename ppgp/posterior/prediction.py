@@ -14,12 +14,12 @@ from torch.distributions import Distribution
 from ..arguments import Renamed, renamed_arguments
 from ..data.arrays import advice_on_targets, as_tensor, one_per_row
 from ..data.chosen_rows import chosen_rows
+from ..distributions import mixture, mixture_crps, univariate
+from ..distributions.blocks import each_block, sampled
+from ..distributions.known_in_part import KnownInPart
+from ..distributions.rows_on_demand import RowsOnDemand
 from ..errors import DataError, NotApplicable, SettingError, counted, listed
-from ..numerics import mixture, mixture_crps, univariate
-from ..numerics.blocks import each_block, sampled
 from ..numerics.finite import all_finite
-from ..numerics.known_in_part import KnownInPart
-from ..numerics.rows_on_demand import RowsOnDemand
 from ..runtime.seeding import stream
 from ..runtime.threads import ELEMENT, limited_by
 from . import frames

@@ -10,9 +10,9 @@ import torch
 from scipy import special
 from torch import Tensor
 
+from ..distributions.standardised_moments import skewness_and_kurtosis
+from ..distributions.univariate import is_classes
 from ..errors import NotApplicable, NotKnown, UnknownName
-from ..numerics.standardised_moments import skewness_and_kurtosis
-from ..numerics.univariate import is_classes
 from ..runtime.seeding import standard_uniform
 from ..target.capabilities import GeneralisedLinear, LeaveOneOut, supports
 from .boosted import is_boosted

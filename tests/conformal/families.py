@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ppgp import Prediction
-from ppgp.numerics.distributions import NormalMixture
+from ppgp.distributions.distributions import NormalMixture
 
 Make = Callable[..., Distribution]
 

@@ -14,12 +14,12 @@ from torch.distributions import constraints
 
 from ppgp import likelihoods, priors
 from ppgp.data import Dataset
+from ppgp.distributions import univariate
 from ppgp.errors import DataError, SettingError
 from ppgp.interfaces import recipes
 from ppgp.likelihoods import Bernoulli, Categorical, Likelihood, Predicted
 from ppgp.likelihoods.base import hermite
 from ppgp.models.inducing import medians
-from ppgp.numerics import univariate
 from ppgp.posterior.prediction import Prediction
 from ppgp.runtime.seeding import seeded
 

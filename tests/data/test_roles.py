@@ -18,11 +18,11 @@ import ppgp
 from ppgp import Dataset, inference, priors
 from ppgp.data import load
 from ppgp.data.roles import ROLES
+from ppgp.distributions import blocks
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.models import Model
 from ppgp.models.independent_rows import observed, predicted
 from ppgp.models.sites import Theta, draw
-from ppgp.numerics import blocks
 from ppgp.posterior.loading import load_posterior
 from ppgp.priors import PriorLike, Site, site
 from ppgp.runtime.fingerprint import fingerprint

@@ -10,7 +10,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppgp.numerics.distributions import GPMarginal
+from ppgp.distributions.distributions import GPMarginal
 from ppgp.priors import FlatDistribution, HalfCauchy
 
 

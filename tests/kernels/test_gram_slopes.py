@@ -13,6 +13,7 @@ from torch import Tensor
 import ppgp
 from ppgp import inference, kernels, models
 from ppgp.data import Dataset
+from ppgp.distributions.distributions import GPMarginal
 from ppgp.kernels import (
     ARD,
     RBF,
@@ -29,7 +30,6 @@ from ppgp.kernels import (
 )
 from ppgp.kernels.gram_slopes import gram, has_formulas
 from ppgp.kernels.row_distances import RowDistances
-from ppgp.numerics.distributions import GPMarginal
 from ppgp.runtime.seeding import seeded
 from ppgp.target import Target
 from ppgp.target.graph import Looped

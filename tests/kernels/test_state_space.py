@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ppgp.distributions.erlang import erlang
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.kernels import (
     ARD,
@@ -27,7 +28,6 @@ from ppgp.kernels import (
     White,
 )
 from ppgp.kernels.state_space import require, supports, with_batch
-from ppgp.numerics.erlang import erlang
 
 KERNELS = {
     "Matern12": Matern(0.5, 1.3, 0.7),

@@ -11,9 +11,9 @@ from torch import Tensor
 import ppgp
 from ppgp import inference, models
 from ppgp.data import Dataset
+from ppgp.distributions import univariate
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.likelihoods import Bernoulli, Binomial, Poisson, ZeroInflated
-from ppgp.numerics import univariate
 from ppgp.posterior.prediction import Prediction
 from ppgp.runtime.seeding import seeded
 

@@ -8,6 +8,7 @@ import mpmath as mp
 import pytest
 import torch
 
+from ppgp.distributions.ordered_links import LINKS
 from ppgp.likelihoods import (
     Bernoulli,
     Beta,
@@ -22,7 +23,6 @@ from ppgp.likelihoods import (
 from ppgp.likelihoods.joint_rows import LikelihoodRows
 from ppgp.numerics.latent_ep import ep_log_evidence
 from ppgp.numerics.latent_laplace import laplace_log_evidence
-from ppgp.numerics.ordered_links import LINKS
 
 F64 = torch.float64
 FAR = (-1e9, -1e4, -800.0, -40.0, -37.9, 0.3, 38.1, 40.0, 800.0, 1e4, 1e9)

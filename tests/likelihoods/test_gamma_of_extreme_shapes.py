@@ -10,8 +10,8 @@ import torch
 from scipy import integrate, special
 from torch import Tensor
 
+from ppgp.distributions.incomplete_gamma import HIGHEST, LOWEST, gamma_crps_metric
 from ppgp.likelihoods import Gamma, Predicted
-from ppgp.numerics.incomplete_gamma import HIGHEST, LOWEST, gamma_crps_metric
 
 F64 = torch.float64
 LAW = Gamma(shape=Predicted())

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from ppgp import priors
 from ppgp.data import Dataset
+from ppgp.distributions import univariate
+from ppgp.distributions.negative_binomial import MeanNegativeBinomial, shape_information
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.likelihoods import (
     Gaussian,
@@ -20,8 +22,6 @@ from ppgp.likelihoods import (
     Predicted,
     ZeroInflated,
 )
-from ppgp.numerics import univariate
-from ppgp.numerics.negative_binomial import MeanNegativeBinomial, shape_information
 from ppgp.posterior.prediction import Prediction
 from ppgp.runtime.seeding import seeded
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy import special, stats
 
+from ppgp.distributions import mixture, univariate
 from ppgp.likelihoods import (
     Beta,
     Binomial,
@@ -21,7 +22,6 @@ from ppgp.likelihoods import (
     Predicted,
     ZeroInflated,
 )
-from ppgp.numerics import mixture, univariate
 from ppgp.numerics.peak_nodes import find_peak
 
 F64 = torch.float64

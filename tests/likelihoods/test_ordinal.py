@@ -15,10 +15,10 @@ from torch import Tensor
 import ppgp
 from ppgp import inference, models, priors
 from ppgp.data import Dataset
+from ppgp.distributions.ordered_links import LINKS
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.likelihoods import Bernoulli, Ordinal
 from ppgp.likelihoods.cutpoints import FlatCutpoints, InducedDirichlet
-from ppgp.numerics.ordered_links import LINKS
 from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64

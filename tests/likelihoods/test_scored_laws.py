@@ -11,6 +11,7 @@ from panels import nodes_and_weights
 from scipy import integrate
 from torch import Tensor
 
+from ppgp.distributions import univariate
 from ppgp.errors import NotApplicable, SettingError, UnknownName
 from ppgp.likelihoods import (
     Bernoulli,
@@ -32,7 +33,6 @@ from ppgp.likelihoods import (
 )
 from ppgp.likelihoods.parametric import Parametric
 from ppgp.likelihoods.scored import LARGEST_STEP, Scored
-from ppgp.numerics import univariate
 from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64

@@ -10,10 +10,10 @@ from scipy import stats
 import ppgp
 from ppgp import diagnostics
 from ppgp.data import Dataset
+from ppgp.distributions.distributions import NormalMixture
 from ppgp.errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ppgp.inference import MAP, NUTS, Exact, Gibbs, Laplace
 from ppgp.models import GaussianMixture
-from ppgp.numerics.distributions import NormalMixture
 from ppgp.priors import InUnitsOfData, InverseGamma, LogNormal, Normal
 
 F64 = torch.float64

@@ -14,10 +14,10 @@ import ppgp
 from ppgp import inference, kernels, models, priors
 from ppgp.conformal.full_conformal_closed_form import leave_one_out_parts
 from ppgp.data import Dataset
+from ppgp.distributions.distributions import TrendMarginal
 from ppgp.errors import DataError, NotApplicable, NumericalError, SettingError
 from ppgp.kernels import Anisotropy, Exponential, LinearVariogram, Matern, Spherical, White
 from ppgp.models import kriging_equations
-from ppgp.numerics.distributions import TrendMarginal
 from ppgp.runtime.seeding import seeded
 
 GENERATOR = torch.Generator().manual_seed(0)

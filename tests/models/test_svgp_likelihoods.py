@@ -76,7 +76,7 @@ def test_the_expected_log_likelihood_equals_the_integral(kind: str) -> None:
 
 @pytest.mark.parametrize("rate", [0.5, 30.0, 2000.0])
 def test_poisson_lognormal_against_quadrature(rate: float) -> None:
-    from ppgp.numerics.distributions import PoissonLogNormal
+    from ppgp.distributions.distributions import PoissonLogNormal
 
     m, s = math.log(rate), 0.6
     distribution = PoissonLogNormal(number([m]), number([s]))

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ppgp.numerics import mixture_crps
-from ppgp.numerics.count_sums import LONGEST, NODES, rule, sum_over_counts
-from ppgp.numerics.mixture import cdf, quantile
+from ppgp.distributions import mixture_crps
+from ppgp.distributions.count_sums import LONGEST, NODES, rule, sum_over_counts
+from ppgp.distributions.mixture import cdf, quantile
 
 F64 = torch.float64
 

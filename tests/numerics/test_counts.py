@@ -9,8 +9,8 @@ from scipy import stats
 from torch import Tensor
 
 from ppgp import Prediction
-from ppgp.numerics import tails, univariate
-from ppgp.numerics.univariate import cdf
+from ppgp.distributions import tails, univariate
+from ppgp.distributions.univariate import cdf
 
 F64 = torch.float64
 
@@ -53,7 +53,7 @@ def test_quantiles_from_a_mass_function_sum_it_once(
     calls = []
     original = univariate.log_prob
     monkeypatch.setattr(
-        "ppgp.numerics.mixture.component_log_prob",
+        "ppgp.distributions.mixture.component_log_prob",
         lambda d, x: calls.append(x.numel()) or original(d, x),
     )
     for p in (1e-6, 0.05, 0.5, 0.95):

@@ -13,9 +13,9 @@ from scipy import special, stats
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from ppgp.distributions import mixture
+from ppgp.distributions.gamma_times_log_normal import GammaTimesLogNormal
 from ppgp.likelihoods import Exponential, Gamma, Likelihood, Predicted, Weibull
-from ppgp.numerics import mixture
-from ppgp.numerics.gamma_times_log_normal import GammaTimesLogNormal
 from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from ppgp.numerics.distributions import GPMarginal
+from ppgp.distributions.distributions import GPMarginal
 from ppgp.numerics.gaussian_log_density import gaussian_log_density
 
 N = 5

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
+from ppgp.distributions.logistic_normal import expected_softplus, log_odds
 from ppgp.likelihoods import Bernoulli
-from ppgp.numerics.logistic_normal import expected_softplus, log_odds
 
 F64 = torch.float64
 CASES = list(product((0.0, 0.3, -1.7, 3.0, -25.0, 40.0), (1e-3, 0.3, 1.0, 5.0, 20.0, 100.0)))

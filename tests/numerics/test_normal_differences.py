@@ -11,8 +11,8 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Normal
 
-from ppgp.numerics.mixture_crps import crps
-from ppgp.numerics.normal_differences import POINTS, _weights, half_mean_difference, points
+from ppgp.distributions.mixture_crps import crps
+from ppgp.distributions.normal_differences import POINTS, _weights, half_mean_difference, points
 
 F64 = torch.float64
 

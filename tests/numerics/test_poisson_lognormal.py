@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import integrate
 
-from ppgp.numerics.distributions import PoissonLogNormal
+from ppgp.distributions.distributions import PoissonLogNormal
 
 F64 = torch.float64
 NONE = torch.zeros((), dtype=F64)

@@ -6,8 +6,8 @@ import pyro.distributions as dist
 import pytest
 import torch
 
+from ppgp.distributions import univariate
 from ppgp.errors import NotApplicable
-from ppgp.numerics import univariate
 
 F64 = torch.float64
 HALF = torch.full((3,), 0.5, dtype=F64)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from ppgp.numerics import mixture
-from ppgp.numerics.roots import Newton, root
+from ppgp.distributions import mixture
+from ppgp.distributions.roots import Newton, root
 
 F64 = torch.float64
 

@@ -21,9 +21,9 @@ from torch.distributions import (
     Weibull,
 )
 
-from ppgp.numerics import mixture, tails
-from ppgp.numerics.mixture_crps import crps
-from ppgp.numerics.tails import log_tails
+from ppgp.distributions import mixture, tails
+from ppgp.distributions.mixture_crps import crps
+from ppgp.distributions.tails import log_tails
 
 STEP = 1e-5
 FAMILIES: dict[str, Callable[[torch.Tensor], Distribution]] = {

@@ -13,10 +13,10 @@ from scipy import integrate, special, stats
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from ppgp.distributions.student_t_plus_normal import StudentTPlusNormal, expected_log_density
 from ppgp.kernels import RBF
 from ppgp.likelihoods import StudentT
 from ppgp.models import SVGP
-from ppgp.numerics.student_t_plus_normal import StudentTPlusNormal, expected_log_density
 
 F64 = torch.float64
 DF = (0.7, 4.0, 40.0, 1000.0)

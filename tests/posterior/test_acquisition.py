@@ -20,8 +20,8 @@ from torch import Tensor
 import ppgp
 from ppgp import Dataset, acquisition, inference, kernels, models
 from ppgp.acquisition import EI, UCB, LogEI, qEI, qUCB, suggest
+from ppgp.distributions.standard_normal import log_improvement
 from ppgp.errors import DataError, NotApplicable, SettingError
-from ppgp.numerics.standard_normal import log_improvement
 
 G = torch.Generator().manual_seed(0)
 X = torch.rand(9, 2, generator=G, dtype=torch.float64) * 4 - 2

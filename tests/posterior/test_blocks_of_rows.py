@@ -21,9 +21,9 @@ from torch.distributions import (
 from ppgp import Dataset, Prediction, likelihoods, models
 from ppgp.conformal import PIT, Density, Normalized, Quantile, calibrate
 from ppgp.diagnostics.predictive_differences import predictive_difference
+from ppgp.distributions import blocks
+from ppgp.distributions.rows_on_demand import RowsOnDemand
 from ppgp.errors import NotEnoughMemory
-from ppgp.numerics import blocks
-from ppgp.numerics.rows_on_demand import RowsOnDemand
 from ppgp.runtime import memory
 
 DRAWS, ROWS = 7, 23

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
+from ppgp.distributions import univariate
 from ppgp.errors import NotApplicable
-from ppgp.numerics import univariate
 from ppgp.posterior import Prediction
 
 F64 = torch.float64

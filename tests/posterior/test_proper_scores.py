@@ -10,7 +10,7 @@ from mixtures import ALL, CONTINUOUS, COUNTS, ROWS, Mixture
 from panels import nodes_and_weights
 from scipy import stats
 
-from ppgp.numerics import mixture_crps
+from ppgp.distributions import mixture_crps
 from ppgp.posterior.prediction import Prediction
 
 every = pytest.mark.parametrize("m", ALL.values(), ids=ALL.keys())

@@ -13,11 +13,11 @@ from scipy import stats
 import ppgp
 from ppgp import likelihoods as laws
 from ppgp.data import Dataset
+from ppgp.distributions.standardised_moments import skewness_and_kurtosis
 from ppgp.errors import NotApplicable, UnknownName
 from ppgp.inference import MAP, Laplace
 from ppgp.likelihoods import Likelihood, Predicted
 from ppgp.models import GLM, GP, LinearRegression, SoftmaxRegression
-from ppgp.numerics.standardised_moments import skewness_and_kurtosis
 from ppgp.posterior import Posterior
 from ppgp.priors import Flat
 from ppgp.runtime.seeding import seeded

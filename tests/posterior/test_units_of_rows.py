@@ -12,8 +12,8 @@ from torch.distributions import Independent, MultivariateNormal, Normal
 
 import ppgp
 from ppgp import Prediction, conformal
+from ppgp.distributions import blocks
 from ppgp.errors import DataError
-from ppgp.numerics import blocks
 from ppgp.posterior.joint_covariance import covariance
 
 F64 = torch.float64

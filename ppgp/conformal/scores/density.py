@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from ...numerics.mixture_nodes import landmarks
+from ...distributions.mixture_nodes import landmarks
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
 from .base import Score, end_of_set, interval

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.distributions import StudentT, constraints
 
-from .cholesky import LOG_2PI
+from ..numerics.cholesky import LOG_2PI
 
 __all__ = ["StudentTPlusNormal", "expected_log_density"]
 

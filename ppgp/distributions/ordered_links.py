@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from .cholesky import LOG_2PI
+from ..numerics.cholesky import LOG_2PI
 from .standard_normal import hazard_excess
 from .tails import log1mexp
 

@@ -13,10 +13,10 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import constraints
 
+from ..numerics.cholesky import LOG_2PI, cholesky
+from ..numerics.gaussian_log_density import gaussian_log_density
+from ..numerics.trend_densities import profile_log_density, restricted_log_density
 from . import standard_normal
-from .cholesky import LOG_2PI, cholesky
-from .gaussian_log_density import gaussian_log_density
-from .trend_densities import profile_log_density, restricted_log_density
 
 __all__ = ["GPMarginal", "NormalMixture", "PoissonLogNormal", "TrendMarginal"]
 

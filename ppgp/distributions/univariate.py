@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent
 
 from ..errors import NotApplicable
+from ..numerics.cholesky import LOG_2PI
 from . import standard_normal
-from .cholesky import LOG_2PI
 from .counts import FORMS, closed_cdf
 from .rows_on_demand import RowsOnDemand
 from .tails import has_tails, log_tails

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..numerics.float_search import between, number, place
 from . import univariate
-from .float_search import between, number, place
 
 STEPS = 200
 WORTH_IT = 0.8  # converged rows are dropped once at most this share of the rows remains

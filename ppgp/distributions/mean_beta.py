@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import logsigmoid
 
-from .cholesky import LOG_2PI
+from ..numerics.cholesky import LOG_2PI
 from .log_gamma import log1p_excess, log_gamma_rest
 
 __all__ = ["MeanBeta", "divergence"]

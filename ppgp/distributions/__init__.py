@@ -1,0 +1,1 @@
+"""Distributions that likelihoods and predictions need, with their CDFs, quantiles and scores."""
