@@ -14,7 +14,7 @@ from ..data.dataset import Dataset
 from ..errors import DataError, DataWarning, SettingError
 from ..kernels import Exponential
 from ..kernels.places import flat_degrees
-from ..models.drift import Drift, basis, checked, coordinate_columns, nothing_left, places
+from ..models.exact.drift import Drift, basis, checked, coordinate_columns, nothing_left, places
 from ..user_warnings import warn
 
 __all__ = ["EmpiricalVariogram", "empirical_variogram"]

@@ -16,7 +16,7 @@ from ..data.found_on import Found, Origin
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, counted
 from ..kernels import Exponential, Kernel, Product, Sum
 from ..models import Kriging
-from ..models.drift import Drift
+from ..models.exact.drift import Drift
 from ..user_warnings import warn
 from .variogram import EmpiricalVariogram
 

@@ -6,12 +6,12 @@ from ..missing_names import hints
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .base import Model
 from .boosted import Boosted
+from .exact.gp import GP
+from .exact.kriging import Kriging
+from .exact.latent_gp import LatentGP
 from .gaussian_mixture import GaussianMixture
 from .glm import GLM
-from .gp import GP
 from .grid_gp import GridGP
-from .kriging import Kriging
-from .latent_gp import LatentGP
 from .latent_state_space_gp import LatentStateSpaceGP
 from .latent_vecchia import LatentVecchia
 from .linear_regression import LinearRegression

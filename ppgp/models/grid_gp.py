@@ -26,7 +26,7 @@ from ..runtime.result_cache import ResultCache
 from ..target.capabilities import JointGaussian, LatentFunction, LeaveOneOut, PosteriorFunctions
 from .advice import instead_of
 from .base import full_batch_only
-from .gp import GP
+from .exact.gp import GP
 from .grid_factors import Kernels, checked, of_columns, product_of
 from .inducing import medians
 from .means import MeanLike

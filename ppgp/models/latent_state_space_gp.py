@@ -16,7 +16,7 @@ from ..likelihoods import Bernoulli, Likelihood
 from ..priors import Param, PriorLike, Site
 from ..runtime.result_cache import ResultCache
 from .base import full_batch_only
-from .latent_model import LatentModel, check_latent
+from .exact.latent_model import LatentModel, check_latent
 from .latent_state_space_rows import AtMode, LatentStateSpaceMarginal, at_mode
 from .means import MeanLike
 from .sites import Theta, draw, one_by_one

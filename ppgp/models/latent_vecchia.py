@@ -25,9 +25,9 @@ from ..runtime.result_cache import ResultCache
 from ..runtime.seeding import permutation
 from .advice import instead_of
 from .base import full_batch_only
+from .exact.latent_gp import LatentGP
+from .exact.latent_model import LatentModel, check_latent
 from .inducing import medians, refuse_broken
-from .latent_gp import LatentGP
-from .latent_model import LatentModel, check_latent
 from .means import MeanLike
 from .memory_checks import check_memory_of_predictions, check_memory_of_rows
 from .nearest_rows import NearestRows

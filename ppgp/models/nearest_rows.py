@@ -18,7 +18,7 @@ from ..numerics.vecchia import Sets
 from ..priors import Param, under
 from ..target.capabilities import FollowsFit, WarmStart
 from .base import Model
-from .drift import Drift, coordinate_columns, places
+from .exact.drift import Drift, coordinate_columns, places
 from .sites import Theta
 
 DEFAULT_NEIGHBOURS = 30

@@ -21,7 +21,7 @@ from ..runtime.seeding import permutation
 from ..runtime.team import ALONE, Team
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from .base import full_batch_only
-from .gp import GP
+from .exact.gp import GP
 from .inducing import (
     DEFAULT_INDUCING,
     check_given,

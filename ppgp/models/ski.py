@@ -33,7 +33,7 @@ from ..target.capabilities import LatentFunction, LeaveOneOut
 from . import ski_grid
 from .advice import instead_of
 from .base import full_batch_only
-from .gp import GP
+from .exact.gp import GP
 from .inducing import medians, refuse_broken
 from .means import MeanLike
 from .product_kernels import require_product

@@ -34,9 +34,9 @@ from ..target.capabilities import (
     PosteriorFunctions,
 )
 from .base import full_batch_only
+from .exact.latent_model import show_latent
 from .gaussian_predictions import with_noise
 from .known_noise import check_aligned, refuse_duplicate_rows
-from .latent_model import show_latent
 from .latent_state_space_gp import state_space_with_likelihood
 from .means import MeanLike
 from .sites import Theta, draw, first_draw, number_of_draws, split_params

@@ -23,11 +23,11 @@ from ..runtime.seeding import permutation
 from ..runtime.team import ALONE, Team
 from ..target.capabilities import LatentFunction, LeaveOneOut
 from .base import full_batch_only
-from .drift import Drift, check_determined, checked, coordinates, places
-from .gp import GP
+from .exact.drift import Drift, check_determined, checked, coordinates, places
+from .exact.gp import GP
+from .exact.latent_model import show_latent
 from .inducing import medians, refuse_broken
 from .known_noise import check_aligned, refuse_duplicate_rows, with_known
-from .latent_model import show_latent
 from .latent_vecchia import with_likelihood
 from .means import MeanLike, UserMean
 from .number_of_neighbours import too_few_neighbours

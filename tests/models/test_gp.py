@@ -14,8 +14,8 @@ import ppgp
 from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
 from ppgp.errors import DataError, SettingError
-from ppgp.models import gp_conditioning as gp_module
-from ppgp.models import kriging_equations
+from ppgp.models.exact import gp_conditioning as gp_module
+from ppgp.models.exact import kriging_equations
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(25, 2, generator=GENERATOR, dtype=torch.float64)

@@ -151,7 +151,9 @@ def test_leave_one_out_shares_the_factors_of_predictions(factored: list[int]) ->
 def test_chunks_of_draws_do_not_depend_on_the_number_of_new_rows(
     factored: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ppgp.models.gp_conditioning.CACHED", 5 * 8 * DATA.n**2)  # of five draws
+    monkeypatch.setattr(
+        "ppgp.models.exact.gp_conditioning.CACHED", 5 * 8 * DATA.n**2
+    )  # of five draws
     posterior = fitted(inference.Laplace(draws=12))
     posterior.predict(NEW)
     assert len(factored) == 3
@@ -164,7 +166,9 @@ def test_threads_and_the_limit_of_what_is_kept_change_no_result(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posterior = fitted(inference.Laplace(draws=12))
-    monkeypatch.setattr("ppgp.models.gp_conditioning.CACHED", 8 * DATA.n**2)  # one draw at a time
+    monkeypatch.setattr(
+        "ppgp.models.exact.gp_conditioning.CACHED", 8 * DATA.n**2
+    )  # one draw at a time
     object.__setattr__(posterior, "kept", ResultCache(limit=0))
     one = posterior.predict(NEW), posterior.predict(NEW, joint=True), posterior.loo()
     monkeypatch.setattr("ppgp.runtime.side_by_side.PAYS_FROM", 0.0)

@@ -17,7 +17,7 @@ from ppgp.data import Dataset
 from ppgp.distributions.distributions import TrendMarginal
 from ppgp.errors import DataError, NotApplicable, NumericalError, SettingError
 from ppgp.kernels import Anisotropy, Exponential, LinearVariogram, Matern, Spherical, White
-from ppgp.models import kriging_equations
+from ppgp.models.exact import kriging_equations
 from ppgp.runtime.seeding import seeded
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -12,7 +12,7 @@ import ppgp
 from ppgp import inference, kernels, likelihoods, models, priors
 from ppgp.data import Dataset
 from ppgp.errors import DataError, SettingError
-from ppgp.models.kriging import Kriging
+from ppgp.models.exact.kriging import Kriging
 
 F64 = torch.float64
 G = torch.Generator().manual_seed(4)

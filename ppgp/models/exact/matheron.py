@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..kernels import Kernel
-from ..kernels.base import Theta
-from ..kernels.fourier_features import Draw, Path
-from ..numerics.cholesky import add_diagonal, cholesky
+from ...kernels import Kernel
+from ...kernels.base import Theta
+from ...kernels.fourier_features import Draw, Path
+from ...numerics.cholesky import add_diagonal, cholesky
 
 NEGLIGIBLE = 1e-10  # eigenvalues below this share of the largest are dropped
 

@@ -9,21 +9,21 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
-from ..kernels import Kernel
-from ..numerics.cholesky import add_diagonal, cholesky
-from ..numerics.least_variance import at_least_rounding
-from ..numerics.triangles import solved
-from ..priors import under
-from ..runtime.result_cache import ResultCache
-from ..runtime.side_by_side import side_by_side
-from ..target.capabilities import JointLatent
-from .factor_updates import ROOT, FactorUpdates, slice_of
-from .known_noise import with_known
-from .means import rows_of_mean
-from .memory_checks import check_memory_of_conditioning, check_memory_of_predictions
-from .sites import Theta, number_of_draws, split_params
-from .with_mean import WithMean
+from ...data.dataset import Dataset
+from ...kernels import Kernel
+from ...numerics.cholesky import add_diagonal, cholesky
+from ...numerics.least_variance import at_least_rounding
+from ...numerics.triangles import solved
+from ...priors import under
+from ...runtime.result_cache import ResultCache
+from ...runtime.side_by_side import side_by_side
+from ...target.capabilities import JointLatent
+from ..factor_updates import ROOT, FactorUpdates, slice_of
+from ..known_noise import with_known
+from ..means import rows_of_mean
+from ..memory_checks import check_memory_of_conditioning, check_memory_of_predictions
+from ..sites import Theta, number_of_draws, split_params
+from ..with_mean import WithMean
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of all chunks of draws at once
 #: bytes in one matrix of a chunk of draws on the CPU, so that its matrices stay in the cache of the

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset
-from ..errors import NotApplicable, SettingError
-from ..likelihoods import Categorical, FromDistribution, Scored
-from ..likelihoods import Laplace as DoubleExponential
-from ..likelihoods.base import check_is_likelihood
-from ..likelihoods.joint_rows import LatentMarginal
-from ..overrides import set_attributes
-from ..priors import LogNormal, PriorLike
-from ..runtime.result_cache import ResultCache
-from ..target.capabilities import LatentFunction, LeaveOneOut
-from .any_likelihood import AnyLikelihood
-from .sites import Theta, one_by_one
-from .with_mean import WithMean
+from ...data.dataset import Dataset
+from ...errors import NotApplicable, SettingError
+from ...likelihoods import Categorical, FromDistribution, Scored
+from ...likelihoods import Laplace as DoubleExponential
+from ...likelihoods.base import check_is_likelihood
+from ...likelihoods.joint_rows import LatentMarginal
+from ...overrides import set_attributes
+from ...priors import LogNormal, PriorLike
+from ...runtime.result_cache import ResultCache
+from ...target.capabilities import LatentFunction, LeaveOneOut
+from ..any_likelihood import AnyLikelihood
+from ..sites import Theta, one_by_one
+from ..with_mean import WithMean
 
 NOISE = LogNormal(-2.0, 1.0)  # the default of ``GP``, which does not count as given
 

@@ -10,30 +10,30 @@ import pyro
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, UnknownName
-from ..kernels import RBF, Kernel
-from ..kernels.base import check_kernel
-from ..kernels.units import Units
-from ..likelihoods import Bernoulli, Likelihood
-from ..likelihoods.joint_rows import LatentMarginal, LikelihoodRows
-from ..numerics.collapsed_bound import inducing_root
-from ..numerics.latent_ep import expand_by_ep
-from ..numerics.latent_laplace import LatentGaussian, expand_at_mode
-from ..numerics.least_variance import at_least_rounding
-from ..priors import Normal, Param, PriorLike, Site, prefixed, under
-from ..runtime.result_cache import ResultCache
-from ..target.capabilities import Capability, LeaveOneOut
-from .base import full_batch_only
-from .inducing import refuse_broken
-from .latent_model import LatentModel, check_latent
-from .means import MeanLike, rows_of_mean
-from .memory_checks import (
+from ...data.dataset import Dataset, Scaler
+from ...errors import NotApplicable, UnknownName
+from ...kernels import RBF, Kernel
+from ...kernels.base import check_kernel
+from ...kernels.units import Units
+from ...likelihoods import Bernoulli, Likelihood
+from ...likelihoods.joint_rows import LatentMarginal, LikelihoodRows
+from ...numerics.collapsed_bound import inducing_root
+from ...numerics.latent_ep import expand_by_ep
+from ...numerics.latent_laplace import LatentGaussian, expand_at_mode
+from ...numerics.least_variance import at_least_rounding
+from ...priors import Normal, Param, PriorLike, Site, prefixed, under
+from ...runtime.result_cache import ResultCache
+from ...target.capabilities import Capability, LeaveOneOut
+from ..base import full_batch_only
+from ..inducing import refuse_broken
+from ..means import MeanLike, rows_of_mean
+from ..memory_checks import (
     check_memory_of_conditioning,
     check_memory_of_covariance,
     check_memory_of_predictions,
 )
-from .sites import Theta, draw, one_by_one
+from ..sites import Theta, draw, one_by_one
+from .latent_model import LatentModel, check_latent
 
 APPROXIMATIONS = ("laplace", "ep", "sampled")
 WHITE = Normal(0.0, 1.0)  # the prior of v

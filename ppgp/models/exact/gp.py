@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..arguments import check_names_of_arguments, removed_arguments
-from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, SettingError
-from ..kernels import RBF, Kernel, Sum
-from ..kernels.base import check_kernel
-from ..kernels.fourier_features import Draw
-from ..kernels.units import Units
-from ..likelihoods import Likelihood
-from ..numerics.least_variance import at_least_rounding
-from ..numerics.triangles import solved
-from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
-from ..runtime.result_cache import ResultCache
-from ..target.capabilities import (
+from ...arguments import check_names_of_arguments, removed_arguments
+from ...data.dataset import Dataset, Scaler
+from ...errors import NotApplicable, SettingError
+from ...kernels import RBF, Kernel, Sum
+from ...kernels.base import check_kernel
+from ...kernels.fourier_features import Draw
+from ...kernels.units import Units
+from ...likelihoods import Likelihood
+from ...numerics.least_variance import at_least_rounding
+from ...numerics.triangles import solved
+from ...priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
+from ...runtime.result_cache import ResultCache
+from ...target.capabilities import (
     Capability,
     Components,
     JointGaussian,
@@ -33,30 +33,21 @@ from ..target.capabilities import (
     LeaveOneOut,
     PosteriorFunctions,
 )
-from .base import full_batch_only
-from .gaussian_predictions import with_noise
+from ..base import full_batch_only
+from ..gaussian_predictions import with_noise
+from ..inducing import medians, refuse_broken
+from ..known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
+from ..means import MeanLike
+from ..memory_checks import check_memory_of_covariance, check_memory_of_predictions
+from ..sites import Theta, draw, first_draw, number_of_draws, split_params
+from ..terms import as_written
+from ..terms import labels as labels_of
+from ..units import power
 from .gp_conditioning import GPConditioning
 from .gp_marginal import gp_marginal
-from .inducing import medians, refuse_broken
-from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from .latent_gp import with_likelihood
 from .latent_model import show_latent
 from .matheron import matheron
-from .means import MeanLike
-from .memory_checks import (
-    check_memory_of_covariance,
-    check_memory_of_predictions,
-)
-from .sites import (
-    Theta,
-    draw,
-    first_draw,
-    number_of_draws,
-    split_params,
-)
-from .terms import as_written
-from .terms import labels as labels_of
-from .units import power
 
 
 @removed_arguments(noise_sd=IN_THE_DATASET)

@@ -13,22 +13,22 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset
-from ..errors import DataError, NotApplicable, counted
-from ..kernels import Kernel
-from ..kernels.base import output_of_rows
-from ..numerics.cholesky import add_diagonal, cholesky
-from ..numerics.gls import Solved, solve, solve_given
-from ..priors import under
-from ..runtime.result_cache import ResultCache
-from ..target.capabilities import JointLatent
+from ...data.dataset import Dataset
+from ...errors import DataError, NotApplicable, counted
+from ...kernels import Kernel
+from ...kernels.base import output_of_rows
+from ...numerics.cholesky import add_diagonal, cholesky
+from ...numerics.gls import Solved, solve, solve_given
+from ...priors import under
+from ...runtime.result_cache import ResultCache
+from ...target.capabilities import JointLatent
+from ..factor_updates import ROOT, FactorUpdates, slice_of
+from ..known_noise import with_known
+from ..means import rows_of_mean
+from ..memory_checks import check_memory_of_conditioning, check_memory_of_predictions
+from ..sites import Theta, number_of_draws, split_params
+from ..with_mean import WithMean
 from .drift import Drift, basis, coordinate_columns, of_each_output, places
-from .factor_updates import ROOT, FactorUpdates, slice_of
-from .known_noise import with_known
-from .means import rows_of_mean
-from .memory_checks import check_memory_of_conditioning, check_memory_of_predictions
-from .sites import Theta, number_of_draws, split_params
-from .with_mean import WithMean
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
 

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..distributions.distributions import GPMarginal
-from ..kernels import Kernel
-from ..kernels.gram_slopes import gram, has_formulas
-from ..kernels.row_distances import RowDistances
-from ..numerics.cholesky import add_diagonal
-from ..numerics.gaussian_log_density import gaussian_log_density, value_and_slopes
-from ..priors import Param, Site
+from ...distributions.distributions import GPMarginal
+from ...kernels import Kernel
+from ...kernels.gram_slopes import gram, has_formulas
+from ...kernels.row_distances import RowDistances
+from ...numerics.cholesky import add_diagonal
+from ...numerics.gaussian_log_density import gaussian_log_density, value_and_slopes
+from ...priors import Param, Site
 
 
 def gp_marginal(

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import DataError, SettingError, counted
-from ..kernels.base import OutputColumn, output_of_rows
-from ..priors import plain
+from ...errors import DataError, SettingError, counted
+from ...kernels.base import OutputColumn, output_of_rows
+from ...priors import plain
 
 #: None, "none", "constant", a degree, columns of X, or a function of X [n, d] that returns [n] or
 #: [n, q]; None is a constant, one for each output where the kernel has a Coregionalisation

@@ -12,21 +12,27 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..arguments import removed_arguments
-from ..data.dataset import Dataset, Scaler
-from ..distributions.distributions import TrendMarginal
-from ..errors import DataWarning, NotApplicable, SettingError
-from ..kernels import Exponential, Kernel
-from ..kernels.base import check_kernel
-from ..kernels.units import Units
-from ..numerics.cholesky import add_diagonal, cholesky
-from ..overrides import computed
-from ..priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
-from ..runtime.result_cache import ResultCache
-from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
-from ..user_warnings import warn
-from .advice import instead_of
-from .base import Model, full_batch_only
+from ...arguments import removed_arguments
+from ...data.dataset import Dataset, Scaler
+from ...distributions.distributions import TrendMarginal
+from ...errors import DataWarning, NotApplicable, SettingError
+from ...kernels import Exponential, Kernel
+from ...kernels.base import check_kernel
+from ...kernels.units import Units
+from ...numerics.cholesky import add_diagonal, cholesky
+from ...overrides import computed
+from ...priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
+from ...runtime.result_cache import ResultCache
+from ...target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
+from ...user_warnings import warn
+from ..advice import instead_of
+from ..base import Model, full_batch_only
+from ..inducing import medians, refuse_broken
+from ..known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
+from ..means import MeanLike
+from ..memory_checks import check_memory_of_covariance
+from ..sites import Theta, draw, first_draw, starting_values
+from ..suitability import MOST_ROWS
 from .drift import (
     Drift,
     basis,
@@ -37,13 +43,7 @@ from .drift import (
     of_each_output,
     places,
 )
-from .inducing import medians, refuse_broken
-from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from .kriging_equations import KrigingEquations
-from .means import MeanLike
-from .memory_checks import check_memory_of_covariance
-from .sites import Theta, draw, first_draw, starting_values
-from .suitability import MOST_ROWS
 
 ESTIMATORS = ("reml", "ml")
 DEFAULT_NUGGET = LogNormal(-2.0, 1.0)  # before ``prepare`` centres it on the data
