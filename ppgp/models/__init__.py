@@ -10,23 +10,23 @@ from .exact.gp import GP
 from .exact.kriging import Kriging
 from .exact.latent_gp import LatentGP
 from .gaussian_mixture import GaussianMixture
-from .glm import GLM
 from .grid_gp import GridGP
 from .latent_state_space_gp import LatentStateSpaceGP
 from .latent_vecchia import LatentVecchia
-from .linear_regression import LinearRegression
-from .logistic_regression import LogisticRegression
+from .linear.glm import GLM
+from .linear.linear_regression import LinearRegression
+from .linear.logistic_regression import LogisticRegression
+from .linear.multilevel import Multilevel as Multilevel  # what GLM(groups=...) makes
+from .linear.softmax_regression import SoftmaxRegression
+from .linear.varying import Varying as Varying  # an option of GLM
 from .means import LinearMean
 from .multi import Multi
-from .multilevel import Multilevel as Multilevel  # what GLM(groups=...) makes
 from .neural_regression import NeuralRegression
 from .program import Program
 from .sgpr import SGPR
 from .ski import SKI
-from .softmax_regression import SoftmaxRegression
 from .state_space_gp import StateSpaceGP
 from .svgp import SVGP
-from .varying import Varying as Varying  # an option of GLM
 from .vecchia import Vecchia
 
 __all__ = [

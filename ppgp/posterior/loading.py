@@ -27,8 +27,8 @@ FAMILIES = (
     "likelihoods",
     "models",
     "models.means",
-    "models.multilevel",
-    "models.varying",
+    "models.linear.multilevel",
+    "models.linear.varying",
     "posterior",
     "priors",
 )

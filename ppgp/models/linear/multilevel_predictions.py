@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
-from ..data.dataset import Dataset
-from ..data.roles import columns_given
-from ..likelihoods.joint_rows import LatentMarginal
-from ..numerics.cholesky import add_diagonal
-from ..numerics.group_blocks import Blocks
-from ..numerics.grouped_effects import EffectsGivenRows, effects_given_rows
-from ..priors import value_of
-from ..runtime.seeding import standard_normal
-from .gaussian_predictions import with_noise
+from ...data.dataset import Dataset
+from ...data.roles import columns_given
+from ...likelihoods.joint_rows import LatentMarginal
+from ...numerics.cholesky import add_diagonal
+from ...numerics.group_blocks import Blocks
+from ...numerics.grouped_effects import EffectsGivenRows, effects_given_rows
+from ...priors import value_of
+from ...runtime.seeding import standard_normal
+from ..gaussian_predictions import with_noise
+from ..memory_checks import check_memory_of_predictions
+from ..sites import Theta, number_of_draws, one_by_one
 from .glm import GLM
-from .memory_checks import check_memory_of_predictions
 from .multilevel_rows import rows_of
-from .sites import Theta, number_of_draws, one_by_one
 from .varying import (
     Grouping,
     Units,

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from ..data.dataset import Dataset
-from ..errors import DataError
-from ..likelihoods import (
+from ...data.dataset import Dataset
+from ...errors import DataError
+from ...likelihoods import (
     Bernoulli,
     Binomial,
     Categorical,
@@ -17,9 +17,9 @@ from ..likelihoods import (
     Ordinal,
     Poisson,
 )
-from ..likelihoods.cutpoints import CutpointPrior
-from ..priors import Flat, Prior, PriorLike, Uniform, bare
-from .classification import SEPARATION_UP_TO, separated_by, separation
+from ...likelihoods.cutpoints import CutpointPrior
+from ...priors import Flat, Prior, PriorLike, Uniform, bare
+from ..classification import SEPARATION_UP_TO, separated_by, separation
 
 DEPENDENT = 1e-12  # of the largest eigenvalue: smaller ones are rounding
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ..distributions.univariate import JointRows
-from ..likelihoods.joint_rows import LikelihoodRows
-from ..numerics.cholesky import LOG_2PI
-from ..numerics.group_blocks import Blocks
-from ..numerics.grouped_effects import grouped_log_evidence
+from ...distributions.univariate import JointRows
+from ...likelihoods.joint_rows import LikelihoodRows
+from ...numerics.cholesky import LOG_2PI
+from ...numerics.group_blocks import Blocks
+from ...numerics.grouped_effects import grouped_log_evidence
 
 Parameters = tuple[Tensor, ...]
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, SettingError
-from ..likelihoods import (
+from ...data.dataset import Dataset, Scaler
+from ...errors import NotApplicable, SettingError
+from ...likelihoods import (
     Bernoulli,
     Categorical,
     FromDistribution,
@@ -23,11 +23,11 @@ from ..likelihoods import (
     StudentT,
     ZeroInflated,
 )
-from ..likelihoods.base import check_is_likelihood
-from ..likelihoods.joint_slopes import has_joint_slopes
-from ..overrides import computed, set_attributes
-from ..priors import Flat, Normal, PriorLike, Site, bare, site, value_of
-from ..target.capabilities import (
+from ...likelihoods.base import check_is_likelihood
+from ...likelihoods.joint_slopes import has_joint_slopes
+from ...overrides import computed, set_attributes
+from ...priors import Flat, Normal, PriorLike, Site, bare, site, value_of
+from ...target.capabilities import (
     Capability,
     ClosedForm,
     GeneralisedLinear,
@@ -35,17 +35,17 @@ from ..target.capabilities import (
     LinearCoefficients,
     RowScores,
 )
-from .any_likelihood import AnyLikelihood
-from .classification import check_coefficients_determined
+from ..any_likelihood import AnyLikelihood
+from ..classification import check_coefficients_determined
+from ..independent_rows import observed, predicted
+from ..sites import Theta, draw
+from ..units import times
 from .glm_checks import check_overlap, informative_priors, separated
 from .glm_derivatives import derivatives, row_scores
 from .glm_formula import from_formula
 from .glm_starts import start_of
 from .glm_units import coefficients_in_data_units, recipe_in_units
-from .independent_rows import observed, predicted
 from .linear_regression import EXACT, LinearRegression
-from .sites import Theta, draw
-from .units import times
 from .varying import Varying
 
 DEFAULT_BIAS = Normal(0.0, 5.0)

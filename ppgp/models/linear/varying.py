@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
-from ..errors import DataError, SettingError, UnknownName, counted, listed
-from ..numerics.group_blocks import Blocks
-from ..priors import Flat, HalfNormal, Prior, PriorLike, bare, rescaled, with_plain_fields
+from ...data.dataset import Dataset
+from ...errors import DataError, SettingError, UnknownName, counted, listed
+from ...numerics.group_blocks import Blocks
+from ...priors import Flat, HalfNormal, Prior, PriorLike, bare, rescaled, with_plain_fields
 
 __all__ = ["Grouping", "Units", "Varying"]
 

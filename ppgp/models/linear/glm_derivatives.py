@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
-from ..likelihoods.joint_slopes import JointSlopes, Rows
-from ..numerics.glm_curvature import predictor_curvature
-from ..priors import Prior
-from ..target.capabilities import RowScores
-from .sites import Theta
+from ...data.dataset import Dataset
+from ...likelihoods.joint_slopes import JointSlopes, Rows
+from ...numerics.glm_curvature import predictor_curvature
+from ...priors import Prior
+from ...target.capabilities import RowScores
+from ..sites import Theta
 
 
 def derivatives(

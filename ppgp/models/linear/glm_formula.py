@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..data.arrays import as_pandas
-from ..data.dataset import Dataset
-from ..data.formula_design import design_of
-from ..errors import SettingError, UnknownName
-from ..likelihoods import Gaussian, Likelihood, Ordinal
-from ..priors import Normal, PriorLike
+from ...data.arrays import as_pandas
+from ...data.dataset import Dataset
+from ...data.formula_design import design_of
+from ...errors import SettingError, UnknownName
+from ...likelihoods import Gaussian, Likelihood, Ordinal
+from ...priors import Normal, PriorLike
 from .varying import Varying
 
 WEIGHT = Normal(0.0, 1.0)

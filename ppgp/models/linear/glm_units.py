@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.dataset import Scaler
-from ..errors import SettingError
-from ..likelihoods import Ordinal
-from ..priors import Flat, Prior, in_units_of_data, rescaled
-from .units import coefficients_in_units
+from ...data.dataset import Scaler
+from ...errors import SettingError
+from ...likelihoods import Ordinal
+from ...priors import Flat, Prior, in_units_of_data, rescaled
+from ..units import coefficients_in_units
 
 
 def recipe_in_units(model: Any, scaler: Scaler) -> Any:

@@ -12,26 +12,26 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, SettingError, UnknownName
-from ..likelihoods import Categorical, Gaussian
-from ..likelihoods.joint_slopes import has_joint_slopes
-from ..overrides import computed
-from ..priors import Normal, Site, site
-from ..target.capabilities import (
+from ...data.dataset import Dataset, Scaler
+from ...errors import NotApplicable, SettingError, UnknownName
+from ...likelihoods import Categorical, Gaussian
+from ...likelihoods.joint_slopes import has_joint_slopes
+from ...overrides import computed
+from ...priors import Normal, Site, site
+from ...target.capabilities import (
     Capability,
     GeneralisedLinear,
     GroupEffects,
     LeaveOneOut,
     LinearCoefficients,
 )
-from .base import full_batch_only
+from ..base import full_batch_only
+from ..independent_rows import observed
+from ..sites import Theta, draw
+from ..units import times
 from .glm import GLM, with_signature
-from .independent_rows import observed
 from .multilevel_predictions import MultilevelPredictions
 from .multilevel_rows import GroupedRows
-from .sites import Theta, draw
-from .units import times
 from .varying import (
     Grouping,
     Units,

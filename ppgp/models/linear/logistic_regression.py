@@ -10,21 +10,21 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset, Scaler
-from ..likelihoods import Bernoulli, Likelihood
-from ..numerics.glm_curvature import binary_curvature
-from ..priors import Normal, Prior, PriorLike, Site, site
-from ..target.capabilities import (
+from ...data.dataset import Dataset, Scaler
+from ...likelihoods import Bernoulli, Likelihood
+from ...numerics.glm_curvature import binary_curvature
+from ...priors import Normal, Prior, PriorLike, Site, site
+from ...target.capabilities import (
     LikelihoodDerivatives,
     LikelihoodOfFunctions,
     LinearCoefficients,
     ProbitPrediction,
 )
-from .base import check_labels, linear
-from .classification import check_coefficients_determined, check_two_classes, separation
-from .sites import Theta, with_fixed
-from .units import coefficients_in_units, coefficients_of_data
-from .weighted_rows import WeightedRows
+from ..base import check_labels, linear
+from ..classification import check_coefficients_determined, check_two_classes, separation
+from ..sites import Theta, with_fixed
+from ..units import coefficients_in_units, coefficients_of_data
+from ..weighted_rows import WeightedRows
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset, Scaler
-from ..distributions.blocks import distribution_by_rows
-from ..errors import NotApplicable, SettingError
-from ..likelihoods import Gaussian, Likelihood
-from ..numerics.conjugate_linear import (
+from ...data.dataset import Dataset, Scaler
+from ...distributions.blocks import distribution_by_rows
+from ...errors import NotApplicable, SettingError
+from ...likelihoods import Gaussian, Likelihood
+from ...numerics.conjugate_linear import (
     Decomposition,
     conjugate_posterior,
     decompose,
@@ -25,7 +25,7 @@ from ..numerics.conjugate_linear import (
     moments,
     noise_posterior,
 )
-from ..priors import (
+from ...priors import (
     Flat,
     InverseGamma,
     LogNormal,
@@ -40,17 +40,17 @@ from ..priors import (
     site,
     tensor_of,
 )
-from ..runtime.seeding import permutation, standard_normal, standard_uniform
-from ..target.capabilities import (
+from ...runtime.seeding import permutation, standard_normal, standard_uniform
+from ...target.capabilities import (
     ClosedForm,
     FullConditionals,
     LikelihoodOfFunctions,
     LinearCoefficients,
 )
-from .base import Model, linear
-from .independent_rows import observed, predicted
-from .sites import Theta, draw, with_fixed
-from .units import coefficients_in_units, coefficients_of_data, power, times
+from ..base import Model, linear
+from ..independent_rows import observed, predicted
+from ..sites import Theta, draw, with_fixed
+from ..units import coefficients_in_units, coefficients_of_data, power, times
 
 EXACT = "exact."  # prefix of the params of the closed form
 

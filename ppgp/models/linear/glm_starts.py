@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
-from ..errors import DataError
-from ..likelihoods import Ordinal
-from ..likelihoods.joint_slopes import free_sites, has_joint_slopes, starting_constants
-from ..priors import Prior
+from ...data.dataset import Dataset
+from ...errors import DataError
+from ...likelihoods import Ordinal
+from ...likelihoods.joint_slopes import free_sites, has_joint_slopes, starting_constants
+from ...priors import Prior
 
 ROWS = 10_000  # that show where to start
 LARGEST = 1e3  # of a standardised weight that is sought for eta > 0
