@@ -11,7 +11,6 @@ from .exact.kriging import Kriging
 from .exact.latent_gp import LatentGP
 from .gaussian_mixture import GaussianMixture
 from .grid_gp import GridGP
-from .latent_state_space_gp import LatentStateSpaceGP
 from .latent_vecchia import LatentVecchia
 from .linear.glm import GLM
 from .linear.linear_regression import LinearRegression
@@ -19,13 +18,14 @@ from .linear.logistic_regression import LogisticRegression
 from .linear.multilevel import Multilevel as Multilevel  # what GLM(groups=...) makes
 from .linear.softmax_regression import SoftmaxRegression
 from .linear.varying import Varying as Varying  # an option of GLM
+from .markov.latent_state_space_gp import LatentStateSpaceGP
+from .markov.state_space_gp import StateSpaceGP
 from .means import LinearMean
 from .multi import Multi
 from .neural_regression import NeuralRegression
 from .program import Program
 from .sgpr import SGPR
 from .ski import SKI
-from .state_space_gp import StateSpaceGP
 from .svgp import SVGP
 from .vecchia import Vecchia
 

@@ -15,7 +15,7 @@ from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.kernels import Constant, Kernel, Linear, Matern, Subspace
 from ppgp.models import GP, Model, StateSpaceGP
-from ppgp.models.state_space_rows import StateSpaceMarginal
+from ppgp.models.markov.state_space_rows import StateSpaceMarginal
 from ppgp.priors import HalfNormal, InUnitsOfData, Normal
 from ppgp.target import Target
 

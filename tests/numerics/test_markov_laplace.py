@@ -13,11 +13,11 @@ from ppgp.kernels import Constant, Cosine, Kernel, Linear, Matern
 from ppgp.kernels.state_space import require
 from ppgp.likelihoods import Bernoulli, Likelihood, NegativeBinomial, Poisson, StudentT
 from ppgp.likelihoods.joint_rows import LikelihoodRows
-from ppgp.models.state_space_rows import steps_of
+from ppgp.models.markov.markov_laplace import MarkovPrior
+from ppgp.models.markov.state_space_rows import steps_of
 from ppgp.numerics.laplace_evidence import laplace_log_evidence_under
 from ppgp.numerics.latent_laplace import DensePrior, laplace_log_evidence
 from ppgp.numerics.latent_mode import LatentPrior, RowDensity, mode_of, require_mode
-from ppgp.numerics.markov_laplace import MarkovPrior
 
 F64 = torch.float64
 RANDOM = torch.Generator().manual_seed(0)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
-from ..numerics.least_variance import at_least_rounding
-from ..runtime.result_cache import ResultCache
-from .memory_checks import check_memory_of_predictions
-from .sites import Theta, number_of_draws, split_params
+from ...data.dataset import Dataset
+from ...numerics.least_variance import at_least_rounding
+from ...runtime.result_cache import ResultCache
+from ..memory_checks import check_memory_of_predictions
+from ..sites import Theta, number_of_draws, split_params
 from .state_space_predictions import At, Smoothed, after, at, joint
 from .state_space_recipe import StateSpaceRecipe
 

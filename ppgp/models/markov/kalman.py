@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .lanes import Element, Ends, joined, update
-from .small_matrices import (
+from ...numerics.small_matrices import (
     block_product,
     blocks_of_product,
     identity,
@@ -29,6 +28,7 @@ from .small_matrices import (
     product,
     times_vector,
 )
+from .lanes import Element, Ends, joined, update
 
 LOG_2PI = math.log(2 * math.pi)
 

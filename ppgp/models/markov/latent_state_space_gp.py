@@ -9,17 +9,17 @@ from typing import Any
 import pyro
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable
-from ..kernels import Kernel, Matern
-from ..likelihoods import Bernoulli, Likelihood
-from ..priors import Param, PriorLike, Site
-from ..runtime.result_cache import ResultCache
-from .base import full_batch_only
-from .exact.latent_model import LatentModel, check_latent
+from ...data.dataset import Dataset, Scaler
+from ...errors import NotApplicable
+from ...kernels import Kernel, Matern
+from ...likelihoods import Bernoulli, Likelihood
+from ...priors import Param, PriorLike, Site
+from ...runtime.result_cache import ResultCache
+from ..base import full_batch_only
+from ..exact.latent_model import LatentModel, check_latent
+from ..means import MeanLike
+from ..sites import Theta, draw, one_by_one
 from .latent_state_space_rows import AtMode, LatentStateSpaceMarginal, at_mode
-from .means import MeanLike
-from .sites import Theta, draw, one_by_one
 from .state_space_components import StateSpaceComponents
 from .state_space_predictions import Smoothed
 from .state_space_rows import Steps

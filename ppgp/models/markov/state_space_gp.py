@@ -12,39 +12,27 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..arguments import check_names_of_arguments
-from ..data.dataset import Dataset, Scaler
-from ..kernels import Kernel, Matern
-from ..kernels.fourier_features import Draw
-from ..likelihoods import Likelihood
-from ..numerics.cholesky import add_diagonal
-from ..priors import (
-    LogNormal,
-    Param,
-    PriorLike,
-    Site,
-    rescaled,
-    site,
-)
-from ..runtime.result_cache import ResultCache
-from ..target.capabilities import (
-    JointGaussian,
-    LatentFunction,
-    LeaveOneOut,
-    PosteriorFunctions,
-)
-from .base import full_batch_only
-from .exact.latent_model import show_latent
-from .gaussian_predictions import with_noise
-from .known_noise import check_aligned, refuse_duplicate_rows
+from ...arguments import check_names_of_arguments
+from ...data.dataset import Dataset, Scaler
+from ...kernels import Kernel, Matern
+from ...kernels.fourier_features import Draw
+from ...likelihoods import Likelihood
+from ...numerics.cholesky import add_diagonal
+from ...priors import LogNormal, Param, PriorLike, Site, rescaled, site
+from ...runtime.result_cache import ResultCache
+from ...target.capabilities import JointGaussian, LatentFunction, LeaveOneOut, PosteriorFunctions
+from ..base import full_batch_only
+from ..exact.latent_model import show_latent
+from ..gaussian_predictions import with_noise
+from ..known_noise import check_aligned, refuse_duplicate_rows
+from ..means import MeanLike
+from ..sites import Theta, draw, first_draw, number_of_draws, split_params
+from ..units import power
 from .latent_state_space_gp import state_space_with_likelihood
-from .means import MeanLike
-from .sites import Theta, draw, first_draw, number_of_draws, split_params
 from .state_space_components import StateSpaceComponents
 from .state_space_functions import DrawnFunctions, states_at_rows
 from .state_space_rows import StateSpaceMarginal
 from .state_space_updates import StateSpaceUpdates
-from .units import power
 
 
 @dataclass(frozen=True, repr=False)

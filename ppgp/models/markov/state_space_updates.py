@@ -6,12 +6,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
-from ..errors import DataError, listed
-from ..runtime.result_cache import ResultCache
-from ..target.capabilities import Updates
-from .known_noise import with_known
-from .sites import Theta
+from ...data.dataset import Dataset
+from ...errors import DataError, listed
+from ...runtime.result_cache import ResultCache
+from ...target.capabilities import Updates
+from ..known_noise import with_known
+from ..sites import Theta
 from .state_space_conditioning import StateSpaceConditioning
 from .state_space_predictions import Smoothed, onward, smoothed
 from .state_space_regressors import columns_of

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ...numerics.small_matrices import blocks_of_product, outer
 from .kalman import Backward, Forward, Observed, in_steps, passes
 from .lanes import in_lanes, in_rows
-from .small_matrices import blocks_of_product, outer
 
 __all__ = ["MarkovConditioned", "MarkovPrior"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..kernels.fourier_features import Draw
-from ..kernels.state_space import StateSpace
-from ..numerics.kalman import passes
-from ..numerics.kalman_simulation import root, simulated
-from ..numerics.lanes import in_rows
-from ..numerics.small_matrices import product, product_with_transpose, times_vector
+from ...kernels.fourier_features import Draw
+from ...kernels.state_space import StateSpace
+from ...numerics.small_matrices import product, product_with_transpose, times_vector
+from .kalman import passes
+from .kalman_simulation import root, simulated
+from .lanes import in_rows
 from .state_space_rows import Steps
 
 NEGLIGIBLE = 1e-12  # eigenvalues of a scaled covariance below it are those of rounding

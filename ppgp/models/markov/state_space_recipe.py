@@ -7,18 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
-from ..errors import SettingError
-from ..kernels import Kernel
-from ..kernels.base import check_kernel
-from ..kernels.constant import constants
-from ..kernels.state_space import StateSpace, require, summed
-from ..kernels.units import Factor, Units
-from ..priors import Param, PriorLike, Site, prefixed, under
-from .advice import instead_of
+from ...data.dataset import Dataset, Scaler
+from ...errors import SettingError
+from ...kernels import Kernel
+from ...kernels.base import check_kernel
+from ...kernels.constant import constants
+from ...kernels.state_space import StateSpace, require, summed
+from ...kernels.units import Factor, Units
+from ...priors import Param, PriorLike, Site, prefixed, under
+from ..advice import instead_of
+from ..memory_checks import check_memory_of_rows
+from ..sites import Theta
+from ..with_mean import WithMean
 from .first_scales import first_scales
-from .memory_checks import check_memory_of_rows
-from .sites import Theta
 from .state_space_regressors import (
     check_regressors,
     check_width,
@@ -27,7 +28,6 @@ from .state_space_regressors import (
     weight_variances,
 )
 from .state_space_rows import Steps, steps_of
-from .with_mean import WithMean
 
 UNCOMPILED = 1500  # rows times states from which a graph of all steps takes long to compile
 

@@ -8,11 +8,11 @@ import pyro
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
-from ..errors import NumericalError
-from ..priors import Site
-from ..target.handlers import quietly
-from .base import Model
+from ...data.dataset import Dataset
+from ...errors import NumericalError
+from ...priors import Site
+from ...target.handlers import quietly
+from ..base import Model
 
 FACTORS = (1.0, 0.3, 0.1, 0.03, 0.01)  # all lengthscales, in sd of the times
 NOISES = (1.0, 0.1, 0.01)  # the noise variance, in variances of y

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .small_matrices import identity, product, times_vector
+from ...numerics.small_matrices import identity, product, times_vector
 
 
 def root(Q: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .small_matrices import (
+from ...numerics.small_matrices import (
     identity,
     inverse,
     product,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..data.dataset import Scaler
-from ..errors import SettingError, counted
-from ..priors import InUnitsOfData, Normal, PriorLike, bare, tensor_of
+from ...data.dataset import Scaler
+from ...errors import SettingError, counted
+from ...priors import InUnitsOfData, Normal, PriorLike, bare, tensor_of
 
 Regressors = PriorLike | None
 

@@ -9,13 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..likelihoods import Likelihood
-from ..likelihoods.joint_rows import LatentRows, LikelihoodRows
-from ..numerics.lanes import in_lanes, in_rows
-from ..numerics.laplace_evidence import laplace_log_evidence_under
-from ..numerics.latent_mode import require_mode
-from ..numerics.markov_laplace import MarkovPrior
-from .sites import Theta
+from ...likelihoods import Likelihood
+from ...likelihoods.joint_rows import LatentRows, LikelihoodRows
+from ...numerics.laplace_evidence import laplace_log_evidence_under
+from ...numerics.latent_mode import require_mode
+from ..sites import Theta
+from .lanes import in_lanes, in_rows
+from .markov_laplace import MarkovPrior
 from .state_space_predictions import Smoothed, smoothed
 from .state_space_rows import Steps, drawn_functions
 

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.state_space import StateSpace, with_batch
-from ..numerics.kalman import Forward, Observed, Row, forward, passes
-from ..numerics.lanes import in_rows
-from ..numerics.small_matrices import (
+from ...kernels.state_space import StateSpace, with_batch
+from ...numerics.small_matrices import (
     identity,
     outer,
     product,
     product_with_transpose,
     times_vector,
 )
+from .kalman import Forward, Observed, Row, forward, passes
+from .lanes import in_rows
 from .state_space_rows import Steps
 
 

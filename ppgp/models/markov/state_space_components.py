@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset
-from ..errors import NotApplicable
-from ..kernels import Sum
-from ..numerics.least_variance import at_least_rounding
-from ..target.capabilities import Capability, Components, IntegratedCoefficients
-from .sites import Theta
+from ...data.dataset import Dataset
+from ...errors import NotApplicable
+from ...kernels import Sum
+from ...numerics.least_variance import at_least_rounding
+from ...target.capabilities import Capability, Components, IntegratedCoefficients
+from ..sites import Theta
+from ..terms import as_written
+from ..terms import labels as labels_of
 from .state_space_conditioning import StateSpaceConditioning
-from .terms import as_written
-from .terms import labels as labels_of
 
 
 class StateSpaceComponents(StateSpaceConditioning, Components, IntegratedCoefficients):

@@ -11,23 +11,23 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..kernels.state_space import StateSpace, with_batch
-from ..numerics.kalman import Observed, log_density
-from ..numerics.kalman_simulation import simulated
-from ..numerics.lanes import in_lanes, in_rows, lanes_for
+from ...kernels.state_space import StateSpace, with_batch
+from .kalman import Observed, log_density
+from .kalman_simulation import simulated
+from .lanes import in_lanes, in_rows, lanes_for
 
 Theta = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The matrices of ``numerics.kalman`` for n rows.
+    """The matrices of ``models.markov.kalman`` for n rows.
 
     Attributes:
         times: in order, [n].
         order: the rows in that order, [n].
         lanes: number of lanes.
-        F, Q, P0, R, observed: see ``numerics.kalman.log_density``.
+        F, Q, P0, R, observed: see ``models.markov.kalman.log_density``.
     """
 
     times: Tensor

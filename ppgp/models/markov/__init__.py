@@ -1,0 +1,1 @@
+"""Gaussian processes on a line as Markov processes, by Kalman filters."""
