@@ -30,7 +30,7 @@ _NAMES = {
     "Region": "posterior.region",
     "Target": "target.target",
     "Team": "runtime.team",
-    "advise": "models.advice",
+    "advise": "models.advice.advice",
     "block_kriging": "geostatistics.kriging_of_blocks",
     "calibrate": "conformal.split",
     "check_network": "diagnostics.network_check",
@@ -113,7 +113,7 @@ if TYPE_CHECKING:
     from .geostatistics.variogram import empirical_variogram
     from .geostatistics.variogram_fit import fit_variogram
     from .inference.fitting import fit
-    from .models.advice import advise
+    from .models.advice.advice import advise
     from .posterior.loading import load_posterior
     from .posterior.multi import MultiPosterior
     from .posterior.posterior import Posterior

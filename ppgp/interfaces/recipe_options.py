@@ -52,7 +52,7 @@ def usual_models(table: Any, likelihood: str | None = None) -> list[str]:
     if likelihood is not None:
         return ["gp"]
     if not table.classes:
-        from ..models.suitability import MOST_ROWS
+        from ..models.advice.suitability import MOST_ROWS
 
         return ["gp" if table.n <= MOST_ROWS else "sgpr", "linear"]
     return ["logistic" if len(table.classes) == 2 else "softmax"]
@@ -72,7 +72,7 @@ def advised_models(
     Raises:
         NotApplicable: If no Gaussian process suits the table.
     """
-    from ..models.advice import advise
+    from ..models.advice.advice import advise
 
     asked = None if likelihood is None else recipes.build_likelihood(likelihood)
     advice = advise(table, likelihood=asked)

@@ -22,7 +22,7 @@ def warn_of_many_rows(models: Mapping[str, Any], table: Any) -> None:
         models: {name: model}.
         table: The Dataset to fit.
     """
-    from ..models.advice import about, advise
+    from ..models.advice.advice import about, advise
 
     for name, model in models.items():
         if type(model).__name__ not in EXACT:

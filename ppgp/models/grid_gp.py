@@ -24,7 +24,7 @@ from ..priors import LogNormal, PriorLike, rescaled, under
 from ..runtime.memory import must_fit
 from ..runtime.result_cache import ResultCache
 from ..target.capabilities import JointGaussian, LatentFunction, LeaveOneOut, PosteriorFunctions
-from .advice import instead_of
+from .advice.advice import instead_of
 from .base import full_batch_only
 from .exact.gp import GP
 from .grid_factors import Kernels, checked, of_columns, product_of

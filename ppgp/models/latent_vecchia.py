@@ -23,13 +23,13 @@ from ..numerics.vecchia import Law, weights
 from ..priors import Param, PriorLike, Site, prefixed, under
 from ..runtime.result_cache import ResultCache
 from ..runtime.seeding import permutation
-from .advice import instead_of
+from .advice.advice import instead_of
+from .advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
 from .base import full_batch_only
 from .exact.latent_gp import LatentGP
 from .exact.latent_model import LatentModel, check_latent
 from .inducing import medians, refuse_broken
 from .means import MeanLike
-from .memory_checks import check_memory_of_predictions, check_memory_of_rows
 from .nearest_rows import NearestRows
 from .number_of_neighbours import too_few_neighbours
 from .sites import Theta, draw, first_draw, one_by_one

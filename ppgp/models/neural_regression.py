@@ -34,8 +34,8 @@ from ..target.capabilities import (
     LikelihoodOfFunctions,
     NetworkWeights,
 )
+from .advice.memory_checks import check_memory_of_rows
 from .any_likelihood import AnyLikelihood
-from .memory_checks import check_memory_of_rows
 from .sites import Theta
 from .units import times
 from .weighted_rows import WeightedRows

@@ -20,6 +20,7 @@ from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site
 from ..runtime.seeding import permutation
 from ..runtime.team import ALONE, Team
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
+from .advice.memory_checks import check_memory_of_rows
 from .base import full_batch_only
 from .exact.gp import GP
 from .inducing import (
@@ -35,7 +36,6 @@ from .inducing import (
     take_given,
 )
 from .means import MeanLike
-from .memory_checks import check_memory_of_rows
 from .sgpr_updates import SparseUpdates
 from .sites import Theta, draw
 from .units import power

@@ -24,9 +24,9 @@ from ..numerics.triangles import solved
 from ..priors import Site, under
 from ..runtime.result_cache import ResultCache
 from ..runtime.team import ALONE, Team
+from .advice.memory_checks import check_memory_of_predictions
 from .gaussian_predictions import with_noise
 from .means import rows_of_mean
-from .memory_checks import check_memory_of_predictions
 from .sgpr_streams import KEPT, SumsOfStreams, kept_sums, projection_of, without_sums
 from .sites import Theta, one_by_one
 from .with_mean import WithMean

@@ -31,7 +31,7 @@ from ..runtime.result_cache import ResultCache
 from ..runtime.team import ALONE, Team
 from ..target.capabilities import LatentFunction, LeaveOneOut
 from . import ski_grid
-from .advice import instead_of
+from .advice.advice import instead_of
 from .base import full_batch_only
 from .exact.gp import GP
 from .inducing import medians, refuse_broken

@@ -13,7 +13,7 @@ from ..kernels import Deep, Kernel
 from ..kernels.network_layers import RADIUS
 from ..kernels.networks import width
 from ..numerics.cubic_interpolation import Axis, cubic_weights
-from .advice import instead_of
+from .advice.advice import instead_of
 from .product_kernels import is_product
 
 MOST_COLUMNS = 4

@@ -27,6 +27,7 @@ from ..priors import Normal, Param, Site, prefixed, under
 from ..runtime.seeding import permutation
 from ..runtime.team import ALONE, Team
 from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
+from .advice.memory_checks import check_memory_of_rows
 from .any_likelihood import AnyLikelihood
 from .base import Model
 from .independent_rows import observed
@@ -43,7 +44,6 @@ from .inducing import (
     take_given,
 )
 from .means import MeanLike, UserMean, rows_of_mean
-from .memory_checks import check_memory_of_rows
 from .sgpr import SGPR
 from .sites import Theta, draw
 from .svgp_guide import run_guide, variational

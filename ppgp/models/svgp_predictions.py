@@ -20,7 +20,7 @@ from ..numerics.least_variance import at_least_rounding
 from ..numerics.triangles import solved
 from ..numerics.whitened import marginals
 from ..priors import Param, Site, under
-from .memory_checks import check_memory_of_predictions
+from .advice.memory_checks import check_memory_of_predictions
 from .sites import Theta, split_params
 from .with_mean import WithMean
 

@@ -18,10 +18,10 @@ from ..numerics.vecchia import Law, weights
 from ..priors import under
 from ..runtime.result_cache import ResultCache
 from ..runtime.team import ALONE, Team
+from .advice.memory_checks import check_memory_of_predictions
 from .exact.drift import Drift, basis, places
 from .gaussian_predictions import with_noise
 from .means import rows_of_mean
-from .memory_checks import check_memory_of_predictions
 from .nearest_rows import NearestRows
 from .sites import Theta, one_by_one
 from .with_mean import WithMean

@@ -3,7 +3,7 @@
 ``python tests/tools/costs.py`` measures and prints them, and with ``--write`` replaces the file
 that ``ppgp.advise`` reads. Each model is fitted to simulated rows of two sizes on one thread, by
 ``MAP(starts=1)``, SVGP by ``SVI(batch_size=1000)``. Non-negative least squares then gives the
-factors of the terms that ``ppgp.models.costs`` names.
+factors of the terms that ``ppgp.models.advice.costs`` names.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from ppgp.models.advice.advice.costs import COSTS, TERMS
 from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
 import ppgp
 from ppgp import Dataset, inference, likelihoods, models
-from ppgp.models.costs import COSTS, TERMS
 
 D = 2
 #: model -> (recipe, method, two numbers of rows)

@@ -18,10 +18,10 @@ from ...priors import under
 from ...runtime.result_cache import ResultCache
 from ...runtime.side_by_side import side_by_side
 from ...target.capabilities import JointLatent
+from ..advice.memory_checks import check_memory_of_conditioning, check_memory_of_predictions
 from ..factor_updates import ROOT, FactorUpdates, slice_of
 from ..known_noise import with_known
 from ..means import rows_of_mean
-from ..memory_checks import check_memory_of_conditioning, check_memory_of_predictions
 from ..sites import Theta, number_of_draws, split_params
 from ..with_mean import WithMean
 

@@ -25,14 +25,14 @@ from ...priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescale
 from ...runtime.result_cache import ResultCache
 from ...target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
 from ...user_warnings import warn
-from ..advice import instead_of
+from ..advice.advice import instead_of
+from ..advice.memory_checks import check_memory_of_covariance
+from ..advice.suitability import MOST_ROWS
 from ..base import Model, full_batch_only
 from ..inducing import medians, refuse_broken
 from ..known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from ..means import MeanLike
-from ..memory_checks import check_memory_of_covariance
 from ..sites import Theta, draw, first_draw, starting_values
-from ..suitability import MOST_ROWS
 from .drift import (
     Drift,
     basis,

@@ -24,14 +24,14 @@ from ...numerics.least_variance import at_least_rounding
 from ...priors import Normal, Param, PriorLike, Site, prefixed, under
 from ...runtime.result_cache import ResultCache
 from ...target.capabilities import Capability, LeaveOneOut
-from ..base import full_batch_only
-from ..inducing import refuse_broken
-from ..means import MeanLike, rows_of_mean
-from ..memory_checks import (
+from ..advice.memory_checks import (
     check_memory_of_conditioning,
     check_memory_of_covariance,
     check_memory_of_predictions,
 )
+from ..base import full_batch_only
+from ..inducing import refuse_broken
+from ..means import MeanLike, rows_of_mean
 from ..sites import Theta, draw, one_by_one
 from .latent_model import LatentModel, check_latent
 

@@ -18,8 +18,8 @@ from ...numerics.group_blocks import Blocks
 from ...numerics.grouped_effects import EffectsGivenRows, effects_given_rows
 from ...priors import value_of
 from ...runtime.seeding import standard_normal
+from ..advice.memory_checks import check_memory_of_predictions
 from ..gaussian_predictions import with_noise
-from ..memory_checks import check_memory_of_predictions
 from ..sites import Theta, number_of_draws, one_by_one
 from .glm import GLM
 from .multilevel_rows import rows_of

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...data.dataset import Dataset
 from ...numerics.least_variance import at_least_rounding
 from ...runtime.result_cache import ResultCache
-from ..memory_checks import check_memory_of_predictions
+from ..advice.memory_checks import check_memory_of_predictions
 from ..sites import Theta, number_of_draws, split_params
 from .state_space_predictions import At, Smoothed, after, at, joint
 from .state_space_recipe import StateSpaceRecipe

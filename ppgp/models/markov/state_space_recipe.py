@@ -15,8 +15,8 @@ from ...kernels.constant import constants
 from ...kernels.state_space import StateSpace, require, summed
 from ...kernels.units import Factor, Units
 from ...priors import Param, PriorLike, Site, prefixed, under
-from ..advice import instead_of
-from ..memory_checks import check_memory_of_rows
+from ..advice.advice import instead_of
+from ..advice.memory_checks import check_memory_of_rows
 from ..sites import Theta
 from ..with_mean import WithMean
 from .first_scales import first_scales

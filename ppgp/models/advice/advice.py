@@ -10,16 +10,16 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..data.dataset import Dataset
-from ..errors import DataError, SettingError, an
-from ..kernels import Deep, Kernel
-from ..kernels.base import check_kernel
-from ..kernels.networks import width
-from ..kernels.state_space import lacking
-from ..likelihoods import Categorical, Gaussian, Likelihood
-from ..likelihoods.base import check_is_likelihood
-from ..numerics.complete_grid import complete_grid
-from ..runtime.memory import readable_size
+from ...data.dataset import Dataset
+from ...errors import DataError, SettingError, an
+from ...kernels import Deep, Kernel
+from ...kernels.base import check_kernel
+from ...kernels.networks import width
+from ...kernels.state_space import lacking
+from ...likelihoods import Categorical, Gaussian, Likelihood
+from ...likelihoods.base import check_is_likelihood
+from ...numerics.complete_grid import complete_grid
+from ...runtime.memory import readable_size
 from . import costs
 from .suitability import EVERY, EXACT, MOST_ROWS, RULES, TAKE, Facts
 

@@ -6,9 +6,9 @@ import math
 
 from torch import Tensor
 
-from ..kernels import Kernel
-from ..likelihoods import Likelihood
-from ..runtime.memory import must_fit, rounded_down, rows_per_call
+from ...kernels import Kernel
+from ...likelihoods import Likelihood
+from ...runtime.memory import must_fit, rounded_down, rows_per_call
 from .advice import instead_of
 from .costs import MATRICES, MATRICES_A_TERM
 

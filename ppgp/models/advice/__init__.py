@@ -1,0 +1,1 @@
+"""Which model suits a table, and what it costs."""
