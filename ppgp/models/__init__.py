@@ -10,7 +10,8 @@ from .exact.gp import GP
 from .exact.kriging import Kriging
 from .exact.latent_gp import LatentGP
 from .gaussian_mixture import GaussianMixture
-from .grid_gp import GridGP
+from .grid.grid_gp import GridGP
+from .grid.ski import SKI
 from .latent_vecchia import LatentVecchia
 from .linear.glm import GLM
 from .linear.linear_regression import LinearRegression
@@ -25,7 +26,6 @@ from .multi import Multi
 from .neural_regression import NeuralRegression
 from .program import Program
 from .sgpr import SGPR
-from .ski import SKI
 from .svgp import SVGP
 from .vecchia import Vecchia
 

@@ -17,9 +17,9 @@ from ppgp import Dataset, inference, kernels, models, networks
 from ppgp.errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ppgp.kernels import RBF, Matern, White
 from ppgp.models import SKI
+from ppgp.models.grid.cubic_interpolation import cubic_weights, interpolation, nodes_of
+from ppgp.models.grid.grid_statistics import statistics
 from ppgp.numerics.collapsed_bound import jittered
-from ppgp.numerics.cubic_interpolation import cubic_weights, interpolation, nodes_of
-from ppgp.numerics.grid_statistics import statistics
 from ppgp.priors import under
 from ppgp.target import Target
 
@@ -66,7 +66,7 @@ def test_weights_are_those_of_cubic_convolution() -> None:
 def test_sums_over_chunks_are_products_with_the_weights(
     d: int, grid: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ppgp.numerics import grid_statistics
+    from ppgp.models.grid import grid_statistics
 
     data = rows(40, d)
     model = SKI(grid=grid).prepare(data)

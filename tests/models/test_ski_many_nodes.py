@@ -13,8 +13,8 @@ import ppgp
 from ppgp import Dataset, inference, kernels, models, networks
 from ppgp.errors import ConvergenceWarning, NotApplicable
 from ppgp.kernels import RBF, Matern, Subspace, White
-from ppgp.models import SKI, ski_grid
-from ppgp.numerics import many_nodes
+from ppgp.models import SKI
+from ppgp.models.grid import many_nodes, ski_grid
 from ppgp.target import Target
 
 
@@ -64,7 +64,7 @@ def test_exact_probes_give_the_dense_value_slopes_and_curvature(
     def unit(m: int, seed: int, like: torch.Tensor) -> torch.Tensor:
         return m**0.5 * torch.eye(m).to(like)
 
-    few.setattr("ppgp.models.ski_many_nodes.probes_of", unit)
+    few.setattr("ppgp.models.grid.ski_many_nodes.probes_of", unit)
     data = rows(d=KERNELS[name][1])
     exact, own, _ = exact_and_estimated(name, few, data)
     z = own.start(seed=1, spread=0.3)

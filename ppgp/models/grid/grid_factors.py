@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..errors import SettingError, counted
-from ..kernels import ARD, Kernel, Multiple, Product, Scale, Subspace
-from ..kernels.base import check_kernel
-from ..kernels.hyperparameters import replaced
+from ...errors import SettingError, counted
+from ...kernels import ARD, Kernel, Multiple, Product, Scale, Subspace
+from ...kernels.base import check_kernel
+from ...kernels.hyperparameters import replaced
 
 Kernels = Kernel | tuple[Kernel, ...]
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..errors import NotApplicable
-from ..kernels import Kernel
-from ..numerics.cubic_interpolation import Axis
-from .sites import Theta
+from ...errors import NotApplicable
+from ...kernels import Kernel
+from ..sites import Theta
+from .cubic_interpolation import Axis
 
 PAIRS = 24  # nodes on either side of the check of a product kernel
 SAME = 1e-6  # share of the variance by which a product may differ

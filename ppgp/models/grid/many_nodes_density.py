@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from .known_slopes import with_known_slopes
-from .kronecker import rotated
+from ...numerics.known_slopes import with_known_slopes
+from ...numerics.kronecker import rotated
 from .many_nodes import GridSums, estimate
 
 __all__ = ["ManyNodesMarginal", "estimated_log_density"]

@@ -10,36 +10,32 @@ import pyro
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
-from ..errors import DataError, NotApplicable, NumericalError, SettingError, listed
-from ..kernels import RBF, Deep, Kernel
-from ..kernels.base import check_kernel
-from ..kernels.units import Units
-from ..numerics.cholesky import add_diagonal
-from ..numerics.collapsed_bound import inducing_root, jittered
-from ..numerics.cubic_interpolation import Axis, interpolation, nodes_of
-from ..numerics.grid_space import GridSpaceMarginal, projected
-from ..numerics.grid_statistics import (
-    GridStatistics,
-    differentiable_statistics,
-    statistics,
-)
-from ..numerics.least_variance import at_least_rounding
-from ..priors import LogNormal, Param, PriorLike, Site, rescaled, under
-from ..runtime.memory import must_fit
-from ..runtime.result_cache import ResultCache
-from ..runtime.team import ALONE, Team
-from ..target.capabilities import LatentFunction, LeaveOneOut
+from ...data.dataset import Dataset, Scaler
+from ...errors import DataError, NotApplicable, NumericalError, SettingError, listed
+from ...kernels import RBF, Deep, Kernel
+from ...kernels.base import check_kernel
+from ...kernels.units import Units
+from ...numerics.cholesky import add_diagonal
+from ...numerics.collapsed_bound import inducing_root, jittered
+from ...numerics.least_variance import at_least_rounding
+from ...priors import LogNormal, Param, PriorLike, Site, rescaled, under
+from ...runtime.memory import must_fit
+from ...runtime.result_cache import ResultCache
+from ...runtime.team import ALONE, Team
+from ...target.capabilities import LatentFunction, LeaveOneOut
+from ..advice.advice import instead_of
+from ..base import full_batch_only
+from ..exact.gp import GP
+from ..inducing import medians, refuse_broken
+from ..means import MeanLike
+from ..sites import Theta, draw, one_by_one
+from ..units import power
 from . import ski_grid
-from .advice.advice import instead_of
-from .base import full_batch_only
-from .exact.gp import GP
-from .inducing import medians, refuse_broken
-from .means import MeanLike
+from .cubic_interpolation import Axis, interpolation, nodes_of
+from .grid_space import GridSpaceMarginal, projected
+from .grid_statistics import GridStatistics, differentiable_statistics, statistics
 from .product_kernels import require_product
-from .sites import Theta, draw, one_by_one
 from .ski_many_nodes import EstimatedDensity, explained, from_nodes
-from .units import power
 
 MATRICES = 16  # of all pairs of nodes that the density and its gradient hold
 CHUNK_BYTES = 64 * 2**20

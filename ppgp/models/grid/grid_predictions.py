@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .kronecker import eigen, outer, rotated
+from ...numerics.kronecker import eigen, outer, rotated
 
 CELLS_PER_ROW = 4  # of the grid of new rows, up to which that grid is predicted as a whole
 CHUNK_BYTES = 64 * 2**20

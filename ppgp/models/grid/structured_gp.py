@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset, Scaler
-from ..kernels.base import OutputColumn
-from ..priors import Param, PriorLike, Site, prefixed, site
-from ..runtime.result_cache import ResultCache
-from .advice.memory_checks import check_memory_of_predictions
-from .exact.gp import GP
-from .gaussian_predictions import with_noise
-from .sites import Theta, one_by_one
-from .with_mean import WithMean
+from ...data.dataset import Dataset, Scaler
+from ...kernels.base import OutputColumn
+from ...priors import Param, PriorLike, Site, prefixed, site
+from ...runtime.result_cache import ResultCache
+from ..advice.memory_checks import check_memory_of_predictions
+from ..exact.gp import GP
+from ..gaussian_predictions import with_noise
+from ..sites import Theta, one_by_one
+from ..with_mean import WithMean
 
 
 class StructuredGP(WithMean):

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..runtime.team import ALONE, Team
-from .cholesky import factor_or_nan
-from .collapsed_bound import jittered
+from ...numerics.cholesky import factor_or_nan
+from ...numerics.collapsed_bound import jittered
+from ...numerics.projection import Projection, derivative_in_noise
+from ...runtime.team import ALONE, Team
 from .grid_statistics import GridStatistics, spread
-from .projection import Projection, derivative_in_noise
 
 __all__ = ["GridSpaceMarginal", "projected"]
 

@@ -12,28 +12,28 @@ import pyro
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable
-from ..kernels import RBF, Subspace
-from ..kernels.units import Units
-from ..numerics.complete_grid import Grid, complete_grid, levels_of
-from ..numerics.grid_predictions import diagonal_of_inverse, reduction, solved, sums
-from ..numerics.kronecker import GridMarginal
-from ..numerics.least_variance import at_least_rounding
-from ..priors import LogNormal, PriorLike, rescaled, under
-from ..runtime.memory import must_fit
-from ..runtime.result_cache import ResultCache
-from ..target.capabilities import JointGaussian, LatentFunction, LeaveOneOut, PosteriorFunctions
-from .advice.advice import instead_of
-from .base import full_batch_only
-from .exact.gp import GP
+from ...data.dataset import Dataset, Scaler
+from ...errors import NotApplicable
+from ...kernels import RBF, Subspace
+from ...kernels.units import Units
+from ...numerics.complete_grid import Grid, complete_grid, levels_of
+from ...numerics.kronecker import GridMarginal
+from ...numerics.least_variance import at_least_rounding
+from ...priors import LogNormal, PriorLike, rescaled, under
+from ...runtime.memory import must_fit
+from ...runtime.result_cache import ResultCache
+from ...target.capabilities import JointGaussian, LatentFunction, LeaveOneOut, PosteriorFunctions
+from ..advice.advice import instead_of
+from ..base import full_batch_only
+from ..exact.gp import GP
+from ..inducing import medians
+from ..means import MeanLike
+from ..sites import Theta, draw
+from ..units import power
 from .grid_factors import Kernels, checked, of_columns, product_of
-from .inducing import medians
-from .means import MeanLike
-from .sites import Theta, draw
+from .grid_predictions import diagonal_of_inverse, reduction, solved, sums
 from .ski_grid import MOST_COLUMNS
 from .structured_gp import StructuredGP
-from .units import power
 
 MATRICES = 6  # of each axis that the density holds for the gradient
 CELLS = 8  # numbers per cell that it holds

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..runtime.team import Team
+from ...runtime.team import Team
 from .cubic_interpolation import Axis, interpolation
 
 CHUNK_BYTES = 64 * 2**20

@@ -22,9 +22,9 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from .cholesky import LOG_2PI
-from .kronecker import outer, rotated
-from .lanczos import Krylov, beside_one_another, fixed_signs, krylov, log_det
+from ...numerics.cholesky import LOG_2PI
+from ...numerics.kronecker import outer, rotated
+from ...numerics.lanczos import Krylov, beside_one_another, fixed_signs, krylov, log_det
 
 __all__ = ["Estimate", "GridSums", "ManyNodes", "Sparse", "estimate", "probes_of"]
 

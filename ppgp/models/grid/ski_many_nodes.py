@@ -12,26 +12,19 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from ..data.dataset import Dataset
-from ..kernels import Kernel
-from ..numerics.collapsed_bound import inducing_root
-from ..numerics.cubic_interpolation import Axis, interpolation
-from ..numerics.grid_statistics import (
-    about_origin,
-    count_and_mean,
-    moved,
-    spread,
-    statistics,
-    sums_about,
-)
-from ..numerics.many_nodes import Estimate, GridSums, ManyNodes, Sparse, estimate, probes_of
-from ..numerics.many_nodes_density import ManyNodesMarginal
-from ..priors import under
-from ..runtime.result_cache import ResultCache
-from ..runtime.team import ALONE, Team
+from ...data.dataset import Dataset
+from ...kernels import Kernel
+from ...numerics.collapsed_bound import inducing_root
+from ...priors import under
+from ...runtime.result_cache import ResultCache
+from ...runtime.team import ALONE, Team
+from ..sites import Theta
 from . import ski_grid
+from .cubic_interpolation import Axis, interpolation
+from .grid_statistics import about_origin, count_and_mean, moved, spread, statistics, sums_about
+from .many_nodes import Estimate, GridSums, ManyNodes, Sparse, estimate, probes_of
+from .many_nodes_density import ManyNodesMarginal
 from .product_kernels import covariances
-from .sites import Theta
 from .structured_gp import StructuredGP
 
 ROWS = 20_000  # whose weights are held at once

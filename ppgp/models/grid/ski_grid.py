@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ..errors import NotApplicable, SettingError, counted
-from ..kernels import Deep, Kernel
-from ..kernels.network_layers import RADIUS
-from ..kernels.networks import width
-from ..numerics.cubic_interpolation import Axis, cubic_weights
-from .advice.advice import instead_of
+from ...errors import NotApplicable, SettingError, counted
+from ...kernels import Deep, Kernel
+from ...kernels.network_layers import RADIUS
+from ...kernels.networks import width
+from ..advice.advice import instead_of
+from .cubic_interpolation import Axis, cubic_weights
 from .product_kernels import is_product
 
 MOST_COLUMNS = 4

@@ -1,0 +1,1 @@
+"""Gaussian processes on grids: complete ones, and structured kernel interpolation."""
