@@ -12,7 +12,6 @@ from .exact.latent_gp import LatentGP
 from .gaussian_mixture import GaussianMixture
 from .grid.grid_gp import GridGP
 from .grid.ski import SKI
-from .latent_vecchia import LatentVecchia
 from .linear.glm import GLM
 from .linear.linear_regression import LinearRegression
 from .linear.logistic_regression import LogisticRegression
@@ -23,11 +22,12 @@ from .markov.latent_state_space_gp import LatentStateSpaceGP
 from .markov.state_space_gp import StateSpaceGP
 from .means import LinearMean
 from .multi import Multi
+from .neighbours.latent_vecchia import LatentVecchia
+from .neighbours.vecchia import Vecchia
 from .neural_regression import NeuralRegression
 from .program import Program
 from .sgpr import SGPR
 from .svgp import SVGP
-from .vecchia import Vecchia
 
 __all__ = [
     "GLM",

@@ -15,7 +15,7 @@ from ppgp import Dataset, inference, models, priors
 from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError
 from ppgp.kernels import ARD, Matern, White
 from ppgp.models import Vecchia
-from ppgp.numerics.conditional_weights import conditional_weights, pairs_below
+from ppgp.models.neighbours.conditional_weights import conditional_weights, pairs_below
 from ppgp.numerics.correlation_lengths import correlation_lengths
 from ppgp.runtime.seeding import seeded
 from ppgp.target import Target
@@ -188,8 +188,8 @@ def test_methods_take_mini_batches(how: inference.Inference) -> None:
 def test_parts_of_the_rows_give_the_same_value_and_slopes(
     drift: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ppgp.models import vecchia as module
-    from ppgp.numerics import vecchia
+    from ppgp.models.neighbours import vecchia as module
+    from ppgp.models.neighbours import weights as vecchia
 
     data = field(150)
     whole = target(Vecchia(neighbours=8, drift=drift), data)

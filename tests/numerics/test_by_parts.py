@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ppgp.numerics.by_parts import by_parts, sum_of_parts
+from ppgp.models.neighbours.by_parts import by_parts, sum_of_parts
 
 F64 = torch.float64
 PIECES = (torch.tensor([[0, 2, 1], [3, -1, 0]]), torch.tensor([[4, 3], [1, 1]]))

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
-from ..errors import SettingError
-from ..kernels import Kernel
-from ..numerics.correlation_lengths import correlation_lengths
-from ..numerics.nearest_earlier import ORDERS, nearest_earlier, nearest_rows, order_of_rows
-from ..numerics.vecchia import Sets
-from ..priors import Param, under
-from ..target.capabilities import FollowsFit, WarmStart
-from .base import Model
-from .exact.drift import Drift, coordinate_columns, places
-from .sites import Theta
+from ...data.dataset import Dataset
+from ...errors import SettingError
+from ...kernels import Kernel
+from ...numerics.correlation_lengths import correlation_lengths
+from ...priors import Param, under
+from ...target.capabilities import FollowsFit, WarmStart
+from ..base import Model
+from ..exact.drift import Drift, coordinate_columns, places
+from ..sites import Theta
+from .nearest_earlier import ORDERS, nearest_earlier, nearest_rows, order_of_rows
+from .weights import Sets
 
 DEFAULT_NEIGHBOURS = 30
 MOVED = 2.0  # neighbours are searched again if the ratio of two lengthscales changes so much

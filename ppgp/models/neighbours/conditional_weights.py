@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .cholesky import factor_or_nan
+from ...numerics.cholesky import factor_or_nan
 
 __all__ = ["conditional_weights", "pairs_below"]
 

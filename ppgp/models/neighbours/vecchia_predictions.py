@@ -9,22 +9,22 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset
-from ..numerics.cholesky import add_diagonal, cholesky
-from ..numerics.least_variance import at_least_rounding
-from ..numerics.nearest_earlier import nearest_rows
-from ..numerics.neighbour_distribution import ConditionalOnNeighbours, NeighbourMarginal
-from ..numerics.vecchia import Law, weights
-from ..priors import under
-from ..runtime.result_cache import ResultCache
-from ..runtime.team import ALONE, Team
-from .advice.memory_checks import check_memory_of_predictions
-from .exact.drift import Drift, basis, places
-from .gaussian_predictions import with_noise
-from .means import rows_of_mean
+from ...data.dataset import Dataset
+from ...numerics.cholesky import add_diagonal, cholesky
+from ...numerics.least_variance import at_least_rounding
+from ...priors import under
+from ...runtime.result_cache import ResultCache
+from ...runtime.team import ALONE, Team
+from ..advice.memory_checks import check_memory_of_predictions
+from ..exact.drift import Drift, basis, places
+from ..gaussian_predictions import with_noise
+from ..means import rows_of_mean
+from ..sites import Theta, one_by_one
+from ..with_mean import WithMean
+from .nearest_earlier import nearest_rows
 from .nearest_rows import NearestRows
-from .sites import Theta, one_by_one
-from .with_mean import WithMean
+from .neighbour_distribution import ConditionalOnNeighbours, NeighbourMarginal
+from .weights import Law, weights
 
 PLACES_AT_ONCE = 2048
 

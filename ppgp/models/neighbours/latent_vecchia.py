@@ -10,29 +10,29 @@ import pyro
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, SettingError
-from ..kernels import Kernel, Matern
-from ..kernels.base import check_kernel
-from ..kernels.units import Units
-from ..likelihoods import Bernoulli, Likelihood
-from ..likelihoods.neighbour_rows import LatentNeighbourMarginal, RowsGivenNeighbours
-from ..numerics.nearest_earlier import nearest_rows
-from ..numerics.sparse_laplace import MOST_DENSE, MOST_DENSE_COVARIANCE
-from ..numerics.vecchia import Law, weights
-from ..priors import Param, PriorLike, Site, prefixed, under
-from ..runtime.result_cache import ResultCache
-from ..runtime.seeding import permutation
-from .advice.advice import instead_of
-from .advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
-from .base import full_batch_only
-from .exact.latent_gp import LatentGP
-from .exact.latent_model import LatentModel, check_latent
-from .inducing import medians, refuse_broken
-from .means import MeanLike
+from ...data.dataset import Dataset, Scaler
+from ...errors import NotApplicable, SettingError
+from ...kernels import Kernel, Matern
+from ...kernels.base import check_kernel
+from ...kernels.units import Units
+from ...likelihoods import Bernoulli, Likelihood
+from ...numerics.sparse_laplace import MOST_DENSE, MOST_DENSE_COVARIANCE
+from ...priors import Param, PriorLike, Site, prefixed, under
+from ...runtime.result_cache import ResultCache
+from ...runtime.seeding import permutation
+from ..advice.advice import instead_of
+from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
+from ..base import full_batch_only
+from ..exact.latent_gp import LatentGP
+from ..exact.latent_model import LatentModel, check_latent
+from ..inducing import medians, refuse_broken
+from ..means import MeanLike
+from ..sites import Theta, draw, first_draw, one_by_one
+from .nearest_earlier import nearest_rows
 from .nearest_rows import NearestRows
+from .neighbour_rows import LatentNeighbourMarginal, RowsGivenNeighbours
 from .number_of_neighbours import too_few_neighbours
-from .sites import Theta, draw, first_draw, one_by_one
+from .weights import Law, weights
 
 SUBSET_ROWS = 512
 ROWS_AT_ONCE = 1024

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..runtime.team import ALONE, Team
-from .vecchia import Law, Sets, Whitened, solve_earlier
+from ...runtime.team import ALONE, Team
+from .weights import Law, Sets, Whitened, solve_earlier
 
 __all__ = ["ConditionalOnNeighbours", "NeighbourMarginal"]
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..numerics.sparse_laplace import SparseLaplace
-from ..numerics.vecchia import Law, Sets, solve_earlier
-from .base import Likelihood, Theta
-from .joint_rows import LatentRows, LikelihoodRows
+from ...likelihoods.base import Likelihood, Theta
+from ...likelihoods.joint_rows import LatentRows, LikelihoodRows
+from ...numerics.sparse_laplace import SparseLaplace
+from .weights import Law, Sets, solve_earlier
 
 __all__ = ["LatentNeighbourMarginal", "RowsGivenNeighbours"]
 

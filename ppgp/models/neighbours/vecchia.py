@@ -9,31 +9,31 @@ import pyro
 import torch
 from torch import Tensor
 
-from ..arguments import check_names_of_arguments
-from ..data.dataset import Dataset, Scaler
-from ..data.training_data import Batch, Rows
-from ..errors import SettingError
-from ..kernels import Kernel, Matern
-from ..kernels.base import check_kernel
-from ..kernels.units import Units
-from ..likelihoods import Likelihood
-from ..numerics.vecchia import ROWS_IN_ONE_PASS
-from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
-from ..runtime.seeding import permutation
-from ..runtime.team import ALONE, Team
-from ..target.capabilities import LatentFunction, LeaveOneOut
-from .base import full_batch_only
-from .exact.drift import Drift, check_determined, checked, coordinates, places
-from .exact.gp import GP
-from .exact.latent_model import show_latent
-from .inducing import medians, refuse_broken
-from .known_noise import check_aligned, refuse_duplicate_rows, with_known
+from ...arguments import check_names_of_arguments
+from ...data.dataset import Dataset, Scaler
+from ...data.training_data import Batch, Rows
+from ...errors import SettingError
+from ...kernels import Kernel, Matern
+from ...kernels.base import check_kernel
+from ...kernels.units import Units
+from ...likelihoods import Likelihood
+from ...priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
+from ...runtime.seeding import permutation
+from ...runtime.team import ALONE, Team
+from ...target.capabilities import LatentFunction, LeaveOneOut
+from ..base import full_batch_only
+from ..exact.drift import Drift, check_determined, checked, coordinates, places
+from ..exact.gp import GP
+from ..exact.latent_model import show_latent
+from ..inducing import medians, refuse_broken
+from ..known_noise import check_aligned, refuse_duplicate_rows, with_known
+from ..means import MeanLike, UserMean
+from ..sites import Theta, draw, first_draw
+from ..units import power
 from .latent_vecchia import with_likelihood
-from .means import MeanLike, UserMean
 from .number_of_neighbours import too_few_neighbours
-from .sites import Theta, draw, first_draw
-from .units import power
 from .vecchia_predictions import NeighbourPredictions
+from .weights import ROWS_IN_ONE_PASS
 
 SUBSET_ROWS = 1024
 

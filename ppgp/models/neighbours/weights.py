@@ -18,9 +18,9 @@ from scipy import sparse
 from scipy.sparse.linalg import spsolve_triangular
 from torch import Tensor
 
-from ..runtime.team import ALONE, Team
+from ...numerics.cholesky import LOG_2PI, factor_or_nan
+from ...runtime.team import ALONE, Team
 from .by_parts import Part, by_parts, sum_of_parts
-from .cholesky import LOG_2PI, factor_or_nan
 from .conditional_weights import conditional_weights, pairs_below
 
 __all__ = ["ROWS_AT_ONCE", "Covariance", "Law", "Sets", "Whitened", "solve_earlier", "weights"]

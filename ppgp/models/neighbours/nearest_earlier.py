@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from scipy.spatial import KDTree
 from torch import Tensor, from_numpy
 
-from ..errors import SettingError
+from ...errors import SettingError
 
 __all__ = ["ORDERS", "nearest_earlier", "nearest_rows", "order_of_rows"]
 

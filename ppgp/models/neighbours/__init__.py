@@ -1,0 +1,1 @@
+"""Vecchia's approximation: each row given its nearest earlier ones."""
