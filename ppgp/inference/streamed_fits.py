@@ -11,7 +11,7 @@ from ..data.stream import SAMPLE, Stream
 from ..data.streamed_rows import StreamedRows
 from ..errors import NotApplicable, SettingError
 from ..models import Model
-from ..models.sgpr_streams import SumsOfStreams
+from ..models.sparse.sgpr_streams import SumsOfStreams
 from ..posterior.posterior import Posterior
 from . import MAP, SGLD, SVI
 

@@ -26,8 +26,8 @@ from .neighbours.latent_vecchia import LatentVecchia
 from .neighbours.vecchia import Vecchia
 from .neural_regression import NeuralRegression
 from .program import Program
-from .sgpr import SGPR
-from .svgp import SVGP
+from .sparse.sgpr import SGPR
+from .sparse.svgp import SVGP
 
 __all__ = [
     "GLM",

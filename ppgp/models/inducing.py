@@ -13,11 +13,11 @@ from ..data.dataset import Scaler
 from ..errors import DataError, NumericalError, NumericalWarning, SettingError, counted
 from ..kernels import Kernel
 from ..numerics.different_rows import different_rows
-from ..numerics.greedy_selection import GREEDY
-from ..numerics.inducing_points import select
 from ..priors import Param, Prior, Site, under
 from ..runtime.seeding import seeded
 from ..user_warnings import warn
+from .sparse.greedy_selection import GREEDY
+from .sparse.inducing_points import select
 
 DEFAULT_INDUCING = 100
 

@@ -14,8 +14,8 @@ from ppgp import inference, kernels, models
 from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.kernels import White
-from ppgp.models import sgpr
-from ppgp.numerics import collapsed_bound as sparse
+from ppgp.models.sparse import collapsed_bound as sparse
+from ppgp.models.sparse import sgpr
 from ppgp.priors import under
 from ppgp.target import Target
 from ppgp.target.recorder import recorded

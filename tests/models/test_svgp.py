@@ -65,7 +65,7 @@ def test_one_natural_step_reaches_the_collapsed_optimum() -> None:
         float(lower), abs=1e-8
     )
     mean, covariance = sgpr.inducing_posterior({k: v[None] for k, v in HYPER.items()}, data)
-    from ppgp.numerics.collapsed_bound import inducing_root
+    from ppgp.models.sparse.collapsed_bound import inducing_root
 
     L = inducing_root(KERNEL({k[7:]: v for k, v in HYPER.items()}, model.Z))
     torch.testing.assert_close(L @ best["v_loc"], mean[0], atol=1e-7, rtol=1e-7)
@@ -172,7 +172,7 @@ def test_natural_steps_end_at_a_stationary_point(kind: str) -> None:
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_the_gradient_of_the_moments(shape: tuple[int, ...]) -> None:
     """Compare derivatives of the hand-written backward pass with finite differences."""
-    from ppgp.numerics.whitened import marginals
+    from ppgp.models.sparse.whitened import marginals
 
     g = torch.Generator().manual_seed(1)
     m, b = 4, 6

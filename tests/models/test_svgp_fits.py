@@ -113,7 +113,7 @@ def test_nested_subset_models_keep_the_number_of_inducing_inputs(
     given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past 2,048 rows the subset model has its own; inputs given by hand are not placed again."""
-    from ppgp.models import sgpr
+    from ppgp.models.sparse import sgpr
 
     monkeypatch.setattr(sgpr, "SUBSET_ROWS", 30)
     x = torch.linspace(-3, 3, 80, dtype=F64)[:, None]

@@ -111,7 +111,7 @@ def test_the_rows_so_far_are_not_factored_again(name: str, monkeypatch: Any) -> 
     fit.predict(PLACES)
     found = fit.update(REST.rows(slice(0, 4)))
     if name == "SGPR":
-        monkeypatch.setattr("ppgp.numerics.collapsed_bound.Projection.posterior", None)
+        monkeypatch.setattr("ppgp.models.sparse.collapsed_bound.Projection.posterior", None)
     else:
         monkeypatch.setattr("ppgp.models.exact.gp_conditioning.cholesky", None)
         monkeypatch.setattr("ppgp.models.exact.kriging_equations.cholesky", None)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from ppgp.models.sparse.whitened import marginals
 from ppgp.numerics import triangles
-from ppgp.numerics.whitened import marginals
 
 F64 = torch.float64
 M, B = 300, 40  # more rows than one block of the products

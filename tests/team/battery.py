@@ -17,7 +17,7 @@ from ppgp.data import streamed_rows
 from ppgp.data.streamed_rows import StreamedRows
 from ppgp.inference.base import draw_batch
 from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps, _heights
-from ppgp.numerics.collapsed_bound import inducing_root
+from ppgp.models.sparse.collapsed_bound import inducing_root
 from tests.parquet_tables import columns_of, write
 
 N, D, M = 601, 3, 12  # 601 rows: unequal shards in teams of two and three

@@ -8,7 +8,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from .base import Likelihood, Theta
+from ...likelihoods.base import Likelihood, Theta
 
 
 class Expected(dist.TorchDistribution):

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..runtime.team import ALONE, Team
-from .cholesky import factor_or_nan
+from ...numerics.cholesky import factor_or_nan
+from ...numerics.triangles import solved
+from ...runtime.team import ALONE, Team
 from .collapsed_slopes import slopes_of
 from .projection import Projection
-from .triangles import solved
 
 __all__ = ["SparseMarginal", "inducing_root", "jittered", "project"]
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .cholesky import factor_or_nan
-from .triangles import (
+from ...numerics.cholesky import factor_or_nan
+from ...numerics.triangles import (
     between_inverses,
     lower_half,
     lower_times,

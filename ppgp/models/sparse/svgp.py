@@ -9,29 +9,25 @@ import pyro
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
-from ..data.roles import at_rows
-from ..errors import NotApplicable, SettingError, UnknownName
-from ..kernels import RBF, Kernel
-from ..kernels.base import check_kernel
-from ..kernels.units import Units
-from ..likelihoods import Gaussian, Likelihood
-from ..likelihoods.base import check_is_likelihood
-from ..likelihoods.expected_log_likelihood import Expected
-from ..numerics.greedy_selection import GREEDY
-from ..numerics.natural_gradient_step import Moments
-from ..numerics.triangles import transposed_times
-from ..numerics.whitened import divergence
-from ..overrides import computed
-from ..priors import Normal, Param, Site, prefixed, under
-from ..runtime.seeding import permutation
-from ..runtime.team import ALONE, Team
-from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
-from .advice.memory_checks import check_memory_of_rows
-from .any_likelihood import AnyLikelihood
-from .base import Model
-from .independent_rows import observed
-from .inducing import (
+from ...data.dataset import Dataset, Scaler
+from ...data.roles import at_rows
+from ...errors import NotApplicable, SettingError, UnknownName
+from ...kernels import RBF, Kernel
+from ...kernels.base import check_kernel
+from ...kernels.units import Units
+from ...likelihoods import Gaussian, Likelihood
+from ...likelihoods.base import check_is_likelihood
+from ...numerics.triangles import transposed_times
+from ...overrides import computed
+from ...priors import Normal, Param, Site, prefixed, under
+from ...runtime.seeding import permutation
+from ...runtime.team import ALONE, Team
+from ...target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
+from ..advice.memory_checks import check_memory_of_rows
+from ..any_likelihood import AnyLikelihood
+from ..base import Model
+from ..independent_rows import observed
+from ..inducing import (
     all_rows,
     check_given,
     check_number,
@@ -43,11 +39,15 @@ from .inducing import (
     say_if_fewer,
     take_given,
 )
-from .means import MeanLike, UserMean, rows_of_mean
+from ..means import MeanLike, UserMean, rows_of_mean
+from ..sites import Theta, draw
+from .expected_log_likelihood import Expected
+from .greedy_selection import GREEDY
+from .natural_gradient_step import Moments
 from .sgpr import SGPR
-from .sites import Theta, draw
 from .svgp_guide import run_guide, variational
 from .svgp_predictions import ROWS_AT_ONCE, WhitenedPredictions, scale_of_q
+from .whitened import divergence
 
 WHITE = Normal(0.0, 1.0)  # the prior of v
 SURVEY = 1000

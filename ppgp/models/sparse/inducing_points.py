@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import SettingError, UnknownName
-from ..runtime.libraries import settings_unchanged
-from ..runtime.process_locks import silenced
-from .different_rows import different_rows, random_subset, require_different
+from ...errors import SettingError, UnknownName
+from ...numerics.different_rows import different_rows, random_subset, require_different
+from ...runtime.libraries import settings_unchanged
+from ...runtime.process_locks import silenced
 from .greedy_selection import GREEDY, Covariance
 
 __all__ = ["SELECTIONS", "select"]

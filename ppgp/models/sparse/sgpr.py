@@ -9,21 +9,19 @@ import pyro
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, SettingError
-from ..kernels import RBF, Kernel, Unscaled
-from ..kernels.base import check_kernel
-from ..kernels.units import Units
-from ..numerics.collapsed_bound import inducing_root
-from ..numerics.greedy_selection import GREEDY
-from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
-from ..runtime.seeding import permutation
-from ..runtime.team import ALONE, Team
-from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
-from .advice.memory_checks import check_memory_of_rows
-from .base import full_batch_only
-from .exact.gp import GP
-from .inducing import (
+from ...data.dataset import Dataset, Scaler
+from ...errors import NotApplicable, SettingError
+from ...kernels import RBF, Kernel, Unscaled
+from ...kernels.base import check_kernel
+from ...kernels.units import Units
+from ...priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
+from ...runtime.seeding import permutation
+from ...runtime.team import ALONE, Team
+from ...target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
+from ..advice.memory_checks import check_memory_of_rows
+from ..base import full_batch_only
+from ..exact.gp import GP
+from ..inducing import (
     DEFAULT_INDUCING,
     check_given,
     check_number,
@@ -35,10 +33,12 @@ from .inducing import (
     say_if_fewer,
     take_given,
 )
-from .means import MeanLike
+from ..means import MeanLike
+from ..sites import Theta, draw
+from ..units import power
+from .collapsed_bound import inducing_root
+from .greedy_selection import GREEDY
 from .sgpr_updates import SparseUpdates
-from .sites import Theta, draw
-from .units import power
 
 SUBSET_ROWS = 1024
 STREAMED = 256 * 2**20  # bytes of Kmn above which the density visits the rows in chunks

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..priors import Param, Prior, Site
-from .inducing import medians
+from ...priors import Param, Prior, Site
+from ..inducing import medians
 
 
 def variational(q: str | None, shape: tuple[int, ...], Z: Tensor) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..runtime.team import Team
+from ...runtime.team import Team
 
 
 def precision_root(P: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .cholesky import factor_or_nan
+from ...numerics.cholesky import factor_or_nan
+from ...numerics.triangles import between_inverses
 from .projection import Projection, derivative_in_noise
-from .triangles import between_inverses
 
 __all__ = ["Slopes", "slopes_of"]
 

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.streamed_rows import SUMS
-from ..errors import NotApplicable
-from ..numerics.collapsed_bound import SparseMarginal, inducing_root, jittered
-from ..numerics.collapsed_slopes import Slopes, slopes_of
-from ..numerics.projection import Projection
-from .sites import Theta
+from ...data.streamed_rows import SUMS
+from ...errors import NotApplicable
+from ..sites import Theta
+from .collapsed_bound import SparseMarginal, inducing_root, jittered
+from .collapsed_slopes import Slopes, slopes_of
+from .projection import Projection
 
 __all__ = ["KEPT", "SumsOfStreams", "kept_sums", "projection_of", "without_sums"]
 

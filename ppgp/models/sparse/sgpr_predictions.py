@@ -14,22 +14,22 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset
-from ..errors import NumericalError
-from ..kernels import Kernel
-from ..numerics.collapsed_bound import SparseMarginal, inducing_root
-from ..numerics.least_variance import at_least_rounding
-from ..numerics.projection import Projection, posterior_of
-from ..numerics.triangles import solved
-from ..priors import Site, under
-from ..runtime.result_cache import ResultCache
-from ..runtime.team import ALONE, Team
-from .advice.memory_checks import check_memory_of_predictions
-from .gaussian_predictions import with_noise
-from .means import rows_of_mean
+from ...data.dataset import Dataset
+from ...errors import NumericalError
+from ...kernels import Kernel
+from ...numerics.least_variance import at_least_rounding
+from ...numerics.triangles import solved
+from ...priors import Site, under
+from ...runtime.result_cache import ResultCache
+from ...runtime.team import ALONE, Team
+from ..advice.memory_checks import check_memory_of_predictions
+from ..gaussian_predictions import with_noise
+from ..means import rows_of_mean
+from ..sites import Theta, one_by_one
+from ..with_mean import WithMean
+from .collapsed_bound import SparseMarginal, inducing_root
+from .projection import Projection, posterior_of
 from .sgpr_streams import KEPT, SumsOfStreams, kept_sums, projection_of, without_sums
-from .sites import Theta, one_by_one
-from .with_mean import WithMean
 
 ROWS_AT_ONCE = 8192
 

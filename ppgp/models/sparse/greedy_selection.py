@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..errors import SettingError
-from ..runtime.seeding import permutation
+from ...errors import SettingError
+from ...runtime.seeding import permutation
 
 CANDIDATES = 64  # rows evaluated for each step of the greedy selection by the bound
 TINY = 1e-10  # relative to the mean variance: below it a row depends on the rows chosen before

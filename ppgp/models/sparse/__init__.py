@@ -1,0 +1,1 @@
+"""Sparse and stochastic variational Gaussian processes with inducing inputs."""
