@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.arrays import as_tensor
+from ..data.entries.arrays import as_tensor
 from ..errors import DataError, SettingError, counted, listed
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.arrays import one_per_row
+from ..data.entries.arrays import one_per_row
 from ..errors import DataError, NotApplicable, SettingError, listed
 from ..posterior.prediction import Prediction
 from .scores.base import Score, check_prediction

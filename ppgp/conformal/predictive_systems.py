@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.arrays import advice_on_targets, as_tensor
+from ..data.entries.arrays import advice_on_targets, as_tensor
 from ..errors import DataError, SettingError, listed
 from ..posterior.origin import Origin
 from ..posterior.prediction import Prediction

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ..data.arrays import advice_on_targets, as_tensor
 from ..data.dataset import Dataset
+from ..data.entries.arrays import advice_on_targets, as_tensor
 from ..data.stream import Stream
 from ..errors import DataError, DataWarning, NotApplicable, SettingError, listed
 from ..numerics.finite import all_finite

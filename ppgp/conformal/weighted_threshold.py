@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.arrays import as_tensor
+from ..data.entries.arrays import as_tensor
 from ..errors import DataError
 from ..posterior.region import exact_level
 

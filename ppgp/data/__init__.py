@@ -1,9 +1,9 @@
 """Tables: Dataset and Scaler, checked arrays, and tables loaded by name or from files."""
 
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch
-from .arrays import as_tensor
 from .columns import inputs_of
 from .dataset import Dataset, Scaler
+from .entries.arrays import as_tensor
 from .input_checks import check_inputs, check_noise
 from .loading import load
 from .new_rows import in_order

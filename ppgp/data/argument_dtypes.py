@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .tensors import KEPT
+from .entries.tensors import KEPT
 
 __all__ = ["in_usable_dtypes"]
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ..errors import DataError
-from .arrays import array_of, as_pandas
-from .entries import misspelt, real_numbers
-from .tensors import laid_out, of_array
+from .entries.arrays import array_of, as_pandas
+from .entries.entries import misspelt, real_numbers
+from .entries.tensors import laid_out, of_array
 
 __all__ = ["with_tensors"]
 

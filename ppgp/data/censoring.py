@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable, listed
-from .arrays import as_tensor
-from .row_numbers import WrongRows
+from .entries.arrays import as_tensor
+from .entries.row_numbers import WrongRows
 
 __all__ = ["check_flags", "refuse_censored"]
 

@@ -22,10 +22,10 @@ from ..errors import (
     nearest,
 )
 from ..user_warnings import warn
-from .arrays import as_tensor, labels_of
 from .categories import Levels, codes_of
-from .dates import numbers_of, source_of, unit_of
-from .entries import (
+from .entries.arrays import as_tensor, labels_of
+from .entries.dates import numbers_of, source_of, unit_of
+from .entries.entries import (
     Misspelt,
     first_odd,
     is_missing,
@@ -34,8 +34,8 @@ from .entries import (
     real_numbers,
     refuse_complex,
 )
+from .entries.row_numbers import WrongRows
 from .role_checks import label_text
-from .row_numbers import WrongRows
 
 LIKE = 0.8  # similarity from which one name is suggested in place of another
 OF_A_FORMULA = re.compile(r"[(\[:]")  # in names such as C(z)[T.b], but not in most others

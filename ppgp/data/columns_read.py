@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .dataset import Dataset
-from .dates import source_of
+from .entries.dates import source_of
 from .roles import ROLES
 
 __all__ = ["columns_read", "columns_without_blanks", "names_read"]

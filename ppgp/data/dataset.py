@@ -12,11 +12,12 @@ from torch import Tensor
 from ..errors import DataError, counted
 from ..runtime.team import ALONE, Team
 from . import table_frame
-from .arrays import as_pandas
 from .categories import check_codes, check_levels
 from .chosen_rows import chosen_rows
 from .columns import check_word, name_of, names_of, refuse_twice
 from .destinations import destination
+from .entries.arrays import as_pandas
+from .entries.tensors import laid_out
 from .frame_parts import parts_of, refuse_no_rows
 from .groups import coded_groups
 from .input_checks import check_columns, check_inputs
@@ -26,7 +27,6 @@ from .same_numbers import same_numbers
 from .scaler import Scaler
 from .targets import check_targets, in_order_of_texts
 from .team_rows import in_team, scaled_in_team
-from .tensors import laid_out
 from .training_data import Batch, Rows, Tables, TrainingData
 
 __all__ = ["Dataset", "Scaler"]

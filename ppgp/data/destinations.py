@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError
-from .tensors import KEPT
+from .entries.tensors import KEPT
 
 __all__ = ["destination"]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import DataError, NotApplicable, SettingError, UnknownName, listed
 from ..runtime.libraries import imported
-from .arrays import labels_of
+from .entries.arrays import labels_of
 
 __all__ = ["Design", "design_of"]
 

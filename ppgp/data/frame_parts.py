@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..errors import DataError, SettingError, UnknownName, an
-from .arrays import as_pandas
 from .categories import coded
 from .columns import check_word, indicators, numeric, refuse_twice
-from .dates import DATES, refuse_other_dates, with_numbers
-from .missing_cells import without_blanks
+from .entries.arrays import as_pandas
+from .entries.dates import DATES, refuse_other_dates, with_numbers
+from .entries.missing_cells import without_blanks
+from .entries.row_numbers import WrongRows, numbered
 from .roles import ROLES
-from .row_numbers import WrongRows, numbered
 from .targets import ordered_categories, refuse_quantity
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError, UnknownName, listed
-from .arrays import array_of, as_pandas, as_tensor, labels_of
-from .entries import is_missing
+from .entries.arrays import array_of, as_pandas, as_tensor, labels_of
+from .entries.entries import is_missing
 from .role_checks import UNKNOWN, label_text
 
 GroupLevels = Mapping[str, tuple[str, ...]]

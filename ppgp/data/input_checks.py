@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ..errors import DataError, SettingError, UnknownName, listed
 from ..numerics.finite import all_finite
-from .arrays import as_tensor
-from .row_numbers import WrongRows
-from .tensors import cast, laid_out
+from .entries.arrays import as_tensor
+from .entries.row_numbers import WrongRows
+from .entries.tensors import cast, laid_out
 
 KINDS = {"coordinates": "coordinate", "categorical": "categorical column"}
 EXAMPLES = {"coordinates": '["east", "north"]', "categorical": '["colour"]'}

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
-from .arrays import as_pandas, labels_of
 from .categories import Levels, recoded
 from .columns import inputs_of, positions, refuse_twice
 from .dataset import Dataset
+from .entries.arrays import as_pandas, labels_of
 from .groups import codes_by, labels_by
 from .roles import ROLES
 from .stream import Stream

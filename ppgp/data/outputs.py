@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ..errors import DataError, UnknownName, counted
-from .arrays import array_of
 from .columns import names_of
 from .dataset import Dataset
+from .entries.arrays import array_of
 from .frame_parts import check_frame
 
 __all__ = ["Outputs"]

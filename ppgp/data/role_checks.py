@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable, counted, listed
-from .arrays import array_of, as_tensor
-from .entries import is_missing
-from .row_numbers import WrongRows
-from .tensors import cast, laid_out
+from .entries.arrays import array_of, as_tensor
+from .entries.entries import is_missing
+from .entries.row_numbers import WrongRows
+from .entries.tensors import cast, laid_out
 
 UNKNOWN = -1  # the code of a level that the training rows do not have
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from ..errors import NotApplicable
 from .censoring import check_flags
 from .columns import name_of
+from .entries.tensors import laid_out
 from .input_checks import check_noise
 from .role_checks import check_group_codes, check_ids, check_offset, check_trials, check_weights
-from .tensors import laid_out
 
 __all__ = [
     "ROLES",

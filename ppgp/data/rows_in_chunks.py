@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from .arrays import labels_of
 from .columns import refuse_missing
 from .columns_read import columns_read, columns_without_blanks
 from .dataset import Dataset
+from .entries.arrays import labels_of
 from .parquet_files import (
     Piece,
     check_columns_exist,

@@ -13,8 +13,8 @@ from ..arguments import Renamed
 from ..errors import DataError, DataWarning, counted, listed
 from ..runtime.team import Team
 from ..user_warnings import warn
-from . import magnitudes
 from .destinations import destination
+from .entries import magnitudes
 from .roles import ROLES, columns_given
 
 __all__ = ["GivenScaler", "IdentityScaler", "Scaler"]

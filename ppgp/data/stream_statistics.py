@@ -12,7 +12,7 @@ import torch
 from ..errors import DataError, listed
 from ..numerics.running_moments import RunningMoments
 from ..runtime.team import ALONE, Team
-from .magnitudes import ULPS, Spread
+from .entries.magnitudes import ULPS, Spread
 from .parquet_files import Piece
 from .parquet_rows import ParquetRows
 from .targets import encode

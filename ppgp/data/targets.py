@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..errors import DataError, DataWarning, counted, listed
 from ..user_warnings import warn
-from .arrays import array_of, as_tensor
-from .entries import (
+from .entries.arrays import array_of, as_tensor
+from .entries.entries import (
     CURRENCY,
     PERCENT,
     UNIT,
@@ -23,9 +23,9 @@ from .entries import (
     reads_as_number,
     spelling,
 )
+from .entries.row_numbers import WrongRows, entry_in
+from .entries.tensors import cast, of_tensor
 from .role_checks import label_text
-from .row_numbers import WrongRows, entry_in
-from .tensors import cast, of_tensor
 
 Classes = tuple[Any, ...] | None
 LABELS_TOO = (CURRENCY, PERCENT, UNIT)  # of numbers that are labels where they are repeated

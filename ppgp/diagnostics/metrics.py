@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..conformal.calibration_checks import check_codes
 from ..conformal.scores.base import check_prediction
-from ..data.arrays import one_per_row
-from ..data.magnitudes import root_mean_square
+from ..data.entries.arrays import one_per_row
+from ..data.entries.magnitudes import root_mean_square
 from ..errors import NotApplicable, SettingError, an
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..data.arrays import as_pandas, labels_of
 from ..data.categories import coded, codes_of
 from ..data.columns import entries_of, names_of
+from ..data.entries.arrays import as_pandas, labels_of
 from ..data.targets import in_order_of_texts, ordered_categories
 from ..errors import SettingError, UnknownName
 from ..runtime.libraries import settings_unchanged

@@ -12,10 +12,10 @@ from typing import Any
 from ..arguments import Renamed
 from ..conformal import Score, calibrate
 from ..conformal.scores.base import check_score
-from ..data.arrays import as_pandas
 from ..data.censoring import refuse_censored
 from ..data.columns import name_of, names_of
 from ..data.dataset import Dataset
+from ..data.entries.arrays import as_pandas
 from ..data.role_checks import refuse_weights
 from ..errors import ConvergenceWarning, DataError, PpgpError, SettingError
 from ..inference.fitting import fit as fit_posterior

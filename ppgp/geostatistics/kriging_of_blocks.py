@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..data.arrays import as_tensor
+from ..data.entries.arrays import as_tensor
 from ..data.input_checks import check_inputs
 from ..errors import DataError, SettingError
 from ..posterior.posterior import Posterior

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..data.dataset import Dataset
-from ..data.entries import misspelt
+from ..data.entries.entries import misspelt
 from ..data.input_checks import check_inputs
 from ..data.roles import refuse_role
 from ..data.scaler import Scaler

@@ -70,7 +70,7 @@ def predicted_table(
         DataError: If a calibration row has a missing value and is not dropped, or every new row
             has one.
     """
-    from ..data.row_numbers import numbered
+    from ..data.entries.row_numbers import numbered
     from ..data.table_files import read_frame
     from ..posterior.frames import of_prediction
     from ..posterior.loading import load_posterior
@@ -153,7 +153,7 @@ def _calibrator(
 ) -> Calibrator:
     """Return the calibrator of the rows of a file, by the score that suits the kind of y."""
     from ..conformal import LAC, Normalized, calibrate
-    from ..data.row_numbers import numbered
+    from ..data.entries.row_numbers import numbered
 
     known = known_rows(calibration, fitted, (target, None), drop_missing, sep)
     with numbered(known.index.tolist()):
@@ -212,7 +212,7 @@ def known_rows(
         DataError: If the target of the fit is not in the file, or a row has a missing value and is
             not dropped.
     """
-    from ..data.missing_cells import without_blanks
+    from ..data.entries.missing_cells import without_blanks
     from ..data.table_files import read_frame
 
     frame = read_frame(path, sep)
@@ -248,7 +248,7 @@ def _check_target(target: str, frame: Any, posterior: Posterior, file: str) -> N
 
 def _rows_without_inputs(frame: Any, posterior: Posterior, target: str | None) -> np.ndarray:
     """Return which rows [n] of a frame lack an input; a DataWarning counts them."""
-    from ..data.missing_cells import blank_rows
+    from ..data.entries.missing_cells import blank_rows
 
     columns = _columns_without_blanks(frame, posterior, target)
     return blank_rows(frame, columns, "their predictions are empty")
@@ -305,9 +305,9 @@ def targets_for(column: Any, posterior: Posterior) -> Any:
     Raises:
         DataError: If a target is missing or infinite, or is a label that the training rows lack.
     """
-    from ..data.arrays import as_tensor
+    from ..data.entries.arrays import as_tensor
+    from ..data.entries.row_numbers import WrongRows
     from ..data.role_checks import label_text
-    from ..data.row_numbers import WrongRows
 
     classes = posterior.data.classes or ()
     codes = {label_text(label): code for code, label in enumerate(classes)}

@@ -72,8 +72,8 @@ def rows_for_all(
         DataError: If a row has a missing value and is not dropped.
     """
     from ..data.dataset import Dataset
+    from ..data.entries.row_numbers import numbered
     from ..data.new_rows import read
-    from ..data.row_numbers import numbered
     from .posterior_tables import inputs_for, known_rows, known_targets
 
     if str(path) == "-":

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from .. import conformal
-from ..data.row_numbers import numbered
+from ..data.entries.row_numbers import numbered
 from ..diagnostics import metrics
 from ..errors import NotApplicable, UnknownName
 from ..posterior.posterior import Posterior

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.arrays import as_tensor
 from ..data.dataset import Scaler
+from ..data.entries.arrays import as_tensor
 from ..errors import DataError, NumericalError, NumericalWarning, SettingError, counted
 from ..kernels import Kernel
 from ..numerics.different_rows import different_rows

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..arguments import NamedArguments
 from ..data.dataset import Scaler
-from ..data.magnitudes import average
+from ..data.entries.magnitudes import average
 from ..errors import DataError, SettingError, an, counted
 from ..kernels.base import OutputColumn, output_of_rows
 from ..priors import (

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
-from ..data.magnitudes import average
+from ..data.entries.magnitudes import average
 from ..kernels import Kernel
 from ..kernels.base import OutputColumn
 from ..kernels.units import Factor

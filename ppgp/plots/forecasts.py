@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..data.arrays import as_tensor, one_per_row
 from ..data.columns import name_of
+from ..data.entries.arrays import as_tensor, one_per_row
 from ..errors import DataError
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level

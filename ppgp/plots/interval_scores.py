@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..data.arrays import one_per_row
 from ..data.columns import name_of
+from ..data.entries.arrays import one_per_row
 from ..errors import SettingError
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level

@@ -11,7 +11,7 @@ from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 
 from ..conformal.calibration_checks import check_codes, refuse_names
-from ..data.arrays import one_per_row
+from ..data.entries.arrays import one_per_row
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..runtime.whole_numbers import check_whole_number

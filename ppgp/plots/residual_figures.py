@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import special
 
-from ..data.arrays import as_tensor
 from ..data.columns import name_of
+from ..data.entries.arrays import as_tensor
 from ..errors import UnknownName
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from ..conformal import Calibrator
 from ..conformal.online_sets import Online
-from ..data.arrays import as_tensor
 from ..data.columns import name_of
+from ..data.entries.arrays import as_tensor
 from ..errors import DataError, NotApplicable, SettingError
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..arguments import NamedArguments
-from ..data.tensors import laid_out
+from ..data.entries.tensors import laid_out
 from ..distributions.standard_normal import log_improvement
 from ..errors import DataError, NotApplicable, SettingError, an
 from ..kernels.places import check_places

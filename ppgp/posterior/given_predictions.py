@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.arrays import array_of, as_tensor
+from ..data.entries.arrays import array_of, as_tensor
 from ..distributions.known_in_part import CountMass, Points, QuantileFunction
 from ..errors import DataError, listed
 

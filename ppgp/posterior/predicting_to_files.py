@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from .. import files
-from ..data.row_numbers import numbered
+from ..data.entries.row_numbers import numbered
 from ..data.rows_in_chunks import Chunk, RowsGiven, RowsInFiles, rows_of
 from ..errors import DataError, NotApplicable, SettingError, StorageError, an, listed
 from ..runtime.fingerprint import fingerprint

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..data.arrays import advice_on_targets, as_tensor
+from ..data.entries.arrays import advice_on_targets, as_tensor
 from ..errors import DataError, NumericalError, SettingError, counted, listed
 from ..numerics.finite import all_finite
 from . import frames

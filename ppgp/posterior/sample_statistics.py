@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import boxcox, logsumexp, softmax
 from scipy.stats import wasserstein_distance
 
-from ..data.arrays import as_tensor
+from ..data.entries.arrays import as_tensor
 from ..errors import DataError, NotApplicable, UnknownName
 from .arviz import arviz
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.arrays import as_tensor
+from ..data.entries.arrays import as_tensor
 from ..errors import DataError
 from .arviz_table_axes import table_axes
 from .fitted import Fitted

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...data.entries import is_missing
+from ...data.entries.entries import is_missing
 from ...errors import SettingError, counted, listed
 from ...runtime.seeding import permutation
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...data.censoring import refuse_censored
-from ...data.magnitudes import average
+from ...data.entries.magnitudes import average
 from ...errors import NotApplicable, SettingError, counted
 from ...priors import Param
 from ...runtime.seeding import permutation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...data.arrays import as_pandas
 from ...data.dataset import Dataset
+from ...data.entries.arrays import as_pandas
 from ...data.formula_design import design_of
 from ...errors import SettingError, UnknownName
 from ...likelihoods import Gaussian, Likelihood, Ordinal

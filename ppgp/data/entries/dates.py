@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
+from ...errors import DataError
 from .entries import is_missing
 from .row_numbers import WrongRows, entry_in
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ..errors import DataError, listed
+from ...errors import DataError, listed
 from .row_numbers import WrongRows, entry_in
 
 LARGEST = np.finfo(float).max

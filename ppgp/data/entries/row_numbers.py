@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ..errors import DataError
+from ...errors import DataError
 
 __all__ = ["WrongRows", "entry_in", "numbered"]
 

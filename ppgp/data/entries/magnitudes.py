@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..runtime.team import Team
+from ...runtime.team import Team
 
 ULPS = 4  # values that differ by no more units in the last place are one number
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError, an
+from ...errors import DataError, an
 from .entries import real_numbers, refuse_masked
 from .tensors import of_array, of_tensor
 

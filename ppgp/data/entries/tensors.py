@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError, listed
+from ...errors import DataError, listed
 from .entries import refuse_complex, refuse_masked
 from .row_numbers import WrongRows
 

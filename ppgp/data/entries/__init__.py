@@ -1,0 +1,1 @@
+"""Entries of tables: cells, columns of numbers, dates."""
