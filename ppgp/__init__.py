@@ -43,7 +43,7 @@ _NAMES = {
     "fit": "inference.fitting",
     "fit_variogram": "geostatistics.variogram_fit",
     "full_conformal": "conformal.full_conformal_sets",
-    "load": "data.loading",
+    "load": "data.files.loading",
     "load_posterior": "posterior.loading",
     "predictive_system": "conformal.predictive_systems",
     "psis_loo": "diagnostics.leave_one_out",
@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from .conformal.predictive_systems import predictive_system
     from .conformal.split import calibrate
     from .data.dataset import Dataset
-    from .data.loading import load
+    from .data.files.loading import load
     from .data.stream import stream
     from .diagnostics.comparison import Comparison, compare
     from .diagnostics.diagnosis import Diagnosis, diagnose

@@ -4,12 +4,12 @@ from ..runtime import libraries as libraries  # first: it imports NumPy and torc
 from .columns import inputs_of
 from .dataset import Dataset, Scaler
 from .entries.arrays import as_tensor
+from .files.loading import load
+from .files.table_files import read_frame
 from .input_checks import check_inputs, check_noise
-from .loading import load
 from .new_rows import in_order
 from .outputs import Outputs
 from .stream import Stream
-from .table_files import read_frame
 
 __all__ = [
     "Dataset",

@@ -15,7 +15,7 @@ from .columns import refuse_missing
 from .columns_read import columns_read, columns_without_blanks
 from .dataset import Dataset
 from .entries.arrays import labels_of
-from .parquet_files import (
+from .files.parquet_files import (
     Piece,
     check_columns_exist,
     check_same_types,
@@ -25,7 +25,7 @@ from .parquet_files import (
     pieces_of,
     types_in,
 )
-from .parquet_rows import Place, an_empty_cell, check_finite, record_batches, regrouped
+from .files.parquet_rows import Place, an_empty_cell, check_finite, record_batches, regrouped
 from .stream import Stream
 
 __all__ = ["Chunk", "RowsGiven", "RowsInFiles", "rows_of"]

@@ -16,8 +16,7 @@ from ..runtime.team import ALONE, Team
 from ..runtime.whole_numbers import check_whole_number
 from .columns import refuse_twice
 from .dataset import Dataset
-from .input_checks import check_columns
-from .parquet_files import (
+from .files.parquet_files import (
     Piece,
     check_columns_exist,
     check_same_types,
@@ -29,7 +28,8 @@ from .parquet_files import (
     shared_out,
     types_in,
 )
-from .parquet_rows import ParquetRows, columns_at, regrouped
+from .files.parquet_rows import ParquetRows, columns_at, regrouped
+from .input_checks import check_columns
 from .stream_batches import StreamBatches, order_of
 from .stream_statistics import Statistics, statistics_of
 from .team_rows import SAMPLE, check_alike, joined

@@ -13,8 +13,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 from ..errors import SettingError
 from ..runtime.whole_numbers import check_whole_number
 from .entries.tensors import laid_out
-from .parquet_files import Piece
-from .parquet_rows import Columns, ParquetRows
+from .files.parquet_files import Piece
+from .files.parquet_rows import Columns, ParquetRows
 from .training_data import Tables
 
 __all__ = ["BatchIterator", "StreamBatches"]

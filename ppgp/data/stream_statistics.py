@@ -13,8 +13,8 @@ from ..errors import DataError, listed
 from ..numerics.running_moments import RunningMoments
 from ..runtime.team import ALONE, Team
 from .entries.magnitudes import ULPS, Spread
-from .parquet_files import Piece
-from .parquet_rows import ParquetRows
+from .files.parquet_files import Piece
+from .files.parquet_rows import ParquetRows
 from .targets import encode
 
 __all__ = ["Statistics", "statistics_of"]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .. import plots
 from ..data.dataset import Dataset
-from ..data.loading import load
+from ..data.files.loading import load
 from ..diagnostics import metrics
 from ..errors import ConvergenceWarning
 from ..files import write_figure

@@ -13,7 +13,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from ..data.dataset import Dataset
-from ..data.loading import load
+from ..data.files.loading import load
 from ..runtime.seeding import permutation, standard_uniform
 
 LIMIT = 45.0  # degrees either way

@@ -172,7 +172,7 @@ def load_table(
         one_hot: Names of columns, comma-separated.
         drop: Names of columns, comma-separated.
     """
-    from ..data.loading import load
+    from ..data.files.loading import load
 
     return load(
         data,

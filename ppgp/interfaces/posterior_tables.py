@@ -71,7 +71,7 @@ def predicted_table(
             has one.
     """
     from ..data.entries.row_numbers import numbered
-    from ..data.table_files import read_frame
+    from ..data.files.table_files import read_frame
     from ..posterior.frames import of_prediction
     from ..posterior.loading import load_posterior
 
@@ -121,7 +121,7 @@ def predicted_file(
         keep: The columns that are kept.
         progress: Whether to show a progress bar.
     """
-    from ..data.parquet_files import footer, parquet_files, types_in
+    from ..data.files.parquet_files import footer, parquet_files, types_in
     from ..data.rows_in_chunks import rows_of
     from ..posterior.loading import load_posterior
     from ..posterior.predicting_to_files import ROWS_AT_ONCE, predict_to_file
@@ -213,7 +213,7 @@ def known_rows(
             not dropped.
     """
     from ..data.entries.missing_cells import without_blanks
-    from ..data.table_files import read_frame
+    from ..data.files.table_files import read_frame
 
     frame = read_frame(path, sep)
     named = [name for name in columns if name]

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import ppgp
-from ppgp.data.parquet_files import parquet_files
+from ppgp.data.files.parquet_files import parquet_files
 from ppgp.errors import DataError, PpgpError, SettingError, UnknownName
 from tests.parquet_tables import write
 
@@ -109,7 +109,7 @@ def test_a_label_that_is_missing(tmp_path: Path) -> None:
 def test_the_first_bad_row_is_counted_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: float | None
 ) -> None:
-    monkeypatch.setattr("ppgp.data.parquet_rows.AT_ONCE", 3)
+    monkeypatch.setattr("ppgp.data.files.parquet_rows.AT_ONCE", 3)
     x: list[float | None] = [float(i) for i in range(20)]
     x[16], x[18] = bad, bad
     stream = ppgp.stream(write(tmp_path / "a.parquet", 10, x=x, y=np.zeros(20)), "y")

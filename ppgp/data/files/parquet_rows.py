@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..errors import DataError
+from ...errors import DataError
 from .parquet_files import Piece, footer, unreadable
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import DataError
+from ...errors import DataError
 
 SPACES = np.frombuffer(b" \t", np.uint8)
 

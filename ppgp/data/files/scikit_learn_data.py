@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError
-from ..runtime.libraries import settings_unchanged
-from .dataset import Dataset
+from ...errors import DataError
+from ...runtime.libraries import settings_unchanged
+from ..dataset import Dataset
 from .table_files import no_target
 
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")

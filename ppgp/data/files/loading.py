@@ -9,12 +9,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, SettingError, UnknownName, an
-from ..runtime.libraries import settings_unchanged
-from .dataset import Dataset
+from ...errors import DataError, SettingError, UnknownName, an
+from ...runtime.libraries import settings_unchanged
+from ..dataset import Dataset
+from ..targets import in_order
 from .scikit_learn_data import BUNDLED, FETCHED, fetched, from_bunch
 from .table_files import READERS, dataset_in, is_table
-from .targets import in_order
 
 __all__ = ["load"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, counted
-from .columns import refuse_twice
+from ...errors import DataError, counted
+from ..columns import refuse_twice
 from .delimited_records import plain_records, quoted_records
 
 #: what programs separate columns with

@@ -9,8 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from .. import files
-from ..errors import DataError, UnknownName, listed
+from ... import files
+from ...errors import DataError, UnknownName, listed
 
 __all__ = [
     "Piece",

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .. import files
-from ..errors import DataError, DataWarning, PpgpError, SettingError, listed
-from ..user_warnings import warn
-from .columns import refuse_twice
-from .dataset import Dataset
+from ... import files
+from ...errors import DataError, DataWarning, PpgpError, SettingError, listed
+from ...user_warnings import warn
+from ..columns import refuse_twice
+from ..dataset import Dataset
+from ..frame_parts import refuse_no_rows
 from .delimited import read_delimited
-from .frame_parts import refuse_no_rows
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 BINARY = (".parquet", ".xlsx")

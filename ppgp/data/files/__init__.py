@@ -1,0 +1,1 @@
+"""Tables in files: delimited text, Parquet, and the published data sets."""
