@@ -50,7 +50,7 @@ _NAMES = {
     "scan": "target.scanning",
     "sbc": "diagnostics.simulation_based_calibration",
     "stacking_weights": "diagnostics.stacking",
-    "stream": "data.stream",
+    "stream": "data.stream.stream",
 }
 #: public modules
 _MODULES = (
@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from .conformal.split import calibrate
     from .data.dataset import Dataset
     from .data.files.loading import load
-    from .data.stream import stream
+    from .data.stream.stream import stream
     from .diagnostics.comparison import Comparison, compare
     from .diagnostics.diagnosis import Diagnosis, diagnose
     from .diagnostics.leave_one_out import psis_loo

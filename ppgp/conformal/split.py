@@ -11,7 +11,7 @@ import torch
 
 from ..data.dataset import Dataset
 from ..data.entries.arrays import advice_on_targets, as_tensor
-from ..data.stream import Stream
+from ..data.stream.stream import Stream
 from ..errors import DataError, DataWarning, NotApplicable, SettingError, listed
 from ..numerics.finite import all_finite
 from ..posterior.fitted import Fitted

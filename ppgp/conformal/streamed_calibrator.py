@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.stream import Stream
+from ..data.stream.stream import Stream
 from ..errors import DataError, NotApplicable
 from ..posterior.origin import Origin
 from ..posterior.prediction import Prediction

@@ -9,7 +9,7 @@ from .files.table_files import read_frame
 from .input_checks import check_inputs, check_noise
 from .new_rows import in_order
 from .outputs import Outputs
-from .stream import Stream
+from .stream.stream import Stream
 
 __all__ = [
     "Dataset",

@@ -17,7 +17,7 @@ from .dataset import Dataset
 from .entries.arrays import as_pandas, labels_of
 from .groups import codes_by, labels_by
 from .roles import ROLES
-from .stream import Stream
+from .stream.stream import Stream
 
 __all__ = ["checked_roles", "in_order", "joined", "read", "refuse_without", "roles_of"]
 

@@ -19,7 +19,7 @@ from ..data.dataset import Dataset
 from ..data.destinations import check_default_device
 from ..data.outputs import Outputs
 from ..data.scaler import IdentityScaler, Scaler
-from ..data.stream import Stream
+from ..data.stream.stream import Stream
 from ..data.team_rows import of_all_ranks
 from ..errors import (
     ConvergenceWarning,

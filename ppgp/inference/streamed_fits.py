@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ..data.stream import SAMPLE, Stream
-from ..data.streamed_rows import StreamedRows
+from ..data.stream.stream import SAMPLE, Stream
+from ..data.stream.streamed_rows import StreamedRows
 from ..errors import NotApplicable, SettingError
 from ..models import Model
 from ..models.sparse.sgpr_streams import SumsOfStreams

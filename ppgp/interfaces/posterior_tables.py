@@ -122,7 +122,7 @@ def predicted_file(
         progress: Whether to show a progress bar.
     """
     from ..data.files.parquet_files import footer, parquet_files, types_in
-    from ..data.rows_in_chunks import rows_of
+    from ..data.stream.rows_in_chunks import rows_of
     from ..posterior.loading import load_posterior
     from ..posterior.predicting_to_files import ROWS_AT_ONCE, predict_to_file
     from ..posterior.region import exact_level
@@ -234,7 +234,7 @@ def _check_target(target: str, frame: Any, posterior: Posterior, file: str) -> N
 
     Another name than that of the fit may be that of the same quantity in another table.
     """
-    from ..data.columns_read import names_read
+    from ..data.stream.columns_read import names_read
 
     own = posterior.data.target_name
     if target != own and target in names_read(posterior.data):
@@ -256,7 +256,7 @@ def _rows_without_inputs(frame: Any, posterior: Posterior, target: str | None) -
 
 def _columns_without_blanks(frame: Any, posterior: Posterior, *excluded: str | None) -> list[Any]:
     """Return the columns of a frame that a prediction reads and whose cells need values."""
-    from ..data.columns_read import columns_without_blanks
+    from ..data.stream.columns_read import columns_without_blanks
 
     return columns_without_blanks(frame.columns, posterior.data, excluded)
 
@@ -268,7 +268,7 @@ def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
     the frame holds. Any other posterior takes all columns but the ``excluded`` ones.
     """
     from ..data.columns import numeric, refuse_missing
-    from ..data.columns_read import columns_read
+    from ..data.stream.columns_read import columns_read
 
     read = frame[columns_read(frame.columns, posterior.data, excluded)]
     names = posterior.data.feature_names

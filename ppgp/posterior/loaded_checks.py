@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ..data.scaler import IdentityScaler
-from ..data.streamed_rows import SUMS as OF_STREAM
+from ..data.stream.streamed_rows import SUMS as OF_STREAM
 from ..data.training_data import TrainingData
 from ..errors import StorageError
 from ..kernels import networks

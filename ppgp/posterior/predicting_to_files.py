@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import files
 from ..data.entries.row_numbers import numbered
-from ..data.rows_in_chunks import Chunk, RowsGiven, RowsInFiles, rows_of
+from ..data.stream.rows_in_chunks import Chunk, RowsGiven, RowsInFiles, rows_of
 from ..errors import DataError, NotApplicable, SettingError, StorageError, an, listed
 from ..runtime.fingerprint import fingerprint
 from ..runtime.progress import bar

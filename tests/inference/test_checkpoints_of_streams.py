@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from ppgp.data.stream.stream.streamed_rows import StreamedRows
 
 import ppgp
-from ppgp.data.streamed_rows import StreamedRows
 from ppgp.data.training_data import Batch
 from ppgp.errors import StorageError
 from ppgp.inference import MAP, SGLD, SVI, Inference
@@ -62,7 +62,7 @@ def test_a_fit_killed_twice_in_mid_epoch_ends_like_an_undisturbed_one(
     name: str, path: Path, tmp_path: Path, saves: Saves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pools of 150 rows: the rows that were in a pool at the kill are read again."""
-    monkeypatch.setattr("ppgp.data.streamed_rows.POOL", 150)
+    monkeypatch.setattr("ppgp.data.stream.streamed_rows.POOL", 150)
     whole = fitted(name, path)
     assert differences(fitted(name, path, tmp_path / "whole.ckpt"), whole) == []
     third = saves.count // 3

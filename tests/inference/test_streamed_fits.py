@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ppgp.data.stream.stream.streamed_rows import StreamedRows
 
 import ppgp
 from ppgp import Dataset, inference, likelihoods, models
-from ppgp.data.streamed_rows import StreamedRows
 from ppgp.errors import NotApplicable, PpgpError, SettingError
 from ppgp.inference import MAP, NUTS, SGLD, SVI, Laplace
 from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps
@@ -48,7 +48,7 @@ def in_memory(y: np.ndarray = Y, **options: Any) -> Dataset:
 def test_a_pass_gives_the_density_of_all_rows(
     stream: ppgp.data.Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ppgp.data.streamed_rows.PORTION", 70)
+    monkeypatch.setattr("ppgp.data.stream.streamed_rows.PORTION", 70)
     model = models.LinearRegression()
     streamed = Target(model, small_sample(stream))
     whole = Target(model, in_memory().standardised()[0])
@@ -63,7 +63,7 @@ def test_a_pass_gives_the_density_of_all_rows(
 def test_a_pass_gives_the_curvature_of_all_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ppgp.data.streamed_rows.PORTION", 70)
+    monkeypatch.setattr("ppgp.data.stream.streamed_rows.PORTION", 70)
     path = write(tmp_path / "a.parquet", 400, **columns_of(X, LABELS))
     model = models.LogisticRegression()
     streamed = Target(model, small_sample(ppgp.stream(path, "y")))

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ppgp.data.stream.stream.streamed_rows import StreamedRows
 from torch import Tensor
 
 import ppgp
 from ppgp import kernels, models
-from ppgp.data.streamed_rows import StreamedRows
 from ppgp.errors import NotApplicable
 from ppgp.inference import MAP, NUTS, SVI, Laplace
 from ppgp.kernels.networks import MLP
@@ -40,7 +40,7 @@ def stream(tmp_path: Path) -> ppgp.data.Stream:
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ppgp.data.streamed_rows.PORTION", 200)
+    monkeypatch.setattr("ppgp.data.stream.streamed_rows.PORTION", 200)
     monkeypatch.setattr("ppgp.target.sums_of_streams.ROWS", 70)
 
 

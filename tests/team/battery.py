@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from ppgp.data.stream.stream.streamed_rows import StreamedRows
 
 import ppgp
 from ppgp import errors, inference, kernels, likelihoods, models, networks, priors
-from ppgp.data import streamed_rows
-from ppgp.data.streamed_rows import StreamedRows
+from ppgp.data.stream.stream import streamed_rows
 from ppgp.inference.base import draw_batch
 from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps, _heights
 from ppgp.models.sparse.collapsed_bound import inducing_root

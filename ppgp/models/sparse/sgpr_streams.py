@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...data.streamed_rows import SUMS
+from ...data.stream.streamed_rows import SUMS
 from ...errors import NotApplicable
 from ..sites import Theta
 from .collapsed_bound import SparseMarginal, inducing_root, jittered

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import DataError, SettingError, counted, listed
-from ..runtime.team import ALONE, Team
-from ..runtime.whole_numbers import check_whole_number
-from .columns import refuse_twice
-from .dataset import Dataset
-from .files.parquet_files import (
+from ...errors import DataError, SettingError, counted, listed
+from ...runtime.team import ALONE, Team
+from ...runtime.whole_numbers import check_whole_number
+from ..columns import refuse_twice
+from ..dataset import Dataset
+from ..files.parquet_files import (
     Piece,
     check_columns_exist,
     check_same_types,
@@ -28,11 +28,11 @@ from .files.parquet_files import (
     shared_out,
     types_in,
 )
-from .files.parquet_rows import ParquetRows, columns_at, regrouped
-from .input_checks import check_columns
+from ..files.parquet_rows import ParquetRows, columns_at, regrouped
+from ..input_checks import check_columns
+from ..team_rows import SAMPLE, check_alike, joined
 from .stream_batches import StreamBatches, order_of
 from .stream_statistics import Statistics, statistics_of
-from .team_rows import SAMPLE, check_alike, joined
 
 __all__ = ["Stream", "stream"]
 

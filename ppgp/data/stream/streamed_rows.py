@@ -9,14 +9,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from ..runtime.seeding import permutation
-from ..runtime.team import ALONE, Team
-from .dataset import Dataset
-from .scaler import IdentityScaler, Scaler
+from ...runtime.seeding import permutation
+from ...runtime.team import ALONE, Team
+from ..dataset import Dataset
+from ..scaler import IdentityScaler, Scaler
+from ..team_rows import standardised_mean
+from ..training_data import Batch, Rows
 from .stream import POOL, Stream
 from .stream_batches import BatchIterator
-from .team_rows import standardised_mean
-from .training_data import Batch, Rows
 
 __all__ = ["StreamedRows"]
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
-from .columns import refuse_missing
-from .columns_read import columns_read, columns_without_blanks
-from .dataset import Dataset
-from .entries.arrays import labels_of
-from .files.parquet_files import (
+from ...errors import DataError
+from ..columns import refuse_missing
+from ..dataset import Dataset
+from ..entries.arrays import labels_of
+from ..files.parquet_files import (
     Piece,
     check_columns_exist,
     check_same_types,
@@ -25,7 +24,8 @@ from .files.parquet_files import (
     pieces_of,
     types_in,
 )
-from .files.parquet_rows import Place, an_empty_cell, check_finite, record_batches, regrouped
+from ..files.parquet_rows import Place, an_empty_cell, check_finite, record_batches, regrouped
+from .columns_read import columns_read, columns_without_blanks
 from .stream import Stream
 
 __all__ = ["Chunk", "RowsGiven", "RowsInFiles", "rows_of"]

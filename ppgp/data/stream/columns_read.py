@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .dataset import Dataset
-from .entries.dates import source_of
-from .roles import ROLES
+from ..dataset import Dataset
+from ..entries.dates import source_of
+from ..roles import ROLES
 
 __all__ = ["columns_read", "columns_without_blanks", "names_read"]
 
