@@ -12,6 +12,8 @@ from ..errors import NumericalError, NumericalWarning, listed
 from ..user_warnings import warn
 
 LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # jitter, relative to the mean of the diagonal
+JITTER = 1e-8  # relative to the mean of the diagonal of Kmm, for inducing inputs that coincide
+JITTER_SINGLE = 1e-4  # the same in float32, whose rounding error is 1e-7
 LOG_2PI = math.log(2 * math.pi)
 
 
@@ -109,6 +111,22 @@ def factor_or_nan(C: Tensor) -> Tensor:
     L, info = torch.linalg.cholesky_ex(C)
     # a product, so that gradients are NaN too
     return L * torch.where(info == 0, 1.0, math.nan)[..., None, None].to(L)
+
+
+def inducing_root(Kmm: Tensor) -> Tensor:
+    """Return L of Kmm with its jitter, or NaN where there is none.
+
+    A sampler treats NaN as a divergence.
+    """
+    return factor_or_nan(jittered(Kmm))
+
+
+def jittered(Kmm: Tensor) -> Tensor:
+    """Return Kmm with jitter on its diagonal, which can only loosen the bound."""
+    relative = JITTER if Kmm.dtype == torch.float64 else JITTER_SINGLE
+    diagonal = Kmm.diagonal(dim1=-2, dim2=-1)
+    diagonal = diagonal + relative * diagonal.mean(-1)[..., None]
+    return torch.diagonal_scatter(Kmm, diagonal, dim1=-2, dim2=-1)
 
 
 def add_diagonal(K: Float[Tensor, "*b n n"], value: Tensor) -> Float[Tensor, "*batch n n"]:

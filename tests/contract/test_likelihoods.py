@@ -19,7 +19,7 @@ from ppgp.errors import DataError, SettingError
 from ppgp.interfaces import recipes
 from ppgp.likelihoods import Bernoulli, Categorical, Likelihood, Predicted
 from ppgp.likelihoods.base import hermite
-from ppgp.models.inducing import medians
+from ppgp.models.before_fit import medians
 from ppgp.posterior.prediction import Prediction
 from ppgp.runtime.seeding import seeded
 

@@ -11,7 +11,7 @@ import torch
 
 import ppgp
 from ppgp import Dataset, inference, kernels, models
-from ppgp.data.entries.entries import magnitudes
+from ppgp.data.entries import magnitudes
 from ppgp.errors import DataError, DataWarning
 
 RANDOM = np.random.default_rng(0)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from ppgp.data.entries.entries.entries import misspelt, spelling
 
 import ppgp
 from ppgp.data import Dataset
+from ppgp.data.entries.entries import misspelt, spelling
 from ppgp.errors import DataError
 
 BOTH = ("separates thousands", "thousands=','", "decimal comma", "decimal=','")

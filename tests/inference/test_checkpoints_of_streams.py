@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from ppgp.data.stream.stream.streamed_rows import StreamedRows
 
 import ppgp
+from ppgp.data.stream.streamed_rows import StreamedRows
 from ppgp.data.training_data import Batch
 from ppgp.errors import StorageError
 from ppgp.inference import MAP, SGLD, SVI, Inference

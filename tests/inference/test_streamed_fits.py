@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ppgp.data.stream.stream.streamed_rows import StreamedRows
 
 import ppgp
 from ppgp import Dataset, inference, likelihoods, models
+from ppgp.data.stream.streamed_rows import StreamedRows
 from ppgp.errors import NotApplicable, PpgpError, SettingError
 from ppgp.inference import MAP, NUTS, SGLD, SVI, Laplace
 from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps

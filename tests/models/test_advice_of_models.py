@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from ppgp.models.advice.advice.advice import LATENT, about, advise, instead_of, smoothness_of
-from ppgp.models.advice.advice.suitability import EVERY, TAKE
 from tool_modules import tool
 from waves import F64
 
@@ -20,7 +18,9 @@ from ppgp.errors import DataWarning, NotApplicable, SettingError
 from ppgp.interfaces.recipe_options import advised_models
 from ppgp.interfaces.recipes import build_model
 from ppgp.kernels import RBF, Matern
-from ppgp.models.advice.advice import costs
+from ppgp.models.advice import costs
+from ppgp.models.advice.advice import LATENT, about, advise, instead_of, smoothness_of
+from ppgp.models.advice.suitability import EVERY, TAKE
 
 
 def table(n: int = 60, d: int = 2, **columns: Any) -> Dataset:

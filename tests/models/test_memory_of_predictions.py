@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from ppgp import Dataset, kernels, models
 from ppgp.errors import NotEnoughMemory
 from ppgp.kernels import Kernel
-from ppgp.models.advice.advice import memory_checks
+from ppgp.models.advice import memory_checks
 from ppgp.runtime import memory
 
 N, M, DRAWS = 160, 120, 3

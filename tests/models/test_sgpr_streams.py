@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ppgp.data.stream.stream.streamed_rows import StreamedRows
 from torch import Tensor
 
 import ppgp
 from ppgp import kernels, models
+from ppgp.data.stream.streamed_rows import StreamedRows
 from ppgp.errors import NotApplicable
 from ppgp.inference import MAP, NUTS, SVI, Laplace
 from ppgp.kernels.networks import MLP

@@ -19,7 +19,7 @@ from ppgp.kernels import RBF, Matern, White
 from ppgp.models import SKI
 from ppgp.models.grid.cubic_interpolation import cubic_weights, interpolation, nodes_of
 from ppgp.models.grid.grid_statistics import statistics
-from ppgp.models.sparse.collapsed_bound import jittered
+from ppgp.numerics.cholesky import jittered
 from ppgp.priors import under
 from ppgp.target import Target
 

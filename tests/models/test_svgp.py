@@ -65,7 +65,7 @@ def test_one_natural_step_reaches_the_collapsed_optimum() -> None:
         float(lower), abs=1e-8
     )
     mean, covariance = sgpr.inducing_posterior({k: v[None] for k, v in HYPER.items()}, data)
-    from ppgp.models.sparse.collapsed_bound import inducing_root
+    from ppgp.numerics.cholesky import inducing_root
 
     L = inducing_root(KERNEL({k[7:]: v for k, v in HYPER.items()}, model.Z))
     torch.testing.assert_close(L @ best["v_loc"], mean[0], atol=1e-7, rtol=1e-7)

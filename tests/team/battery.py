@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from ppgp.data.stream.stream.streamed_rows import StreamedRows
 
 import ppgp
 from ppgp import errors, inference, kernels, likelihoods, models, networks, priors
-from ppgp.data.stream.stream import streamed_rows
+from ppgp.data.stream import streamed_rows
+from ppgp.data.stream.streamed_rows import StreamedRows
 from ppgp.inference.base import draw_batch
 from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps, _heights
-from ppgp.models.sparse.collapsed_bound import inducing_root
+from ppgp.numerics.cholesky import inducing_root
 from tests.parquet_tables import columns_of, write
 
 N, D, M = 601, 3, 12  # 601 rows: unequal shards in teams of two and three

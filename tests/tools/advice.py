@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import tables_of_docs
-from ppgp.models.advice.advice.advice import about
 
 from ppgp import advise, likelihoods
+from ppgp.models.advice.advice import about
 
 NAME = "advice"  # of the marks in the documentation
 SHOWN = 3

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from ppgp.models.advice.advice.costs import COSTS, TERMS
 from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
 import ppgp
 from ppgp import Dataset, inference, likelihoods, models
+from ppgp.models.advice.costs import COSTS, TERMS
 
 D = 2
 #: model -> (recipe, method, two numbers of rows)

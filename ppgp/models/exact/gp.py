@@ -35,8 +35,8 @@ from ...target.capabilities import (
 )
 from ..advice.memory_checks import check_memory_of_covariance, check_memory_of_predictions
 from ..base import full_batch_only
+from ..before_fit import medians, refuse_broken
 from ..gaussian_predictions import with_noise
-from ..inducing import medians, refuse_broken
 from ..known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from ..means import MeanLike
 from ..sites import Theta, draw, first_draw, number_of_draws, split_params

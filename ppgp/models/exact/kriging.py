@@ -29,7 +29,7 @@ from ..advice.advice import instead_of
 from ..advice.memory_checks import check_memory_of_covariance
 from ..advice.suitability import MOST_ROWS
 from ..base import Model, full_batch_only
-from ..inducing import medians, refuse_broken
+from ..before_fit import medians, refuse_broken
 from ..known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from ..means import MeanLike
 from ..sites import Theta, draw, first_draw, starting_values

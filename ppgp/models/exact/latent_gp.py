@@ -17,6 +17,7 @@ from ...kernels.base import check_kernel
 from ...kernels.units import Units
 from ...likelihoods import Bernoulli, Likelihood
 from ...likelihoods.joint_rows import LatentMarginal, LikelihoodRows
+from ...numerics.cholesky import inducing_root
 from ...numerics.latent_ep import expand_by_ep
 from ...numerics.latent_laplace import LatentGaussian, expand_at_mode
 from ...numerics.least_variance import at_least_rounding
@@ -29,10 +30,9 @@ from ..advice.memory_checks import (
     check_memory_of_predictions,
 )
 from ..base import full_batch_only
-from ..inducing import refuse_broken
+from ..before_fit import refuse_broken
 from ..means import MeanLike, rows_of_mean
 from ..sites import Theta, draw, one_by_one
-from ..sparse.collapsed_bound import inducing_root
 from .latent_model import LatentModel, check_latent
 
 APPROXIMATIONS = ("laplace", "ep", "sampled")

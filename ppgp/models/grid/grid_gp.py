@@ -25,8 +25,8 @@ from ...runtime.result_cache import ResultCache
 from ...target.capabilities import JointGaussian, LatentFunction, LeaveOneOut, PosteriorFunctions
 from ..advice.advice import instead_of
 from ..base import full_batch_only
+from ..before_fit import medians
 from ..exact.gp import GP
-from ..inducing import medians
 from ..means import MeanLike
 from ..sites import Theta, draw
 from ..units import power

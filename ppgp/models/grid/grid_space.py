@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ...numerics.cholesky import factor_or_nan
+from ...numerics.cholesky import factor_or_nan, jittered
+from ...numerics.projection import Projection, derivative_in_noise
 from ...runtime.team import ALONE, Team
-from ..sparse.collapsed_bound import jittered
-from ..sparse.projection import Projection, derivative_in_noise
 from .grid_statistics import GridStatistics, spread
 
 __all__ = ["GridSpaceMarginal", "projected"]

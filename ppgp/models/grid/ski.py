@@ -15,7 +15,7 @@ from ...errors import DataError, NotApplicable, NumericalError, SettingError, li
 from ...kernels import RBF, Deep, Kernel
 from ...kernels.base import check_kernel
 from ...kernels.units import Units
-from ...numerics.cholesky import add_diagonal
+from ...numerics.cholesky import add_diagonal, inducing_root, jittered
 from ...numerics.least_variance import at_least_rounding
 from ...priors import LogNormal, Param, PriorLike, Site, rescaled, under
 from ...runtime.memory import must_fit
@@ -24,11 +24,10 @@ from ...runtime.team import ALONE, Team
 from ...target.capabilities import LatentFunction, LeaveOneOut
 from ..advice.advice import instead_of
 from ..base import full_batch_only
+from ..before_fit import medians, refuse_broken
 from ..exact.gp import GP
-from ..inducing import medians, refuse_broken
 from ..means import MeanLike
 from ..sites import Theta, draw, one_by_one
-from ..sparse.collapsed_bound import inducing_root, jittered
 from ..units import power
 from . import ski_grid
 from .cubic_interpolation import Axis, interpolation, nodes_of

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from ...data.dataset import Dataset
 from ...kernels import Kernel
+from ...numerics.cholesky import inducing_root
 from ...priors import under
 from ...runtime.result_cache import ResultCache
 from ...runtime.team import ALONE, Team
 from ..sites import Theta
-from ..sparse.collapsed_bound import inducing_root
 from . import ski_grid
 from .cubic_interpolation import Axis, interpolation
 from .grid_statistics import about_origin, count_and_mean, moved, spread, statistics, sums_about

@@ -23,9 +23,9 @@ from ...runtime.seeding import permutation
 from ..advice.advice import instead_of
 from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
 from ..base import full_batch_only
+from ..before_fit import medians, refuse_broken
 from ..exact.latent_gp import LatentGP
 from ..exact.latent_model import LatentModel, check_latent
-from ..inducing import medians, refuse_broken
 from ..means import MeanLike
 from ..sites import Theta, draw, first_draw, one_by_one
 from .nearest_earlier import nearest_rows

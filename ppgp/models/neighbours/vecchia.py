@@ -22,10 +22,10 @@ from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ...target.capabilities import LatentFunction, LeaveOneOut
 from ..base import full_batch_only
+from ..before_fit import medians, refuse_broken
 from ..exact.drift import Drift, check_determined, checked, coordinates, places
 from ..exact.gp import GP
 from ..exact.latent_model import show_latent
-from ..inducing import medians, refuse_broken
 from ..known_noise import check_aligned, refuse_duplicate_rows, with_known
 from ..means import MeanLike, UserMean
 from ..sites import Theta, draw, first_draw

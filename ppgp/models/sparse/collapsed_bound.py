@@ -16,38 +16,18 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ...numerics.cholesky import factor_or_nan
+from ...numerics.cholesky import factor_or_nan, jittered
+from ...numerics.projection import Projection
 from ...numerics.triangles import solved
 from ...runtime.team import ALONE, Team
 from .collapsed_slopes import slopes_of
-from .projection import Projection
 
-__all__ = ["SparseMarginal", "inducing_root", "jittered", "project"]
-
-JITTER = 1e-8  # relative to the mean of the diagonal of Kmm, for inducing inputs that coincide
-JITTER_SINGLE = 1e-4  # the same in float32, whose rounding error is 1e-7
 CHUNK_BYTES = 8 * 2**20  # of a processor's caches
 CHUNK_BYTES_OF_GPU = 512 * 2**20  # whose operations take longer than their start
 STRIP = 128  # columns of A A' computed at a time, from the diagonal down
 
 Cross = Callable[..., Tensor]
 Inputs = Sequence[Tensor]
-
-
-def inducing_root(Kmm: Tensor) -> Tensor:
-    """Return L of Kmm with its jitter, or NaN where there is none.
-
-    A sampler treats NaN as a divergence.
-    """
-    return factor_or_nan(jittered(Kmm))
-
-
-def jittered(Kmm: Tensor) -> Tensor:
-    """Return Kmm with jitter on its diagonal, which can only loosen the bound."""
-    relative = JITTER if Kmm.dtype == torch.float64 else JITTER_SINGLE
-    diagonal = Kmm.diagonal(dim1=-2, dim2=-1)
-    diagonal = diagonal + relative * diagonal.mean(-1)[..., None]
-    return torch.diagonal_scatter(Kmm, diagonal, dim1=-2, dim2=-1)
 
 
 def _blocks(X: Tensor, m: int) -> Iterator[slice]:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ...numerics.cholesky import factor_or_nan
+from ...numerics.projection import Projection, derivative_in_noise
 from ...numerics.triangles import between_inverses
-from .projection import Projection, derivative_in_noise
 
 __all__ = ["Slopes", "slopes_of"]
 

@@ -14,30 +14,29 @@ from ...errors import NotApplicable, SettingError
 from ...kernels import RBF, Kernel, Unscaled
 from ...kernels.base import check_kernel
 from ...kernels.units import Units
+from ...numerics.cholesky import inducing_root
 from ...priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ...target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from ..advice.memory_checks import check_memory_of_rows
 from ..base import full_batch_only
+from ..before_fit import medians, refuse_broken
 from ..exact.gp import GP
-from ..inducing import (
+from ..means import MeanLike
+from ..sites import Theta, draw
+from ..units import power
+from .greedy_selection import GREEDY
+from .inducing import (
     DEFAULT_INDUCING,
     check_given,
     check_number,
     in_units_of_model,
-    medians,
     number_before_data,
     place,
-    refuse_broken,
     say_if_fewer,
     take_given,
 )
-from ..means import MeanLike
-from ..sites import Theta, draw
-from ..units import power
-from .collapsed_bound import inducing_root
-from .greedy_selection import GREEDY
 from .sgpr_updates import SparseUpdates
 
 SUBSET_ROWS = 1024

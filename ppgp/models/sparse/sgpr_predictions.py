@@ -17,7 +17,9 @@ from torch.distributions import Distribution
 from ...data.dataset import Dataset
 from ...errors import NumericalError
 from ...kernels import Kernel
+from ...numerics.cholesky import inducing_root
 from ...numerics.least_variance import at_least_rounding
+from ...numerics.projection import Projection, posterior_of
 from ...numerics.triangles import solved
 from ...priors import Site, under
 from ...runtime.result_cache import ResultCache
@@ -27,8 +29,7 @@ from ..gaussian_predictions import with_noise
 from ..means import rows_of_mean
 from ..sites import Theta, one_by_one
 from ..with_mean import WithMean
-from .collapsed_bound import SparseMarginal, inducing_root
-from .projection import Projection, posterior_of
+from .collapsed_bound import SparseMarginal
 from .sgpr_streams import KEPT, SumsOfStreams, kept_sums, projection_of, without_sums
 
 ROWS_AT_ONCE = 8192

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from ...data.stream.streamed_rows import SUMS
 from ...errors import NotApplicable
+from ...numerics.cholesky import inducing_root, jittered
+from ...numerics.projection import Projection
 from ..sites import Theta
-from .collapsed_bound import SparseMarginal, inducing_root, jittered
+from .collapsed_bound import SparseMarginal
 from .collapsed_slopes import Slopes, slopes_of
-from .projection import Projection
 
 __all__ = ["KEPT", "SumsOfStreams", "kept_sums", "projection_of", "without_sums"]
 

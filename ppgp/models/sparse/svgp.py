@@ -26,23 +26,22 @@ from ...target.capabilities import CollapsedBound, LatentFunction, OwnGuide, Sub
 from ..advice.memory_checks import check_memory_of_rows
 from ..any_likelihood import AnyLikelihood
 from ..base import Model
+from ..before_fit import medians, refuse_broken
 from ..independent_rows import observed
-from ..inducing import (
-    all_rows,
-    check_given,
-    check_number,
-    in_units_of_model,
-    medians,
-    number_before_data,
-    place,
-    refuse_broken,
-    say_if_fewer,
-    take_given,
-)
 from ..means import MeanLike, UserMean, rows_of_mean
 from ..sites import Theta, draw
 from .expected_log_likelihood import Expected
 from .greedy_selection import GREEDY
+from .inducing import (
+    all_rows,
+    check_given,
+    check_number,
+    in_units_of_model,
+    number_before_data,
+    place,
+    say_if_fewer,
+    take_given,
+)
 from .natural_gradient_step import Moments
 from .sgpr import SGPR
 from .svgp_guide import run_guide, variational

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ...priors import Param, Prior, Site
-from ..inducing import medians
+from ..before_fit import medians
 
 
 def variational(q: str | None, shape: tuple[int, ...], Z: Tensor) -> dict[str, Tensor]:

@@ -14,14 +14,13 @@ from ...data.dataset import Dataset
 from ...errors import NotApplicable, NumericalError
 from ...kernels import Kernel
 from ...likelihoods import Gaussian, Likelihood
-from ...numerics.cholesky import add_diagonal, cholesky
+from ...numerics.cholesky import add_diagonal, cholesky, inducing_root, jittered
 from ...numerics.least_variance import at_least_rounding
 from ...numerics.triangles import solved
 from ...priors import Param, Site, under
 from ..advice.memory_checks import check_memory_of_predictions
 from ..sites import Theta, split_params
 from ..with_mean import WithMean
-from .collapsed_bound import inducing_root, jittered
 from .whitened import marginals
 
 ROWS_AT_ONCE = 8192

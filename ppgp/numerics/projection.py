@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...numerics.cholesky import LOG_2PI, cholesky, factor_or_nan
-from ...runtime.team import Team
+from ..runtime.team import Team
+from .cholesky import LOG_2PI, cholesky, factor_or_nan
 
 __all__ = ["Projection", "derivative_in_noise", "posterior_of"]
 
