@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ...numerics.cholesky import factor_or_nan, jittered
+from ...numerics.cholesky import factor_or_nan, inducing_root, jittered
 from ...numerics.projection import Projection
 from ...numerics.triangles import solved
 from ...runtime.team import ALONE, Team
