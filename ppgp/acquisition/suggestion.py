@@ -11,10 +11,10 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable, SettingError, an, own_class
+from ..posterior.fitted import Fitted
 from ..runtime.seeding import standard_normal
 from .acquisition import Acquisition, LogEI, as_numbers, check_count, check_posterior
 from .batch_acquisition import qEI
-from .fitted import Fitted
 
 __all__ = ["suggest"]
 

@@ -1,7 +1,7 @@
 """Acquisition functions of Bayesian optimisation, and suggestions of places to measure."""
 
-from .posterior.acquisition import EI, UCB, Acquisition, LogEI
-from .posterior.batch_acquisition import qEI, qUCB
-from .posterior.suggestion import suggest
+from .acquisition import EI, UCB, Acquisition, LogEI
+from .batch_acquisition import qEI, qUCB
+from .suggestion import suggest
 
 __all__ = ["EI", "UCB", "Acquisition", "LogEI", "qEI", "qUCB", "suggest"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..posterior.fitted import Fitted
 from .acquisition import Acquisition, Improvement, check_beta, check_count
-from .fitted import Fitted
 
 __all__ = ["qEI", "qUCB"]
 

@@ -23,13 +23,13 @@ from ..distributions.standard_normal import log_improvement
 from ..errors import DataError, NotApplicable, SettingError, an
 from ..kernels.places import check_places
 from ..numerics.cholesky import cholesky
+from ..posterior.fitted import Fitted
+from ..posterior.multi import MultiPosterior
+from ..posterior.posterior import Posterior
+from ..posterior.predicting import kept_by
 from ..priors import finite_numbers, with_plain_fields
 from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
 from ..target.capabilities import JointLatent, LatentFunction, require
-from .fitted import Fitted
-from .multi import MultiPosterior
-from .posterior import Posterior
-from .predicting import kept_by
 
 __all__ = ["EI", "UCB", "Acquisition", "LogEI"]
 
