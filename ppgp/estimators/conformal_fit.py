@@ -14,9 +14,9 @@ from ..conformal.cross_sets import cross_region
 from ..conformal.scores.base import check_score
 from ..conformal.split import smallest_n
 from ..errors import NotApplicable, SettingError, UnknownName, counted_are
-from ..interfaces import recipes
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from ..recipes import parsing as recipes
 from ..runtime.libraries import settings_unchanged
 from .any_estimator import Predictor, is_frozen, parts_of
 from .calibration_rows import METHODS, Folds, check_weights, folds_of, group_codes

@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from ..errors import PpgpError, UnknownName
-from ..interfaces import recipes
+from ..recipes import parsing as recipes
 
 __all__ = ["RecordParameters"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import recipes
+from ..recipes import parsing as recipes
 
 __all__ = ["likelihoods", "methods", "models", "scores"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SettingError
+from ..recipes.parsing import MODELS
 from .recipe_options import split_names
-from .recipes import MODELS
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset

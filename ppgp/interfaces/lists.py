@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import recipes
-from .members import members
+from ..recipes import parsing as recipes
+from ..recipes.members import members
 
 PARTS = {
     "kernels": "kernels, in the recipe of a model",

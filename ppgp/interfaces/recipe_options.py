@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import NotApplicable, PpgpWarning, SettingError, UnknownName
+from ..recipes import parsing as recipes
 from ..user_warnings import warn
-from . import recipes
 from .model_options import with_groups, with_likelihood
 from .option_names import options_in, unknown_option
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import PpgpWarning
+from ..recipes.parsing import MODELS
 from ..user_warnings import warn
-from .recipes import MODELS
 
 __all__ = ["warn_of_many_rows"]
 

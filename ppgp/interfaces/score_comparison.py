@@ -12,8 +12,8 @@ from ..data.entries.row_numbers import numbered
 from ..diagnostics import metrics
 from ..errors import NotApplicable, UnknownName
 from ..posterior.posterior import Posterior
+from ..recipes import parsing as recipes
 from ..runtime.seeding import permutation
-from . import recipes
 from .posterior_tables import inputs_for, known_targets
 
 __all__ = ["ScoreComparison"]

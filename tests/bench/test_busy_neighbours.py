@@ -25,7 +25,7 @@ FITS = """
 import statistics, time, warnings
 warnings.simplefilter("ignore")
 import ppgp
-from ppgp.interfaces.recipes import build_how, build_model
+from ppgp.recipes.parsing import build_how, build_model
 
 train, *_ = ppgp.load("diabetes").split(0.6, 0.2, 0.2, seed=0)
 for name, repeats in (("gp", 1), ("linear", 7)):  # the linear ones take some tenths of a second

@@ -16,11 +16,11 @@ from ppgp import likelihoods, priors
 from ppgp.data import Dataset
 from ppgp.distributions import univariate
 from ppgp.errors import DataError, SettingError
-from ppgp.interfaces import recipes
 from ppgp.likelihoods import Bernoulli, Categorical, Likelihood, Predicted
 from ppgp.likelihoods.base import hermite
 from ppgp.models.before_fit import medians
 from ppgp.posterior.prediction import Prediction
+from ppgp.recipes import parsing as recipes
 from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64

@@ -19,8 +19,8 @@ from ppgp import inference, kernels, learners, likelihoods, models, networks, pr
 from ppgp.data import Dataset
 from ppgp.data.roles import ROLES
 from ppgp.errors import NotApplicable
-from ppgp.interfaces import recipes
 from ppgp.models import Model
+from ppgp.recipes import parsing as recipes
 from ppgp.runtime.seeding import seeded
 from ppgp.target import Target
 

@@ -14,7 +14,7 @@ from jaxtyping import config
 import ppgp
 from ppgp import Dataset, inference, kernels, likelihoods, models
 from ppgp.errors import DataError, PpgpError, SettingError, UnknownName
-from ppgp.interfaces.recipes import build_model
+from ppgp.recipes.parsing import build_model
 
 T = torch.linspace(0, 3, 12, dtype=torch.float64)[:, None]
 Y = torch.sin(T[:, 0])

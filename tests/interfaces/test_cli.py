@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from forked import ppgp
 
-from ppgp.interfaces import recipes
+from ppgp.recipes import parsing as recipes
 
 PPGP = [sys.executable, "-W", "ignore", "-m", "ppgp"]
 TRAIN = ("train.csv", "--target", "y")
@@ -41,7 +41,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_help_and_list_do_not_import_torch() -> None:
     code = (
-        "import sys, ppgp, ppgp.interfaces.cli, ppgp.interfaces.recipes\n"
+        "import sys, ppgp, ppgp.interfaces.cli, ppgp.recipes.parsing\n"
         "from typer.testing import CliRunner\n"
         "for args in (['--help'], ['list'], ['--version']):\n"
         "    assert CliRunner().invoke(ppgp.interfaces.cli.app, args).exit_code == 0\n"

@@ -8,8 +8,8 @@ import sys
 import pytest
 from tool_modules import tool
 
-from ppgp.interfaces import recipes
-from ppgp.interfaces.members import FILE, members
+from ppgp.recipes import parsing as recipes
+from ppgp.recipes.members import FILE, members
 
 LIST = """
 import sys
@@ -61,7 +61,7 @@ def test_every_member_that_needs_no_argument_has_a_name(family: str) -> None:
 
 
 def test_a_new_member_is_named_as_its_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ppgp.interfaces import members as module
+    from ppgp.recipes import members as module
 
     of_two = {"New": module.Member("New()", "new"), "Needy": module.Member("Needy(f)", "needs f")}
     monkeypatch.setattr(module, "members", lambda: {"models": of_two})

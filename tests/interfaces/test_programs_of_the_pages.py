@@ -10,7 +10,7 @@ from pathlib import Path
 import forked
 import pytest
 
-from ppgp.interfaces.members import members
+from ppgp.recipes.members import members
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)

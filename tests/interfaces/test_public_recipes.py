@@ -11,7 +11,7 @@ from jaxtyping import config
 import ppgp
 from ppgp import Dataset, conformal, inference, kernels, likelihoods, models, recipes
 from ppgp.errors import NotApplicable, SettingError, UnknownName
-from ppgp.interfaces import recipes as of_command_line
+from ppgp.recipes import parsing as of_command_line
 
 X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64)[:, None]
 DATA = Dataset(X, torch.sin(3 * X[:, 0]))

@@ -7,8 +7,8 @@ import pytest
 from ppgp import conformal, inference, kernels, likelihoods, models, priors
 from ppgp.errors import SettingError, UnknownName
 from ppgp.inference.own_methods import OWN_METHODS
-from ppgp.interfaces import recipes
 from ppgp.interfaces.recipe_options import methods_of_models
+from ppgp.recipes import parsing as recipes
 
 
 @pytest.mark.parametrize("name", recipes.MODELS)

@@ -16,11 +16,11 @@ from ppgp import Dataset, kernels, likelihoods, models, networks
 from ppgp.data.roles import ROLES
 from ppgp.errors import DataWarning, NotApplicable, SettingError
 from ppgp.interfaces.recipe_options import advised_models
-from ppgp.interfaces.recipes import build_model
 from ppgp.kernels import RBF, Matern
 from ppgp.models.advice import costs
 from ppgp.models.advice.advice import LATENT, about, advise, instead_of, smoothness_of
 from ppgp.models.advice.suitability import EVERY, TAKE
+from ppgp.recipes.parsing import build_model
 
 
 def table(n: int = 60, d: int = 2, **columns: Any) -> Dataset:

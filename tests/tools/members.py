@@ -1,4 +1,4 @@
-"""The members of all families: ppgp/interfaces/members.json, and the tables of the documentation.
+"""The members of all families: ppgp/recipes/members.json, and the tables of the documentation.
 
 ``python tests/tools/members.py`` prints the tables, and with ``--write`` replaces the file and the
 tables in the documentation.
@@ -16,8 +16,8 @@ import tables_of_docs
 
 from ppgp import conformal, inference, kernels, learners, likelihoods, models, networks
 from ppgp.experiments import EXPERIMENTS, experiment
-from ppgp.interfaces.members import FILE
 from ppgp.models.means import Mean
+from ppgp.recipes.members import FILE
 
 NAME = "members"  # of the marks in the documentation
 

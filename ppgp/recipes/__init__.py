@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .errors import SettingError, UnknownName, an
-from .interfaces import recipes
+from ..errors import SettingError, UnknownName, an
+from . import parsing as parsing
 
 if TYPE_CHECKING:
-    from .conformal import Score
-    from .inference import Inference
-    from .likelihoods import Likelihood
-    from .models import Model
+    from ..conformal import Score
+    from ..inference import Inference
+    from ..likelihoods import Likelihood
+    from ..models import Model
 
 __all__ = ["likelihood", "method", "model", "names", "score"]
 
 #: what a name can stand for -> {name: (recipe, what it is)}
-TABLES = recipes.TABLES
+TABLES = parsing.TABLES
 
 
 def model(name: str) -> Model:
@@ -50,7 +50,7 @@ def model(name: str) -> Model:
         Traceback (most recent call last):
         ppgp.errors.UnknownName: expected the name of a model, got 'gpp': did you mean ...
     """
-    return recipes.build_model(_text("model", name))
+    return parsing.build_model(_text("model", name))
 
 
 def method(name: str) -> Inference:
@@ -73,7 +73,7 @@ def method(name: str) -> Inference:
         >>> recipes.method("NUTS(draws=200, chains=2)").chains
         2
     """
-    return recipes.build_how(_text("method", name))
+    return parsing.build_how(_text("method", name))
 
 
 def likelihood(name: str) -> Likelihood:
@@ -96,7 +96,7 @@ def likelihood(name: str) -> Likelihood:
         >>> recipes.likelihood("ZeroInflated(Poisson())")
         ZeroInflated(likelihood=Poisson(), ...)
     """
-    return recipes.build_likelihood(_text("likelihood", name))
+    return parsing.build_likelihood(_text("likelihood", name))
 
 
 def score(name: str) -> Score:
@@ -119,7 +119,7 @@ def score(name: str) -> Score:
         >>> recipes.score("Quantile(unit='width')")
         Quantile(widen_only=False, unit='width')
     """
-    return recipes.build_score(_text("score", name))
+    return parsing.build_score(_text("score", name))
 
 
 def names(kind: str) -> dict[str, str]:
