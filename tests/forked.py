@@ -29,7 +29,7 @@ IMPORTED = [
         "ppgp.diagnostics.comparison",
         "ppgp.inference",
     ),
-    *("ppgp.interfaces.cli", "ppgp.interfaces.report", "ppgp.models", "ppgp.plots"),
+    *("ppgp.interfaces.cli", "ppgp.report.report", "ppgp.models", "ppgp.plots"),
     *("ppgp.posterior.loading", "ppgp.posterior.arviz"),
 ]
 

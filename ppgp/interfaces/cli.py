@@ -71,7 +71,7 @@ def reproduce(
     --workers; league has --methods and --epochs in place of --models.
     """
     from ..experiments import experiment, options_of
-    from .results_file import write_results
+    from ..report.results_file import write_results
 
     run = experiment(name)
     folder = files.check_folder(out or Path(name))

@@ -80,9 +80,9 @@ def compare(
     from ..diagnostics.comparison import compare as compare_posteriors
     from ..inference.jobs import check_workers
     from ..posterior.region import exact_level
+    from ..report.report import saved_if_it_fails, write_report
+    from ..report.results_file import rows_of
     from .model_method_grid import fit_grid
-    from .report import saved_if_it_fails, write_report
-    from .results_file import rows_of
 
     exact_level(level)
     check_workers(workers)

@@ -46,8 +46,8 @@ def report(
     from ..diagnostics.comparison import compare as compare_posteriors
     from ..posterior.loading import load_posterior
     from ..posterior.region import exact_level
-    from .report import write_report
-    from .results_file import rows_of
+    from ..report.report import write_report
+    from ..report.results_file import rows_of
     from .rows_of_posteriors import check_fits, rows_for_all
 
     exact_level(level)

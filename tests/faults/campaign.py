@@ -23,7 +23,7 @@ NEEDED = (
     *(
         "ppgp.diagnostics.comparison",
         "ppgp.interfaces.cli",
-        "ppgp.interfaces.report",
+        "ppgp.report.report",
         "ppgp.posterior.loading",
     ),
 )

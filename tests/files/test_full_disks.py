@@ -20,8 +20,9 @@ from ppgp.diagnostics.comparison import compare
 from ppgp.errors import StorageError, StorageWarning
 from ppgp.experiments.animations import animate
 from ppgp.inference.checkpoint import Checkpoint
-from ppgp.interfaces import cli, report
-from ppgp.interfaces.report_figures import ReportFigure
+from ppgp.interfaces import cli
+from ppgp.report import report
+from ppgp.report.report_figures import ReportFigure
 from ppgp.target.target import Target
 
 ROWS = 1500

@@ -10,7 +10,7 @@ import torch
 import ppgp
 from ppgp import Dataset, Posterior, inference, models
 from ppgp.diagnostics.comparison import Comparison, compare
-from ppgp.interfaces.report import write_report
+from ppgp.report.report import write_report
 
 LEVEL = 0.8
 

@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 import ppgp
 from ppgp import Dataset, inference, models
 from ppgp.errors import DataError, SettingError
-from ppgp.interfaces import report as report_module
 from ppgp.interfaces.cli import app
 from ppgp.interfaces.report_command import _models_and_methods
 from ppgp.interfaces.rows_of_posteriors import rows_for_all
+from ppgp.report import report as report_module
 
 ROCKS = ["chalk", "sand", "clay"]
 

@@ -19,11 +19,11 @@ import ppgp
 from ppgp import Posterior, inference, models
 from ppgp.diagnostics import verdicts
 from ppgp.diagnostics.comparison import Comparison, compare
-from ppgp.interfaces import report, results_file
-from ppgp.interfaces.report_figures import figures_of
-from ppgp.interfaces.report_html import number
-from ppgp.interfaces.report_page import Content, page_of
-from ppgp.interfaces.report_verdicts import DIFFER, FAITHFUL, use_of
+from ppgp.report import report, results_file
+from ppgp.report.report_figures import figures_of
+from ppgp.report.report_html import number
+from ppgp.report.report_page import Content, page_of
+from ppgp.report.report_verdicts import DIFFER, FAITHFUL, use_of
 from tests.plots.legible import problems_of
 
 

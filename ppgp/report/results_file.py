@@ -10,9 +10,9 @@ from typing import Any
 
 from .. import files
 from ..diagnostics.comparison import Comparison
+from ..interfaces.json_output import json_value
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
-from .json_output import json_value
 
 
 def rows_of(

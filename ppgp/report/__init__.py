@@ -1,0 +1,1 @@
+"""Reports of a comparison: a page of HTML, its figures and tables."""
