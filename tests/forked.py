@@ -29,7 +29,7 @@ IMPORTED = [
         "ppgp.diagnostics.comparison",
         "ppgp.inference",
     ),
-    *("ppgp.interfaces.cli", "ppgp.report.report", "ppgp.models", "ppgp.plots"),
+    *("ppgp.cli.main", "ppgp.report.report", "ppgp.models", "ppgp.plots"),
     *("ppgp.posterior.loading", "ppgp.posterior.arviz"),
 ]
 

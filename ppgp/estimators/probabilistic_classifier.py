@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from ..errors import PpgpError
-from ..interfaces.model_options import with_groups
 from ..likelihoods import Ordinal
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from ..recipes.model_options import with_groups
 from ..runtime.libraries import settings_unchanged
 from .estimator_inputs import FROM_DTYPE, as_labels, columns_given, in_declared_order
 from .probabilistic_fit import ProbabilisticEstimator, weights_of

@@ -20,10 +20,10 @@ from ..data.role_checks import refuse_weights
 from ..errors import ConvergenceWarning, DataError, PpgpError, SettingError
 from ..inference.fitting import fit as fit_posterior
 from ..inference.interrupts import raise_if_interrupted
-from ..interfaces.model_options import with_likelihood
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from ..recipes import parsing as recipes
+from ..recipes.model_options import with_likelihood
 from ..runtime.libraries import settings_unchanged
 from ..runtime.process_locks import silenced
 from ..target.capabilities import BoostedSum

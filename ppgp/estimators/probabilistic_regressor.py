@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import NotApplicable, PpgpError, SettingError
-from ..interfaces.model_options import with_groups
 from ..likelihoods import (
     Exponential,
     Gamma,
@@ -18,6 +17,7 @@ from ..likelihoods import (
 )
 from ..posterior.joint_covariance import covariance
 from ..posterior.region import Region
+from ..recipes.model_options import with_groups
 from ..runtime.libraries import settings_unchanged
 from .estimator_inputs import FROM_DTYPE, columns_given
 from .probabilistic_fit import ProbabilisticEstimator, weights_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import files
 from ..diagnostics.comparison import Comparison
-from ..interfaces.json_output import json_value
+from ..display.json_values import json_value
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 

@@ -14,8 +14,8 @@ from jaxtyping import config
 
 import ppgp
 from ppgp import Dataset, inference
+from ppgp.cli.data_options import in_the_shell
 from ppgp.errors import PpgpError
-from ppgp.interfaces.data_options import in_the_shell
 from ppgp.likelihoods import (
     Beta,
     Binomial,

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 import ppgp
 from ppgp import Dataset, conformal, inference, models
+from ppgp.cli.main import app
 from ppgp.conformal.cross import cross_calibrate
 from ppgp.data import read_frame
 from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError, StorageError, UnknownName
-from ppgp.interfaces.cli import app
 from ppgp.posterior.loading import load_posterior
 from ppgp.posterior.posterior import Posterior
 from ppgp.runtime import memory

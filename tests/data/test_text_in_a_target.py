@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppgp.cli.data_options import in_the_shell
 from ppgp.data.targets import encode
 from ppgp.errors import DataError
-from ppgp.interfaces.data_options import in_the_shell
 
 NUMBERS = [str(i / 8) for i in range(40)]
 

@@ -22,7 +22,7 @@ NEEDED = (
     *("matplotlib.pyplot", "pandas", "pyarrow.parquet", "rich.console", "rich.table"),
     *(
         "ppgp.diagnostics.comparison",
-        "ppgp.interfaces.cli",
+        "ppgp.cli.main",
         "ppgp.report.report",
         "ppgp.posterior.loading",
     ),

@@ -227,7 +227,7 @@ def command(*words: str) -> Callable[[], None]:
     """Return work that runs ``ppgp`` with these arguments, as its script does."""
 
     def work() -> None:
-        from ppgp.interfaces.cli import main
+        from ppgp.cli.main import main
 
         sys.argv = ["ppgp", *words]
         main()

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from small_disks import contents, mounted
 
-from ppgp.interfaces import cli
+from ppgp.cli import main as cli
 
 Run = Callable[..., int]
 

@@ -18,11 +18,11 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset
+from ppgp.cli.model_method_grid import fit_grid
 from ppgp.errors import NumericalError
 from ppgp.experiments import experiment
 from ppgp.inference import MAP, NUTS, Ensemble, Laplace
 from ppgp.inference.jobs import each, goes_elsewhere
-from ppgp.interfaces.model_method_grid import fit_grid
 from ppgp.kernels import RBF
 from ppgp.models import GP, LinearRegression
 from ppgp.priors import InverseGamma

@@ -41,10 +41,10 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_help_and_list_do_not_import_torch() -> None:
     code = (
-        "import sys, ppgp, ppgp.interfaces.cli, ppgp.recipes.parsing\n"
+        "import sys, ppgp, ppgp.cli.main, ppgp.recipes.parsing\n"
         "from typer.testing import CliRunner\n"
         "for args in (['--help'], ['list'], ['--version']):\n"
-        "    assert CliRunner().invoke(ppgp.interfaces.cli.app, args).exit_code == 0\n"
+        "    assert CliRunner().invoke(ppgp.cli.main.app, args).exit_code == 0\n"
         "assert 'torch' not in sys.modules and 'pyro' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

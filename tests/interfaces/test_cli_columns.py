@@ -11,8 +11,8 @@ import pytest
 from forked import ppgp
 
 from ppgp import Dataset
+from ppgp.cli.data_options import in_the_shell, load_table
 from ppgp.errors import UnknownName
-from ppgp.interfaces.data_options import in_the_shell, load_table
 
 N = 80
 NGB = ["--no-progress", "--set", "ngb.steps=8", "--set", "ngb.folds=None"]

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import ppgp
+from ppgp.cli.main import app
 from ppgp.errors import DataError, DataWarning, SettingError
-from ppgp.interfaces.cli import app
 
 WEEKS = pd.date_range("2000-01-01", periods=60, freq="W")
 BLANK = [3, 7, 50]  # rows without a target

@@ -13,11 +13,11 @@ from typer.testing import CliRunner, Result
 
 import ppgp
 from ppgp import Dataset, inference, models
+from ppgp.cli.data_options import in_the_shell
+from ppgp.cli.main import app, main
+from ppgp.cli.output import NotWritten
+from ppgp.display.json_values import json_value
 from ppgp.errors import DataError, DataWarning, SettingError, StorageError, UnknownName
-from ppgp.interfaces.cli import app, main
-from ppgp.interfaces.data_options import in_the_shell
-from ppgp.interfaces.json_output import json_value
-from ppgp.interfaces.output import NotWritten
 
 POINT = inference.MAP()
 FIT = ["fit", "wells.csv", "--target", "y", "--model", "linear", "--how", "map", "--no-progress"]

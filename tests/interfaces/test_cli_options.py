@@ -10,14 +10,14 @@ import torch
 from typer.testing import CliRunner
 
 import ppgp
+from ppgp.cli.data_options import in_the_shell
+from ppgp.cli.main import app
+from ppgp.cli.model_method_grid import fit_grid
+from ppgp.cli.option_names import options_in
+from ppgp.cli.recipe_options import build_models_and_methods, usual_models
+from ppgp.cli.row_limits import warn_of_many_rows
 from ppgp.diagnostics import comparison
 from ppgp.errors import PpgpError, PpgpWarning, SettingError, StorageError, UnknownName
-from ppgp.interfaces.cli import app
-from ppgp.interfaces.data_options import in_the_shell
-from ppgp.interfaces.model_method_grid import fit_grid
-from ppgp.interfaces.option_names import options_in
-from ppgp.interfaces.recipe_options import build_models_and_methods, usual_models
-from ppgp.interfaces.row_limits import warn_of_many_rows
 from ppgp.recipes import parsing as recipes
 
 

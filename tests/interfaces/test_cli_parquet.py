@@ -12,8 +12,8 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner, Result
 
+from ppgp.cli.main import app
 from ppgp.errors import SettingError, UnknownName
-from ppgp.interfaces.cli import app
 from ppgp.posterior import predicting_to_files
 
 N = 90

@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import ppgp
+from ppgp.cli.data_options import in_the_shell
+from ppgp.cli.main import app
 from ppgp.data import read_frame
 from ppgp.errors import DataError, SettingError, UnknownName
-from ppgp.interfaces.cli import app
-from ppgp.interfaces.data_options import in_the_shell
 
 N = 60
 LINEAR = ["--target", "y", "--model", "linear", "--how", "map", "--no-progress"]

@@ -9,8 +9,8 @@ import pytest
 
 import ppgp
 from ppgp import Dataset, inference, models
+from ppgp.cli.posterior_tables import targets_for
 from ppgp.errors import DataError
-from ppgp.interfaces.posterior_tables import targets_for
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "?"])

@@ -13,9 +13,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from ppgp.cli.experiment_files import words_of
+from ppgp.cli.main import app
 from ppgp.errors import DataError, SettingError, UnknownName
-from ppgp.interfaces.cli import app
-from ppgp.interfaces.experiment_files import words_of
 
 TYPED = "study/wells.csv --target y --id well --one-hot rock,site --level 0.8 --how map,nuts"
 TYPED += " --models gp,linear --out study/report --set kernel.lengthscale=2 --set nuts.draws=50"

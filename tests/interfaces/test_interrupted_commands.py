@@ -26,10 +26,10 @@ from typer.testing import CliRunner
 
 import ppgp
 from ppgp import inference, models
+from ppgp.cli import model_method_grid, signals
+from ppgp.cli.main import app
 from ppgp.inference import Inference
 from ppgp.inference.optimise import scipy_search
-from ppgp.interfaces import model_method_grid, signals
-from ppgp.interfaces.cli import app
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 HIDDEN, SHOWN = b"\x1b[?25l", b"\x1b[?25h"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ppgp import conformal, inference, kernels, likelihoods, models, priors
+from ppgp.cli.recipe_options import methods_of_models
 from ppgp.errors import SettingError, UnknownName
 from ppgp.inference.own_methods import OWN_METHODS
-from ppgp.interfaces.recipe_options import methods_of_models
 from ppgp.recipes import parsing as recipes
 
 

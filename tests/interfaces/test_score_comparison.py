@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 import ppgp
 from ppgp import Dataset, Posterior, conformal, inference, models, plots
-from ppgp.interfaces.score_comparison import ScoreComparison
+from ppgp.cli.score_comparison import ScoreComparison
 
 
 def table(labels: bool, n: int = 120) -> pd.DataFrame:

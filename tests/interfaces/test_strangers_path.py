@@ -19,8 +19,8 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import ppgp
+from ppgp.cli.main import app
 from ppgp.experiments import experiment, options_of
-from ppgp.interfaces.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("your-own-table", "command-line")

@@ -13,9 +13,9 @@ from waves import F64
 
 import ppgp
 from ppgp import Dataset, kernels, likelihoods, models, networks
+from ppgp.cli.recipe_options import advised_models
 from ppgp.data.roles import ROLES
 from ppgp.errors import DataWarning, NotApplicable, SettingError
-from ppgp.interfaces.recipe_options import advised_models
 from ppgp.kernels import RBF, Matern
 from ppgp.models.advice import costs
 from ppgp.models.advice.advice import LATENT, about, advise, instead_of, smoothness_of

@@ -8,8 +8,8 @@ import pytest
 from jaxtyping import config
 
 from ppgp import kernels, likelihoods, models
+from ppgp.cli.recipe_options import build_models_and_methods
 from ppgp.errors import SettingError
-from ppgp.interfaces.recipe_options import build_models_and_methods
 from ppgp.recipes import model
 
 

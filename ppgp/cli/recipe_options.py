@@ -7,8 +7,8 @@ from typing import Any
 
 from ..errors import NotApplicable, PpgpWarning, SettingError, UnknownName
 from ..recipes import parsing as recipes
+from ..recipes.model_options import with_groups, with_likelihood
 from ..user_warnings import warn
-from .model_options import with_groups, with_likelihood
 from .option_names import options_in, unknown_option
 
 __all__ = [

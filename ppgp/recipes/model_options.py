@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ..errors import NotApplicable
-from ..recipes import parsing as recipes
+from . import parsing as recipes
 
 __all__ = ["with_groups", "with_likelihood"]
 

@@ -1,32 +1,10 @@
-"""The results of a command as JSON on the standard output."""
+"""Values of JSON, which has neither NaN nor infinity."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
-
-import typer
-
-__all__ = ["Json", "json_value", "print_json"]
-
-
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="print one JSON object in place of tables and text"),
-]
-
-
-def print_json(command: str, **results: Any) -> None:
-    """Print one JSON object: the name of the command, and its results.
-
-    Args:
-        command: The name of the command.
-        **results: What it found; ``rows`` are the records of its table.
-    """
-    content = {"command": command, **results}
-    typer.echo(json.dumps(json_value(content), indent=2))
+from typing import Any
 
 
 def json_value(value: Any) -> Any:

@@ -1,1 +1,0 @@
-"""The command line, scikit-learn estimators, reports, and recipes by name."""
