@@ -66,7 +66,7 @@ with limited(model.work(n, 10)):
 print("gradient", statistics.median(times))
 """
 ALL = (
-    "from ppgp.numerics import threads\nthreads.threads_for = lambda *_: threads.available_cores()"
+    "from ppgp.runtime import threads\nthreads.threads_for = lambda *_: threads.available_cores()"
 )
 
 

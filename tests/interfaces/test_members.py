@@ -13,7 +13,7 @@ from ppgp.recipes.members import FILE, members
 
 LIST = """
 import sys
-from ppgp.interfaces import cli
+from ppgp.cli import main as cli
 cli.app(["list"], standalone_mode=False)
 heavy = {"torch", "pyro", "pandas", "scipy", "sklearn"} & set(sys.modules)
 assert not heavy, heavy

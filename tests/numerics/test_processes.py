@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc"
 PARENT = """
 import os, signal, sys, time
 from concurrent.futures import ProcessPoolExecutor
-from ppgp.numerics import processes
+from ppgp.runtime import processes
 
 def begin(by_the_kernel):
     if not by_the_kernel:
