@@ -12,8 +12,8 @@ from pyro.infer import autoguide
 from torch import nn
 
 from ..errors import StorageError, an
-from . import encoding, storage
-from .file_checks import has_format_1
+from .files import encoding, storage
+from .files.file_checks import has_format_1
 from .loaded_checks import SAME_RECIPE, check_fields, check_shapes
 from .posterior import Posterior
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..data.outputs import Outputs
 from ..errors import DataError, StorageError, UnknownName
-from . import storage
+from .files import storage
 from .loading import read, ready
 from .posterior import Posterior
 from .posterior_html import several_as_html

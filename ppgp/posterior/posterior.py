@@ -32,11 +32,11 @@ from . import (
     posterior_html,
     predicting_to_files,
     row_residuals,
-    storage,
     summary,
     updating,
 )
 from .boosted import INSTEAD, BoostedMethods, is_boosted
+from .files import storage
 from .fitted import evaluated_at, with_params
 from .model_inputs import model_inputs
 from .predicting import (

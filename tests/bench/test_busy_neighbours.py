@@ -65,9 +65,7 @@ with limited(model.work(n, 10)):
         times.append(time.perf_counter() - started)
 print("gradient", statistics.median(times))
 """
-ALL = (
-    "from ppgp.runtime import threads\nthreads.threads_for = lambda *_: threads.available_cores()"
-)
+ALL = "from ppgp.runtime import threads\nthreads.threads_for = lambda *_: threads.available_cores()"
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from ppgp import conformal, inference, likelihoods
 from ppgp.diagnostics.comparison import Comparison
 from ppgp.diagnostics.diagnosis import Diagnosis
 from ppgp.models import GP, Kriging, LinearRegression, Model
-from ppgp.posterior import encoding, loading
+from ppgp.posterior import loading
+from ppgp.posterior.files import encoding
 
 NORMAL = torch.distributions.Normal(torch.zeros(3).double(), torch.ones(3).double())
 

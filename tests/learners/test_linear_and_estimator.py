@@ -19,7 +19,7 @@ from ppgp import Dataset, fit, inference, models
 from ppgp.errors import NotApplicable, SettingError, StorageError
 from ppgp.learners import Estimator, Linear
 from ppgp.learners.base import drawn_rows, seed_of
-from ppgp.posterior import encoding
+from ppgp.posterior.files import encoding
 
 F64 = torch.float64
 N = 200

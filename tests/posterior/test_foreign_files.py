@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ppgp import models
 from ppgp.errors import StorageError
-from ppgp.posterior import encoding, file_checks, storage
+from ppgp.posterior.files import encoding, file_checks, storage
 from ppgp.posterior.loading import load_posterior, table
 
 

@@ -20,7 +20,7 @@ from safetensors import safe_open
 import ppgp
 from ppgp import Posterior, inference, kernels, models, networks
 from ppgp.errors import StorageError
-from ppgp.posterior import file_checks, storage
+from ppgp.posterior.files import file_checks, storage
 
 FIXTURES = Path(__file__).parent / "fixtures" / "ppgp-1"
 MEMORY = 2**30  # bytes that a load may take beyond what the process has

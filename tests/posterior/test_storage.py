@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from ppgp import kernels, models, priors
 from ppgp.errors import StorageError
-from ppgp.posterior import encoding, loading, storage
+from ppgp.posterior import loading
+from ppgp.posterior.files import encoding, storage
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from torch import Tensor
 import ppgp
 from ppgp import inference, kernels, models
 from ppgp.errors import StorageError
-from ppgp.posterior import encoding
+from ppgp.posterior.files import encoding
 
 X = torch.linspace(0, 1, 12, dtype=torch.float64)[:, None]
 DATA = ppgp.Dataset(X, torch.sin(5 * X[:, 0]))

@@ -27,8 +27,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from .. import files
-from ..errors import StorageError
+from ... import files
+from ...errors import StorageError
 from .encoding import Source, Written, class_name_in_format_1, encode
 from .file_checks import (
     BLANK,

@@ -11,7 +11,7 @@ from typing import Any
 
 from safetensors import safe_open
 
-from ..errors import StorageError
+from ...errors import StorageError
 from .encoding import DEEPEST
 
 SAVED = "a file that ppgp fit or posterior.save wrote"
