@@ -13,8 +13,8 @@ from ..errors import NotApplicable, an, counted_are
 from ..runtime.process_locks import silenced
 from .arviz import effective_sizes
 from .posterior import Posterior
-from .sample_statistics import ess, k_hat_limit, mcse, psis, rhat, wasserstein
 from .scalar_names import scalars
+from .statistics.sample_statistics import ess, k_hat_limit, mcse, psis, rhat, wasserstein
 from .summary import chain_statistics
 from .units_of_draws import quantities
 

@@ -1,0 +1,1 @@
+"""Convergence statistics of draws."""
