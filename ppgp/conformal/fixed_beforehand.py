@@ -19,9 +19,9 @@ from ..kernels.networks import modules_in
 from ..models import Model
 from ..models.means import UserMean
 from ..models.with_mean import WithMean
-from ..numerics.same_rows import same_rows
-from ..posterior.provenance import common_columns, numbers
 from ..priors import Param
+from ..provenance.provenance import common_columns, numbers
+from ..provenance.same_rows import same_rows
 
 UNDECLARED = (
     "heuristic: no finite-sample guarantee, as {given} may depend on these rows; "

@@ -6,9 +6,9 @@ import numpy as np
 
 from ..data.dataset import Dataset
 from ..data.new_rows import in_order
-from ..numerics.same_rows import same_rows
 from ..posterior.prediction import Prediction
-from ..posterior.provenance import numbers
+from ..provenance.provenance import numbers
+from ..provenance.same_rows import same_rows
 
 
 def used_in_fit(prediction: Prediction, test: Dataset) -> str | None:

@@ -12,11 +12,11 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from ..data.found_on import Found, Origin
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, counted
 from ..kernels import Exponential, Kernel, Product, Sum
 from ..models import Kriging
 from ..models.exact.drift import Drift
+from ..provenance.found_on import Found, Origin
 from ..user_warnings import warn
 from .variogram import EmpiricalVariogram
 

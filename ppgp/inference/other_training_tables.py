@@ -8,11 +8,11 @@ from typing import Any, cast
 from torch import nn
 
 from ..data.dataset import Dataset
-from ..data.found_on import Found, origin_of
 from ..data.training_data import TrainingData, same_value
 from ..kernels.networks import instances_in
 from ..models import Model
 from ..posterior.posterior import Posterior
+from ..provenance.found_on import Found, origin_of
 
 
 def found_on(recipe: Any) -> list[Dataset]:

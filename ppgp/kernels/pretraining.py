@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from ..data.dataset import Dataset
-from ..data.found_on import mark, origin_of
 from ..errors import DataError, SettingError, an
 from ..priors import finite_numbers
+from ..provenance.found_on import mark, origin_of
 from ..runtime.seeding import seeded
 from .networks import Network, width
 

@@ -18,13 +18,13 @@ from ..data.arguments import Arguments
 from ..data.roles import ROLES
 from ..distributions.univariate import parameters
 from ..errors import DataError, NotApplicable
+from ..provenance.provenance import of_table
 from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
 from .fitted import Fitted, evaluated_at, with_params
 from .model_inputs import inputs_and_roles
 from .origin import Origin, of_program
 from .prediction import Prediction
 from .program_rows import ProgramRows
-from .provenance import of_table
 
 
 def in_data_units(

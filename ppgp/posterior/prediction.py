@@ -20,12 +20,12 @@ from ..distributions.known_in_part import KnownInPart
 from ..distributions.rows_on_demand import RowsOnDemand
 from ..errors import DataError, NotApplicable, SettingError, counted, listed
 from ..numerics.finite import all_finite
+from ..provenance.provenance import Provenance
 from ..runtime.seeding import stream
 from ..runtime.threads import ELEMENT, limited_by
 from . import frames
 from .given_predictions import GivenPredictions
 from .origin import Origin
-from .provenance import Provenance
 from .region import Region, exact_level
 
 __all__ = ["Prediction"]

@@ -13,8 +13,8 @@ from ppgp import conformal as C
 from ppgp import inference, models, priors
 from ppgp.conformal.past_scores import PastScores
 from ppgp.data import Dataset
-from ppgp.data.found_on import Found, Origin
 from ppgp.errors import NotApplicable
+from ppgp.provenance.found_on import Found, Origin
 
 F64 = torch.float64
 

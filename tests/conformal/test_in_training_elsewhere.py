@@ -17,10 +17,10 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, conformal, inference, kernels, models, networks
-from ppgp.data.found_on import MARK, Found, origin_of
 from ppgp.errors import DataWarning
 from ppgp.geostatistics import empirical_variogram, fit_variogram
 from ppgp.inference.other_training_tables import found_on
+from ppgp.provenance.found_on import MARK, Found, origin_of
 
 F64 = torch.float64
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")

@@ -19,10 +19,10 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from ...data.found_on import Found, Origin, mark, origin_of
 from ...data.scaler import IdentityScaler
 from ...errors import StorageError, an
 from ...overrides import OF_THE_RUN
+from ...provenance.found_on import Found, Origin, mark, origin_of
 
 DEEPEST = 400  # the most brackets within brackets
 PACKAGE = __name__.partition(".")[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .dataset import Dataset
+from ..data.dataset import Dataset
 
 MARK = "found_on_rows"  # the attribute of a module that holds its Origin
 

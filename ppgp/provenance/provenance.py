@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
-from ..numerics.same_rows import Table, compared
+from .same_rows import Table, compared
 
 
 @dataclass(frozen=True, eq=False)

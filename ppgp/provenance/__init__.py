@@ -1,0 +1,1 @@
+"""Whether rows were used in a fit."""
