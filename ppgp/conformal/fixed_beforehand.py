@@ -15,10 +15,10 @@ import numpy as np
 from ..data.dataset import Dataset
 from ..errors import an
 from ..inference.other_training_tables import depends_on_rows, found_on
-from ..kernels.networks import modules_in
 from ..models import Model
 from ..models.means import UserMean
 from ..models.with_mean import WithMean
+from ..networks.networks import modules_in
 from ..priors import Param
 from ..provenance.provenance import common_columns, numbers
 from ..provenance.same_rows import same_rows

@@ -34,10 +34,10 @@ from ..inference import (
 )
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
-from ..kernels.networks import MLP
 from ..learners import Trees
 from ..likelihoods import Gaussian, Predicted
 from ..models import Boosted, LinearRegression, NeuralRegression
+from ..networks.networks import MLP
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region

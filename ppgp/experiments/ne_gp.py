@@ -31,8 +31,8 @@ from ..inference import MAP, SVI, Inference
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..kernels import RBF, Deep
-from ..kernels.networks import MLP
 from ..models import GP, SVGP, Model
+from ..networks.networks import MLP
 from ..posterior.posterior import Posterior
 from ..runtime.process_locks import silenced
 from ..user_warnings import warn

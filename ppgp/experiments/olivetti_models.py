@@ -18,10 +18,10 @@ from ..inference import MAP, SVI
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..kernels import ARD, RBF, Deep
-from ..kernels.networks import CNN
-from ..kernels.pretraining import regressor
 from ..likelihoods import Gaussian
 from ..models import GP, SGPR, SVGP
+from ..networks.networks import CNN
+from ..networks.pretraining import regressor
 from ..posterior.prediction import Prediction
 from ..priors import LogNormal
 from ..runtime.process_locks import silenced

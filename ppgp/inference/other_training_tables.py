@@ -9,8 +9,8 @@ from torch import nn
 
 from ..data.dataset import Dataset
 from ..data.training_data import TrainingData, same_value
-from ..kernels.networks import instances_in
 from ..models import Model
+from ..networks.networks import instances_in
 from ..posterior.posterior import Posterior
 from ..provenance.found_on import Found, origin_of
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import SettingError, listed
+from ..networks.networks import Network, module_of, outputs, weights, width
 from ..priors import Param, Prior, Site, per_column, prefixed, site, under
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped
-from .networks import Network, module_of, outputs, weights, width
 from .units import Factor, Units
 
 NETWORK = "network"

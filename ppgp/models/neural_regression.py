@@ -14,18 +14,9 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError, an, counted
 from ..kernels.linearised_networks import LINEARISED_AT, linearised_outputs
-from ..kernels.networks import (
-    ACTIVATIONS,
-    MLP,
-    Network,
-    fresh,
-    module_of,
-    outputs,
-    weights,
-    width,
-)
 from ..likelihoods import Gaussian, Likelihood, Predicted, Scored
 from ..likelihoods.base import check_is_likelihood
+from ..networks.networks import ACTIVATIONS, MLP, Network, fresh, module_of, outputs, weights, width
 from ..overrides import computed
 from ..priors import Flat, InUnitsOfData, Prior, PriorLike, Site, prefixed, site, under
 from ..target.capabilities import (

@@ -13,8 +13,8 @@ from ..data.scaler import IdentityScaler
 from ..data.stream.streamed_rows import SUMS as OF_STREAM
 from ..data.training_data import TrainingData
 from ..errors import StorageError
-from ..kernels import networks
 from ..kernels.linearised_networks import LINEARISED_AT
+from ..networks import networks
 from ..priors import Param
 from .posterior import Posterior
 

@@ -22,7 +22,7 @@ FAMILIES = (
     "data",
     "inference",
     "kernels",
-    "kernels.networks",
+    "networks",
     "learners",
     "likelihoods",
     "models",

@@ -139,7 +139,7 @@ def build_model(name_or_recipe: str) -> Any:
         SettingError: If the recipe cannot be read, or does not describe a model.
     """
     from .. import kernels, learners, likelihoods, models, priors
-    from ..kernels import networks
+    from ..networks import networks
 
     return _build(
         "model",
@@ -373,7 +373,7 @@ def changed(record: Any, path: str, text: str) -> Any:
 def _option(text: str, wanted: str) -> Any:
     """Read the value of an option: a word stands for itself, anything else is a recipe."""
     from .. import kernels, learners, likelihoods, priors
-    from ..kernels import networks
+    from ..networks import networks
 
     if text.isidentifier() and text not in ("None", "True", "False"):
         return text

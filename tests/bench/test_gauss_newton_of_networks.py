@@ -14,9 +14,9 @@ import pytest
 from uci import split
 
 from ppgp.inference import MAP
-from ppgp.kernels.networks import MLP
 from ppgp.likelihoods import Gaussian
 from ppgp.models import NeuralRegression
+from ppgp.networks.networks import MLP
 from ppgp.priors import Normal
 from ppgp.target import Target
 

@@ -19,9 +19,9 @@ from uci import split
 
 from ppgp.data import Dataset
 from ppgp.inference import MAP
-from ppgp.kernels.networks import CNN, MLP
 from ppgp.likelihoods import Categorical, Gaussian
 from ppgp.models import NeuralRegression
+from ppgp.networks.networks import CNN, MLP
 from ppgp.priors import Normal
 from ppgp.target import Target
 

@@ -10,8 +10,8 @@ import ppgp
 from ppgp import Dataset, inference
 from ppgp.errors import DataError, NotApplicable
 from ppgp.kernels import RBF, Deep
-from ppgp.kernels.networks import MLP
 from ppgp.models import GP
+from ppgp.networks.networks import MLP
 
 F64 = torch.float64
 

@@ -21,7 +21,6 @@ from ppgp.inference import checkpoint as checkpoints
 from ppgp.inference.optimise import record as records
 from ppgp.inference.optimise import scipy_search
 from ppgp.kernels import ARD, RBF, Deep
-from ppgp.kernels.networks import MLP
 from ppgp.likelihoods import Bernoulli, Gaussian
 from ppgp.models import (
     GLM,
@@ -33,6 +32,7 @@ from ppgp.models import (
     NeuralRegression,
     Vecchia,
 )
+from ppgp.networks.networks import MLP
 from ppgp.priors import Flat, Normal
 
 ROWS = 60

@@ -14,8 +14,8 @@ from ppgp.data.training_data import Batch
 from ppgp.errors import StorageError
 from ppgp.inference import MAP, SGLD, SVI, Inference
 from ppgp.kernels import RBF, Deep
-from ppgp.kernels.networks import MLP
 from ppgp.models import SGPR, SVGP, LinearRegression
+from ppgp.networks.networks import MLP
 from tests.inference.test_checkpoints_of_searches import Killed, Saves, differences
 from tests.parquet_tables import columns_of, regression, write
 

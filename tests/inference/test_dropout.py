@@ -8,9 +8,9 @@ import torch
 from ppgp import Dataset, inference
 from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps
 from ppgp.kernels import RBF, Deep
-from ppgp.kernels.networks import MLP
 from ppgp.likelihoods import Gaussian
 from ppgp.models import SVGP
+from ppgp.networks.networks import MLP
 from ppgp.target import Target
 from ppgp.target.handlers import quietly
 

@@ -18,7 +18,6 @@ from ppgp.errors import NotApplicable
 from ppgp.inference import MAP
 from ppgp.inference.optimise import curvature_of_rows, gauss_newton
 from ppgp.inference.optimise.curvature_of_rows import CurvatureOfRows
-from ppgp.kernels.networks import CNN, MLP
 from ppgp.likelihoods import Bernoulli, Categorical, Gaussian, Poisson, Predicted, StudentT
 from ppgp.models import (
     GP,
@@ -28,6 +27,7 @@ from ppgp.models import (
     Program,
     SoftmaxRegression,
 )
+from ppgp.networks.networks import CNN, MLP
 from ppgp.priors import Flat, InverseGamma, Normal
 from ppgp.target import Target
 

@@ -9,8 +9,8 @@ import ppgp
 from ppgp import Dataset, inference
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.kernels import RBF, Deep
-from ppgp.kernels.networks import MLP
 from ppgp.models import GP, LinearRegression
+from ppgp.networks.networks import MLP
 
 F64 = torch.float64
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")

@@ -18,10 +18,10 @@ from ppgp.inference import Laplace
 from ppgp.inference.optimise import kronecker_factors
 from ppgp.inference.optimise.curvature_of_rows import CurvatureOfRows
 from ppgp.inference.optimise.kronecker_factors import KroneckerFactors, directions, layers_of
-from ppgp.kernels.networks import module_of
 from ppgp.likelihoods import Categorical, Gaussian, Poisson, Predicted
 from ppgp.models import GP, LogisticRegression, NeuralRegression
 from ppgp.networks import CNN, MLP
+from ppgp.networks.networks import module_of
 from ppgp.priors import Flat, HalfNormal, Normal, StudentT
 from ppgp.target import Target
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ppgp import Dataset
-from ppgp.kernels.networks import MLP
+from ppgp.networks.networks import MLP
 
 SMALL = MLP(hidden=(8,), out=3)
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")

@@ -13,9 +13,9 @@ import ppgp
 from ppgp import Dataset, inference
 from ppgp.errors import SettingError, StorageError, UnknownName
 from ppgp.kernels import ARD, RBF, Deep, Kernel, Linear, Matern, Scale
-from ppgp.kernels.networks import MLP, drops_out, training
-from ppgp.kernels.pretraining import pretrained
 from ppgp.models import GP
+from ppgp.networks.networks import MLP, drops_out, training
+from ppgp.networks.pretraining import pretrained
 from ppgp.priors import LogNormal, Normal
 from ppgp.runtime.seeding import seeded
 from ppgp.target import Target

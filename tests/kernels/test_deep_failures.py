@@ -13,8 +13,8 @@ import ppgp
 from ppgp import Dataset, inference
 from ppgp.errors import NumericalError, SettingError
 from ppgp.kernels import RBF, Deep, Linear
-from ppgp.kernels.networks import CNN, MLP, module_of
 from ppgp.models import GP, SGPR, SVGP, Kriging
+from ppgp.networks.networks import CNN, MLP, module_of
 from ppgp.priors import Normal
 
 

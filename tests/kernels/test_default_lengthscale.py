@@ -8,7 +8,7 @@ import torch
 import ppgp
 from ppgp import inference, kernels, metrics, models, priors
 from ppgp.kernels import ARD, RBF, Deep, Matern, Scale, Subspace
-from ppgp.kernels.networks import MLP
+from ppgp.networks.networks import MLP
 from ppgp.priors import LogNormal, Site
 
 LIKE = torch.zeros(1, dtype=torch.float64)

@@ -10,10 +10,10 @@ from torch import nn
 
 from ppgp import Dataset
 from ppgp.errors import SettingError, UnknownName
-from ppgp.kernels import networks
-from ppgp.kernels.network_layers import RADIUS
-from ppgp.kernels.networks import CNN, MLP, Network, module_of, training, width
-from ppgp.kernels.pretraining import pretrained, regressor
+from ppgp.networks import networks
+from ppgp.networks.layers import RADIUS
+from ppgp.networks.networks import CNN, MLP, Network, module_of, training, width
+from ppgp.networks.pretraining import pretrained, regressor
 
 
 def rows(n: int, d: int, seed: int = 0) -> torch.Tensor:

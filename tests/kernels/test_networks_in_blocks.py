@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ppgp import Dataset
 from ppgp.kernels import RBF, Deep
-from ppgp.kernels.networks import CNN, MLP, module_of, outputs, training, weights
 from ppgp.models import SGPR
+from ppgp.networks.networks import CNN, MLP, module_of, outputs, training, weights
 from ppgp.numerics import row_blocks
 from ppgp.numerics.row_blocks import Rows
 from ppgp.runtime.seeding import stream

@@ -27,8 +27,8 @@ from ppgp.kernels import (
     White,
 )
 from ppgp.kernels.fourier_features import Draw
-from ppgp.kernels.networks import MLP
 from ppgp.models import GP, LinearRegression
+from ppgp.networks.networks import MLP
 from ppgp.posterior import Posterior
 
 SPECTRAL: list[Kernel] = [

@@ -15,7 +15,7 @@ import ppgp
 from ppgp import inference, kernels, models
 from ppgp.data import Dataset
 from ppgp.errors import NotApplicable, NumericalWarning, SettingError
-from ppgp.kernels.networks import MLP
+from ppgp.networks.networks import MLP
 from ppgp.priors import under
 
 

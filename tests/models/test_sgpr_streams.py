@@ -16,7 +16,7 @@ from ppgp import kernels, models
 from ppgp.data.stream.streamed_rows import StreamedRows
 from ppgp.errors import NotApplicable
 from ppgp.inference import MAP, NUTS, SVI, Laplace
-from ppgp.kernels.networks import MLP
+from ppgp.networks.networks import MLP
 from ppgp.target import Target
 from tests.parquet_tables import columns_of, regression, write
 

@@ -1,4 +1,4 @@
-"""The seconds that a fit of each Gaussian process takes: ppgp/models/costs.json.
+"""The seconds that a fit of each Gaussian process takes: ppgp/models/advice/costs.json.
 
 ``python tests/tools/costs.py`` measures and prints them, and with ``--write`` replaces the file
 that ``ppgp.advise`` reads. Each model is fitted to simulated rows of two sizes on one thread, by

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...kernels.networks import drops_out
+from ...networks.networks import drops_out
 from ...runtime.progress import bar
 from ...target.capabilities import Reselects, SubsetModel
 from ...target.target import Target

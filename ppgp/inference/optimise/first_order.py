@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...data.training_data import Rows
-from ...kernels.networks import drops_out, training
+from ...networks.networks import drops_out, training
 from ...runtime.process_group import at_step
 from ...runtime.progress import bar
 from ...runtime.seeding import seeded

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NotApplicable
-from ...kernels.networks import training
+from ...networks.networks import training
 from ...runtime.seeding import seeded
 from ...target.target import Target
 from ..base import numbers_of

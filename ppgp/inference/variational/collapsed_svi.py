@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...data.training_data import Rows
-from ...kernels.networks import drops_out, training
+from ...networks.networks import drops_out, training
 from ...posterior.posterior import Posterior
 from ...runtime.seeding import permutation, seeded
 from ...target.capabilities import SubsetModel

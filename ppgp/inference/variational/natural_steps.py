@@ -16,7 +16,7 @@ from torch.distributions import biject_to
 
 from ...data.training_data import Rows
 from ...errors import NotApplicable
-from ...kernels.networks import drops_out, training
+from ...networks.networks import drops_out, training
 from ...numerics.conjugate_gradients import conjugate_gradients
 from ...target.target import Target
 from ..base import draw_batch

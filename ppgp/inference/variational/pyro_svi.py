@@ -13,7 +13,7 @@ from pyro.infer import Predictive, Trace_ELBO, autoguide
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from ...kernels.networks import training
+from ...networks.networks import training
 from ...posterior.posterior import Posterior
 from ...runtime.seeding import seeded
 from ...target.checks import check_flat

@@ -14,10 +14,10 @@ from ...data.dataset import Dataset
 from ...errors import DataError, SettingError, an
 from ...kernels import Deep, Kernel
 from ...kernels.base import check_kernel
-from ...kernels.networks import width
 from ...kernels.state_space import lacking
 from ...likelihoods import Categorical, Gaussian, Likelihood
 from ...likelihoods.base import check_is_likelihood
+from ...networks.networks import width
 from ...numerics.complete_grid import complete_grid
 from ...runtime.memory import readable_size
 from . import costs

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ...errors import NotApplicable, SettingError, counted
 from ...kernels import Deep, Kernel
-from ...kernels.network_layers import RADIUS
-from ...kernels.networks import width
+from ...networks.layers import RADIUS
+from ...networks.networks import width
 from ..advice.advice import instead_of
 from .cubic_interpolation import Axis, cubic_weights
 from .product_kernels import is_product

@@ -37,12 +37,13 @@ def class_name(kind: type) -> str:
     """Return the name of a class in a file.
 
     It is ``family.Class`` for a class of this library, where a kernel and a prior may both be
-    called Exponential. It is the whole path for any other class, because a module of the user's
+    called Exponential. Networks are of the family "kernels". It is the whole path for any other class, because a module of the user's
     may be called kernels.
     """
     head, *parts = kind.__module__.split(".")
     if head == PACKAGE and parts:
-        return f"{parts[0]}.{kind.__name__}"
+        family = "kernels" if parts[0] == "networks" else parts[0]
+        return f"{family}.{kind.__name__}"
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -1,6 +1,6 @@
 """Networks of deep kernels, and their training before the fit."""
 
-from .kernels.networks import CNN, MLP, Network, training
-from .kernels.pretraining import pretrained, regressor
+from .networks import CNN, MLP, Network, training
+from .pretraining import pretrained, regressor
 
 __all__ = ["CNN", "MLP", "Network", "pretrained", "regressor", "training"]

@@ -28,7 +28,7 @@ from ..errors import SettingError, UnknownName, counted
 from ..numerics.row_blocks import Rows, evaluated, rows_at_once
 from ..priors import finite_numbers
 from ..runtime.seeding import stream
-from .network_layers import InBlocks, bounds, initialised
+from .layers import InBlocks, bounds, initialised
 
 __all__ = ["CNN", "MLP", "Network", "training"]
 
