@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..arguments import NamedArguments
+from ..capabilities import JointLatent, LatentFunction, require
 from ..data.entries.tensors import laid_out
 from ..distributions.standard_normal import log_improvement
 from ..errors import DataError, NotApplicable, SettingError, an
@@ -29,7 +30,6 @@ from ..posterior.posterior import Posterior
 from ..posterior.predicting import kept_by
 from ..priors import finite_numbers, with_plain_fields
 from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
-from ..target.capabilities import JointLatent, LatentFunction, require
 
 __all__ = ["EI", "UCB", "Acquisition", "LogEI"]
 

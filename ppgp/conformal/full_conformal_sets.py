@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..capabilities import JointGaussian, require
 from ..data.dataset import Dataset, Scaler
 from ..data.new_rows import refuse_without, roles_of
 from ..errors import (
@@ -27,7 +28,6 @@ from ..posterior.posterior import Posterior
 from ..posterior.region import Region, exact_level
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import permutation
-from ..target.capabilities import JointGaussian, require
 from . import PredictiveSystem, full_interval, full_system, leave_one_out_parts
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, searches, undeclared
 from .full_conformal_closed_form import LeaveOneOutParts

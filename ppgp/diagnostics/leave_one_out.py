@@ -9,13 +9,13 @@ import numpy as np
 from scipy.special import logsumexp
 from torch import Tensor
 
+from ..capabilities import LeaveOneOut
+from ..capabilities.base import supports
 from ..data.role_checks import refuse_weights
 from ..errors import NotApplicable, UnknownName
 from ..posterior.boosted import is_boosted
 from ..posterior.convergence import k_hat_limit, psis
 from ..posterior.posterior import Posterior
-from ..target.capabilities import LeaveOneOut
-from ..target.capability import supports
 
 __all__ = ["LOO", "leave_one_out", "psis_loo"]
 

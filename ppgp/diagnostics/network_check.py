@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ..capabilities import LeaveOneOut
 from ..data.dataset import Dataset
 from ..data.new_rows import in_order
 from ..errors import ConvergenceWarning, DataError, NotApplicable
@@ -21,7 +22,6 @@ from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..priors import under
 from ..runtime.process_locks import silenced
-from ..target.capabilities import LeaveOneOut
 
 __all__ = ["NetworkCheck", "check_network"]
 

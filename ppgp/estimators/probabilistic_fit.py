@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..arguments import Renamed
+from ..capabilities import BoostedSum
 from ..conformal import Score, calibrate
 from ..conformal.scores.base import check_score
 from ..data.censoring import refuse_censored
@@ -26,7 +27,6 @@ from ..recipes import parsing as recipes
 from ..recipes.model_options import with_likelihood
 from ..runtime.libraries import settings_unchanged
 from ..runtime.process_locks import silenced
-from ..target.capabilities import BoostedSum
 from ..user_warnings import warn
 from .columns_of_text import refuse_text
 from .estimator_inputs import (

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ..arguments import NamedArguments
+from ..capabilities import NetworkWeights
 from ..data.training_data import Batch, Rows
 from ..errors import NotApplicable, SettingError, an
 from ..posterior.posterior import Posterior
 from ..runtime.memory import must_fit
-from ..target.capabilities import NetworkWeights
 from ..target.target import Target
 from .options import check_options
 

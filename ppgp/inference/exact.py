@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ..capabilities import ClosedForm, require
 from ..posterior.posterior import Posterior
-from ..target.capabilities import ClosedForm, require
 from ..target.target import Target
 from .base import Inference, from_draws
 from .options import Count

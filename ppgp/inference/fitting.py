@@ -14,6 +14,7 @@ from typing import Any, cast, overload
 import torch
 from torch import Tensor
 
+from ..capabilities import FollowsFit, Reselects
 from ..data.arguments import Arguments, as_training_data
 from ..data.dataset import Dataset
 from ..data.destinations import check_default_device
@@ -43,7 +44,6 @@ from ..runtime.process_locks import one_at_a_time
 from ..runtime.team import ALONE
 from ..runtime.threads import limited, numbers_in
 from ..runtime.whole_numbers import check_seed
-from ..target.capabilities import FollowsFit, Reselects
 from ..target.target import Target
 from ..user_warnings import warn
 from . import NUTS, SVI, Inference

@@ -59,7 +59,7 @@ class Model(NamedArguments):
     A new model defines ``sites``. Where its rows are independent given theta it also defines
     ``distribution``; otherwise it defines ``model`` and ``predict``. Throughout, theta is
     ``{site: [draw, *event]}``. A feature that only some models have is an abstract class in
-    ``target.capabilities``, which these models also inherit.
+    ``capabilities.gaussian_processes``, which these models also inherit.
 
     Attributes:
         scales: what ``fit`` may standardise: "Xy", "X" (counts and classes), "y" (no inputs) or ""

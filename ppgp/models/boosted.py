@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
+from ..capabilities import BoostedSum
 from ..data.dataset import Dataset
 from ..distributions.blocks import distribution_by_rows
 from ..errors import SettingError
@@ -18,7 +19,6 @@ from ..likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Predicte
 from ..likelihoods.censored import Censored
 from ..overrides import computed
 from ..priors import Flat, Site
-from ..target.capabilities import BoostedSum
 from .base import Model
 from .classification import check_two_classes
 from .sites import Theta, draw

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ..capabilities import Updates
 from ..data.dataset import Dataset
 from ..numerics.extended_factor import Extension, extension
 from ..runtime.result_cache import ResultCache
-from ..target.capabilities import Updates
 from .base import Model
 from .sites import Theta, number_of_draws, split_params
 

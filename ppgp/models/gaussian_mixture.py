@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..capabilities import ClosedForm, FullConditionals
 from ..data.dataset import Dataset, Scaler
 from ..distributions.distributions import NormalMixture
 from ..errors import DataError, NotApplicable, SettingError
@@ -31,7 +32,6 @@ from ..priors import (
 from ..runtime.libraries import settings_unchanged
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import standard_normal, standard_uniform
-from ..target.capabilities import ClosedForm, FullConditionals
 from .base import Model
 from .sites import Theta
 from .units import power, times

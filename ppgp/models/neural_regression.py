@@ -11,6 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from ..capabilities import (
+    Capability,
+    GaussianNetwork,
+    LikelihoodOfFunctions,
+    NetworkWeights,
+)
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError, an, counted
 from ..kernels.linearised_networks import LINEARISED_AT, linearised_outputs
@@ -19,12 +25,6 @@ from ..likelihoods.base import check_is_likelihood
 from ..networks.networks import ACTIVATIONS, MLP, Network, fresh, module_of, outputs, weights, width
 from ..overrides import computed
 from ..priors import Flat, InUnitsOfData, Prior, PriorLike, Site, prefixed, site, under
-from ..target.capabilities import (
-    Capability,
-    GaussianNetwork,
-    LikelihoodOfFunctions,
-    NetworkWeights,
-)
 from .advice.memory_checks import check_memory_of_rows
 from .any_likelihood import AnyLikelihood
 from .sites import Theta

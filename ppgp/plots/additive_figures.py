@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..capabilities import Components, require
 from ..errors import SettingError
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
-from ..target.capabilities import Components, require
 from .common import COLOURS, colour_of, described, panels, percent
 from .table_columns import column_names, column_numbers, inputs_and_targets, target_name
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from matplotlib.figure import Figure
 
+from ..capabilities import GroupEffects, require
 from ..errors import UnknownName
 from ..posterior.group_effects import drawn_effects
 from ..posterior.posterior import Posterior
 from ..runtime.whole_numbers import check_whole_number
-from ..target.capabilities import GroupEffects, require
 from .common import COLOURS, described, note_hidden, panels
 
 MOST_LEVELS = 60

@@ -9,8 +9,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.axes3d import Axes3D
 
+from ..capabilities import LatentFunction, supports
 from ..posterior.posterior import Posterior
-from ..target.capabilities import LatentFunction, supports
 from .common import described, legend_below, panels
 from .notebook_figure import NotebookFigure
 from .table_columns import column_names, columns_of_plane, inputs_and_targets, target_name

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..capabilities import BoostedSum, require
 from ..data.dataset import Dataset
 from ..distributions.univariate import parameters, rebuilt
 from ..errors import NotApplicable, SettingError
-from ..target.capabilities import BoostedSum, require
 from .fitted import Fitted
 from .model_inputs import model_inputs
 from .predicting import in_data_units

@@ -8,10 +8,10 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
+from ..capabilities import IntegratedCoefficients, LinearCoefficients, require
 from ..data.scaler import IdentityScaler, Scaler
 from ..errors import NotApplicable, SettingError, UnknownName
 from ..numerics.sandwich import two_sided
-from ..target.capabilities import IntegratedCoefficients, LinearCoefficients, require
 from .fitted import Fitted
 from .integrated_coefficients import table_of_integrated
 from .maximum_likelihood import covariance_at

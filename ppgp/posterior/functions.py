@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..capabilities import PosteriorFunctions, require
 from ..errors import SettingError, an
-from ..target.capabilities import PosteriorFunctions, require
 from .fitted import Fitted, evaluated_at
 from .model_inputs import model_inputs
 

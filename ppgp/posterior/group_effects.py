@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..capabilities import GroupEffects, require, supports
 from ..errors import SettingError
-from ..target.capabilities import GroupEffects, require, supports
 from .arviz_axes import Coords, Dims
 from .fitted import Fitted, evaluated_at
 

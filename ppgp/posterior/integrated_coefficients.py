@@ -7,8 +7,8 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 
+from ..capabilities import IntegratedCoefficients, require
 from ..errors import SettingError
-from ..target.capabilities import IntegratedCoefficients, require
 from .fitted import Fitted, evaluated_at
 from .prediction import Prediction
 

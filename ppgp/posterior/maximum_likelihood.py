@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..capabilities import GeneralisedLinear, RowScores, require
 from ..data.groups import coded_groups
 from ..distributions.univariate import sd
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, UnknownName
 from ..numerics.sandwich import clustered, robust
-from ..target.capabilities import GeneralisedLinear, RowScores, require
 from ..user_warnings import warn
 from .fitted import Fitted
 

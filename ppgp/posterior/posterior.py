@@ -9,6 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..capabilities import (
+    Components,
+    LatentFunction,
+    LeaveOneOut,
+    ProbitPrediction,
+    require,
+)
 from ..data.arguments import as_training_data
 from ..data.scaler import GivenScaler, IdentityScaler
 from ..data.team_rows import of_all_ranks
@@ -16,13 +23,6 @@ from ..errors import NotApplicable, counted
 from ..runtime.batching import in_chunks
 from ..runtime.result_cache import ResultCache
 from ..runtime.threads import limited
-from ..target.capabilities import (
-    Components,
-    LatentFunction,
-    LeaveOneOut,
-    ProbitPrediction,
-    require,
-)
 from . import (
     arviz_groups,
     coefficient_table,

@@ -10,11 +10,11 @@ import torch
 from scipy import special
 from torch import Tensor
 
+from ..capabilities import GeneralisedLinear, LeaveOneOut, supports
 from ..distributions.standardised_moments import skewness_and_kurtosis
 from ..distributions.univariate import is_classes
 from ..errors import NotApplicable, NotKnown, UnknownName
 from ..runtime.seeding import standard_uniform
-from ..target.capabilities import GeneralisedLinear, LeaveOneOut, supports
 from .boosted import is_boosted
 from .fitted import Fitted, evaluated_at
 from .maximum_likelihood import (

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..capabilities import Updates, require
 from ..data.dataset import Dataset
 from ..data.roles import refuse_role
 from ..data.targets import check_targets
 from ..errors import DataError
-from ..target.capabilities import Updates, require
 from .fitted import Fitted, evaluated_at
 from .model_inputs import inputs_and_roles
 from .predicting import in_data_units

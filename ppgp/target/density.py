@@ -21,12 +21,12 @@ from torch.distributions import (
     StudentT,
 )
 
+from ..capabilities import LikelihoodDerivatives, supports
 from ..data.argument_mistakes import of_dtypes
 from ..data.training_data import Rows, Tables
 from ..errors import DataError
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import seeded
-from .capabilities import LikelihoodDerivatives, supports
 from .enumeration import summed_out
 from .graph import ValueAndGradient, jacobian_of
 from .handlers import (

@@ -8,12 +8,17 @@ import pytest
 from tool_modules import tool
 
 import ppgp
-from ppgp import models
+from ppgp import capabilities, models
+from ppgp.capabilities import (
+    Capability,
+    Components,
+    LeaveOneOut,
+    require,
+    supports,
+)
 from ppgp.errors import NotApplicable
 from ppgp.kernels import RBF, Linear
 from ppgp.models import GP, GaussianMixture, Model
-from ppgp.target import capabilities
-from ppgp.target.capabilities import Capability, Components, LeaveOneOut, require, supports
 
 KINDS = [
     kind for kind in map(vars(capabilities).get, capabilities.__all__) if inspect.isclass(kind)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import tables_of_docs
 
-from ppgp import models
+from ppgp import capabilities, models
 from ppgp.models import Model
-from ppgp.target import capabilities
 
 NAME = "capabilities"  # of the marks in the documentation
 

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...capabilities import BoostedSum
 from ...learners import stack
 from ...posterior.posterior import Posterior
 from ...runtime.seeding import permutation
-from ...target.capabilities import BoostedSum
 from ..checkpoint import Checkpoint
 from .stages import Fit, Rows, Settings, log_temperature
 from .units import in_data_units, in_unit

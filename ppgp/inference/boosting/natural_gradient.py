@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
+from ...capabilities import BoostedSum, require
 from ...errors import NotApplicable, SettingError, counted
 from ...likelihoods import Parametric
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
 from ...runtime.threads import at_most
-from ...target.capabilities import BoostedSum, require
 from ...target.target import Target
 from ..base import Inference, from_draws
 from ..checkpoint import Checkpoint

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...target.capabilities import FullConditionals, require
+from ...capabilities import FullConditionals, require
 from ...target.target import Target
 from .chain_record import State
 from .chains import Chains, Transition

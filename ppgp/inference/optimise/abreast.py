@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ...capabilities import Reselects, SubsetModel
 from ...networks.networks import drops_out
 from ...runtime.progress import bar
-from ...target.capabilities import Reselects, SubsetModel
 from ...target.target import Target
 from ..base import draw_batch, numbers_of
 from .first_order import ended, not_finite, stopped_by_the_user

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.func import jacrev, jvp, vjp, vmap
 
+from ...capabilities import LikelihoodOfFunctions, require
 from ...data.roles import at_rows
 from ...numerics.conjugate_gradients import Product
-from ...target.capabilities import LikelihoodOfFunctions, require
 from ...target.target import Target
 
 AT_ONCE = 2**22  # numbers in the Jacobian of a chunk of rows

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ...capabilities import GaussianNetwork
 from ...runtime.seeding import standard_uniform
-from ...target.capabilities import GaussianNetwork
 from ...target.target import Target
 
 AT_ONCE = 2**22  # numbers in the values of the units of several draws

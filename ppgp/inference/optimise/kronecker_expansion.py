@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...capabilities import NetworkWeights, require
 from ...errors import ImproperPosterior, NotApplicable
-from ...target.capabilities import NetworkWeights, require
 from ...target.target import Target
 from .curvature_of_rows import CurvatureOfRows
 from .kronecker_factors import KroneckerFactors, Layer, layers_of

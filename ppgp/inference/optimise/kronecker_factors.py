@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, unfold
 
+from ...capabilities import NetworkWeights, require
 from ...data.roles import at_rows
 from ...runtime.seeding import seeded
-from ...target.capabilities import NetworkWeights, require
 from ...target.layout import Slice
 from ...target.target import Target
 from .curvature_of_rows import CurvatureOfRows

@@ -11,10 +11,10 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
+from ...capabilities import GaussianNetwork, require
 from ...data.role_checks import refuse_weights
 from ...numerics.cholesky import LOG_2PI
 from ...runtime.seeding import standard_normal
-from ...target.capabilities import GaussianNetwork, require
 from ...target.target import Target
 from .dense_network import Dense
 

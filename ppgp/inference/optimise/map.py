@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
+from ...capabilities import WarmStart, require
 from ...errors import SettingError
 from ...overrides import OF_THE_RUN
 from ...posterior.posterior import Posterior
-from ...target.capabilities import WarmStart, require
 from ...target.target import Target
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..checkpoint import Checkpoint

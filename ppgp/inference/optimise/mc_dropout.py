@@ -12,13 +12,13 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
+from ...capabilities import GaussianNetwork, require
 from ...data.role_checks import refuse_weights
 from ...errors import SettingError
 from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
 from ...runtime.seeding import permutation, standard_uniform
-from ...target.capabilities import GaussianNetwork, require
 from ...target.graph import traced
 from ...target.target import Target
 from ..base import Inference, finish, starting_point

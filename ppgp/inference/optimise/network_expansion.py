@@ -5,9 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...capabilities import (
+    LikelihoodOfFunctions,
+    NetworkWeights,
+    require,
+    supports,
+)
 from ...errors import NotApplicable
 from ...kernels.linearised_networks import LINEARISED_AT
-from ...target.capabilities import LikelihoodOfFunctions, NetworkWeights, require, supports
 from ...target.layout import Slice
 from ...target.target import Target
 from .curvature_of_rows import CurvatureOfRows

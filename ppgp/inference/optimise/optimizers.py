@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...target.capabilities import Capability, LikelihoodOfFunctions, NetworkWeights
+from ...capabilities import Capability, LikelihoodOfFunctions, NetworkWeights
 from .first_order import by_entry, sgd
 from .gauss_newton import gauss_newton
 from .irls import irls

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...capabilities import NetworkWeights, supports
 from ...runtime.seeding import seeded, standard_uniform
-from ...target.capabilities import NetworkWeights, supports
 from ...target.handlers import Run, mapping, quietly
 from ...target.sendable import Sendable
 from ...target.target import Target

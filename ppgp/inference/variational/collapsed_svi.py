@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...capabilities import SubsetModel
 from ...data.training_data import Rows
 from ...networks.networks import drops_out, training
 from ...posterior.posterior import Posterior
 from ...runtime.seeding import permutation, seeded
-from ...target.capabilities import SubsetModel
 from ...target.handlers import quietly
 from ...target.target import Target
 from ..base import (

@@ -14,6 +14,14 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ...arguments import check_names_of_arguments, removed_arguments
+from ...capabilities import (
+    Capability,
+    Components,
+    JointGaussian,
+    LatentFunction,
+    LeaveOneOut,
+    PosteriorFunctions,
+)
 from ...data.dataset import Dataset, Scaler
 from ...errors import NotApplicable, SettingError
 from ...kernels import RBF, Kernel, Sum
@@ -25,14 +33,6 @@ from ...numerics.least_variance import at_least_rounding
 from ...numerics.triangles import solved
 from ...priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ...runtime.result_cache import ResultCache
-from ...target.capabilities import (
-    Capability,
-    Components,
-    JointGaussian,
-    LatentFunction,
-    LeaveOneOut,
-    PosteriorFunctions,
-)
 from ..advice.memory_checks import check_memory_of_covariance, check_memory_of_predictions
 from ..base import full_batch_only
 from ..before_fit import medians, refuse_broken

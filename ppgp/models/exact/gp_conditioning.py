@@ -9,6 +9,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ...capabilities import JointLatent
 from ...data.dataset import Dataset
 from ...kernels import Kernel
 from ...numerics.cholesky import add_diagonal, cholesky
@@ -17,7 +18,6 @@ from ...numerics.triangles import solved
 from ...priors import under
 from ...runtime.result_cache import ResultCache
 from ...runtime.side_by_side import side_by_side
-from ...target.capabilities import JointLatent
 from ..advice.memory_checks import check_memory_of_conditioning, check_memory_of_predictions
 from ..factor_updates import ROOT, FactorUpdates, slice_of
 from ..known_noise import with_known

@@ -13,6 +13,12 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ...arguments import removed_arguments
+from ...capabilities import (
+    BlockMeans,
+    JointGaussian,
+    LatentFunction,
+    LeaveOneOut,
+)
 from ...data.dataset import Dataset, Scaler
 from ...distributions.distributions import TrendMarginal
 from ...errors import DataWarning, NotApplicable, SettingError
@@ -23,7 +29,6 @@ from ...numerics.cholesky import add_diagonal, cholesky
 from ...overrides import computed
 from ...priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ...runtime.result_cache import ResultCache
-from ...target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
 from ...user_warnings import warn
 from ..advice.advice import instead_of
 from ..advice.memory_checks import check_memory_of_covariance

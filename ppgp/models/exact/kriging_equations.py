@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ...capabilities import JointLatent
 from ...data.dataset import Dataset
 from ...errors import DataError, NotApplicable, counted
 from ...kernels import Kernel
@@ -21,7 +22,6 @@ from ...numerics.cholesky import add_diagonal, cholesky
 from ...numerics.gls import Solved, solve, solve_given
 from ...priors import under
 from ...runtime.result_cache import ResultCache
-from ...target.capabilities import JointLatent
 from ..advice.memory_checks import check_memory_of_conditioning, check_memory_of_predictions
 from ..factor_updates import ROOT, FactorUpdates, slice_of
 from ..known_noise import with_known

@@ -10,6 +10,7 @@ import pyro
 import torch
 from torch import Tensor
 
+from ...capabilities import Capability, LeaveOneOut
 from ...data.dataset import Dataset, Scaler
 from ...errors import NotApplicable, UnknownName
 from ...kernels import RBF, Kernel
@@ -23,7 +24,6 @@ from ...numerics.latent_laplace import LatentGaussian, expand_at_mode
 from ...numerics.least_variance import at_least_rounding
 from ...priors import Normal, Param, PriorLike, Site, prefixed, under
 from ...runtime.result_cache import ResultCache
-from ...target.capabilities import Capability, LeaveOneOut
 from ..advice.memory_checks import (
     check_memory_of_conditioning,
     check_memory_of_covariance,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ...capabilities import LatentFunction, LeaveOneOut
 from ...data.dataset import Dataset
 from ...errors import NotApplicable, SettingError
 from ...likelihoods import Categorical, FromDistribution, Scored
@@ -20,7 +21,6 @@ from ...likelihoods.joint_rows import LatentMarginal
 from ...overrides import set_attributes
 from ...priors import LogNormal, PriorLike
 from ...runtime.result_cache import ResultCache
-from ...target.capabilities import LatentFunction, LeaveOneOut
 from ..any_likelihood import AnyLikelihood
 from ..sites import Theta, one_by_one
 from ..with_mean import WithMean

@@ -12,6 +12,12 @@ import pyro
 import torch
 from torch import Tensor
 
+from ...capabilities import (
+    JointGaussian,
+    LatentFunction,
+    LeaveOneOut,
+    PosteriorFunctions,
+)
 from ...data.dataset import Dataset, Scaler
 from ...errors import NotApplicable
 from ...kernels import RBF, Subspace
@@ -22,7 +28,6 @@ from ...numerics.least_variance import at_least_rounding
 from ...priors import LogNormal, PriorLike, rescaled, under
 from ...runtime.memory import must_fit
 from ...runtime.result_cache import ResultCache
-from ...target.capabilities import JointGaussian, LatentFunction, LeaveOneOut, PosteriorFunctions
 from ..advice.advice import instead_of
 from ..base import full_batch_only
 from ..before_fit import medians

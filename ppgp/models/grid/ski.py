@@ -10,6 +10,7 @@ import pyro
 import torch
 from torch import Tensor
 
+from ...capabilities import LatentFunction, LeaveOneOut
 from ...data.dataset import Dataset, Scaler
 from ...errors import DataError, NotApplicable, NumericalError, SettingError, listed
 from ...kernels import RBF, Deep, Kernel
@@ -21,7 +22,6 @@ from ...priors import LogNormal, Param, PriorLike, Site, rescaled, under
 from ...runtime.memory import must_fit
 from ...runtime.result_cache import ResultCache
 from ...runtime.team import ALONE, Team
-from ...target.capabilities import LatentFunction, LeaveOneOut
 from ..advice.advice import instead_of
 from ..base import full_batch_only
 from ..before_fit import medians, refuse_broken

@@ -11,6 +11,14 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ...capabilities import (
+    Capability,
+    ClosedForm,
+    GeneralisedLinear,
+    LikelihoodDerivatives,
+    LinearCoefficients,
+    RowScores,
+)
 from ...data.dataset import Dataset, Scaler
 from ...errors import NotApplicable, SettingError
 from ...likelihoods import (
@@ -27,14 +35,6 @@ from ...likelihoods.base import check_is_likelihood
 from ...likelihoods.joint_slopes import has_joint_slopes
 from ...overrides import computed, set_attributes
 from ...priors import Flat, Normal, PriorLike, Site, bare, site, value_of
-from ...target.capabilities import (
-    Capability,
-    ClosedForm,
-    GeneralisedLinear,
-    LikelihoodDerivatives,
-    LinearCoefficients,
-    RowScores,
-)
 from ..any_likelihood import AnyLikelihood
 from ..classification import check_coefficients_determined
 from ..independent_rows import observed, predicted

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...capabilities import RowScores
 from ...data.dataset import Dataset
 from ...likelihoods.joint_slopes import JointSlopes, Rows
 from ...numerics.glm_curvature import predictor_curvature
 from ...priors import Prior
-from ...target.capabilities import RowScores
 from ..sites import Theta
 
 

@@ -12,6 +12,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ...capabilities import (
+    ClosedForm,
+    FullConditionals,
+    LikelihoodOfFunctions,
+    LinearCoefficients,
+)
 from ...data.dataset import Dataset, Scaler
 from ...distributions.blocks import distribution_by_rows
 from ...errors import NotApplicable, SettingError
@@ -41,12 +47,6 @@ from ...priors import (
     tensor_of,
 )
 from ...runtime.seeding import permutation, standard_normal, standard_uniform
-from ...target.capabilities import (
-    ClosedForm,
-    FullConditionals,
-    LikelihoodOfFunctions,
-    LinearCoefficients,
-)
 from ..base import Model, linear
 from ..independent_rows import observed, predicted
 from ..sites import Theta, draw, with_fixed

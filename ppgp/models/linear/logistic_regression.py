@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ...data.dataset import Dataset, Scaler
-from ...likelihoods import Bernoulli, Likelihood
-from ...numerics.glm_curvature import binary_curvature
-from ...priors import Normal, Prior, PriorLike, Site, site
-from ...target.capabilities import (
+from ...capabilities import (
     LikelihoodDerivatives,
     LikelihoodOfFunctions,
     LinearCoefficients,
     ProbitPrediction,
 )
+from ...data.dataset import Dataset, Scaler
+from ...likelihoods import Bernoulli, Likelihood
+from ...numerics.glm_curvature import binary_curvature
+from ...priors import Normal, Prior, PriorLike, Site, site
 from ..base import check_labels, linear
 from ..classification import check_coefficients_determined, check_two_classes, separation
 from ..sites import Theta, with_fixed

@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ...data.dataset import Dataset, Scaler
-from ...errors import NotApplicable, SettingError, UnknownName
-from ...likelihoods import Categorical, Gaussian
-from ...likelihoods.joint_slopes import has_joint_slopes
-from ...overrides import computed
-from ...priors import Normal, Site, site
-from ...target.capabilities import (
+from ...capabilities import (
     Capability,
     GeneralisedLinear,
     GroupEffects,
     LeaveOneOut,
     LinearCoefficients,
 )
+from ...data.dataset import Dataset, Scaler
+from ...errors import NotApplicable, SettingError, UnknownName
+from ...likelihoods import Categorical, Gaussian
+from ...likelihoods.joint_slopes import has_joint_slopes
+from ...overrides import computed
+from ...priors import Normal, Site, site
 from ..base import full_batch_only
 from ..independent_rows import observed
 from ..sites import Theta, draw

@@ -9,13 +9,17 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ...capabilities import (
+    LikelihoodDerivatives,
+    LikelihoodOfFunctions,
+    LinearCoefficients,
+)
 from ...data.dataset import Dataset, Scaler
 from ...errors import SettingError
 from ...likelihoods import Categorical, Likelihood
 from ...likelihoods.target_checks import count_classes
 from ...numerics.glm_curvature import softmax_curvature
 from ...priors import Flat, Normal, Prior, PriorLike, Site, bare, site
-from ...target.capabilities import LikelihoodDerivatives, LikelihoodOfFunctions, LinearCoefficients
 from ..base import check_labels
 from ..classification import check_coefficients_determined, check_two_classes, separation
 from ..sites import Theta, with_fixed

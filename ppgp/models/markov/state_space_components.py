@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ...capabilities import Capability, Components, IntegratedCoefficients
 from ...data.dataset import Dataset
 from ...errors import NotApplicable
 from ...kernels import Sum
 from ...numerics.least_variance import at_least_rounding
-from ...target.capabilities import Capability, Components, IntegratedCoefficients
 from ..sites import Theta
 from ..terms import as_written
 from ..terms import labels as labels_of

@@ -13,6 +13,12 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ...arguments import check_names_of_arguments
+from ...capabilities import (
+    JointGaussian,
+    LatentFunction,
+    LeaveOneOut,
+    PosteriorFunctions,
+)
 from ...data.dataset import Dataset, Scaler
 from ...kernels import Kernel, Matern
 from ...kernels.fourier_features import Draw
@@ -20,7 +26,6 @@ from ...likelihoods import Likelihood
 from ...numerics.cholesky import add_diagonal
 from ...priors import LogNormal, Param, PriorLike, Site, rescaled, site
 from ...runtime.result_cache import ResultCache
-from ...target.capabilities import JointGaussian, LatentFunction, LeaveOneOut, PosteriorFunctions
 from ..base import full_batch_only
 from ..exact.latent_model import show_latent
 from ..gaussian_predictions import with_noise

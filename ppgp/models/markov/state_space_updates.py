@@ -6,10 +6,10 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ...capabilities import Updates
 from ...data.dataset import Dataset
 from ...errors import DataError, listed
 from ...runtime.result_cache import ResultCache
-from ...target.capabilities import Updates
 from ..known_noise import with_known
 from ..sites import Theta
 from .state_space_conditioning import StateSpaceConditioning

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...capabilities import FollowsFit, WarmStart
 from ...data.dataset import Dataset
 from ...errors import SettingError
 from ...kernels import Kernel
 from ...numerics.correlation_lengths import correlation_lengths
 from ...priors import Param, under
-from ...target.capabilities import FollowsFit, WarmStart
 from ..base import Model
 from ..exact.drift import Drift, coordinate_columns, places
 from ..sites import Theta

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...arguments import check_names_of_arguments
+from ...capabilities import LatentFunction, LeaveOneOut
 from ...data.dataset import Dataset, Scaler
 from ...data.training_data import Batch, Rows
 from ...errors import SettingError
@@ -20,7 +21,6 @@ from ...likelihoods import Likelihood
 from ...priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
-from ...target.capabilities import LatentFunction, LeaveOneOut
 from ..base import full_batch_only
 from ..before_fit import medians, refuse_broken
 from ..exact.drift import Drift, check_determined, checked, coordinates, places

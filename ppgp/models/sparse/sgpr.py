@@ -9,6 +9,7 @@ import pyro
 import torch
 from torch import Tensor
 
+from ...capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from ...data.dataset import Dataset, Scaler
 from ...errors import NotApplicable, SettingError
 from ...kernels import RBF, Kernel, Unscaled
@@ -18,7 +19,6 @@ from ...numerics.cholesky import inducing_root
 from ...priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
-from ...target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from ..advice.memory_checks import check_memory_of_rows
 from ..base import full_batch_only
 from ..before_fit import medians, refuse_broken

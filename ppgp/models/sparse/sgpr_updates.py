@@ -8,12 +8,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ...capabilities import JointLatent, Updates
 from ...data.dataset import Dataset
 from ...errors import NotApplicable
 from ...numerics.triangles import solved
 from ...priors import under
 from ...runtime.result_cache import ResultCache
-from ...target.capabilities import JointLatent, Updates
 from ..factor_updates import later_rows
 from ..sites import Theta
 from .sgpr_predictions import SUMS, CollapsedPosterior, Sums

@@ -9,6 +9,7 @@ import pyro
 import torch
 from torch import Tensor
 
+from ...capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from ...data.dataset import Dataset, Scaler
 from ...data.roles import at_rows
 from ...errors import NotApplicable, SettingError, UnknownName
@@ -22,7 +23,6 @@ from ...overrides import computed
 from ...priors import Normal, Param, Site, prefixed, under
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
-from ...target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from ..advice.memory_checks import check_memory_of_rows
 from ..any_likelihood import AnyLikelihood
 from ..base import Model

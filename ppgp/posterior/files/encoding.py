@@ -37,8 +37,8 @@ def class_name(kind: type) -> str:
     """Return the name of a class in a file.
 
     It is ``family.Class`` for a class of this library, where a kernel and a prior may both be
-    called Exponential. Networks are of the family "kernels". It is the whole path for any other class, because a module of the user's
-    may be called kernels.
+    called Exponential. Networks are of the family "kernels". It is the whole path for any other
+    class, because a module of the user's may be called kernels.
     """
     head, *parts = kind.__module__.split(".")
     if head == PACKAGE and parts:

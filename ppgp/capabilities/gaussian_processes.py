@@ -1,8 +1,4 @@
-"""Capabilities of models: one abstract class for each thing that only some models can do.
-
-A model inherits the classes of what it can do. ``require`` returns the model, typed as the
-capability, or raises ``NotApplicable`` with advice; ``supports`` returns True or False. Where the
-options of a model decide, the model overrides ``lacks``.
+"""Capabilities of Gaussian processes, of methods and of boosting.
 
 Shapes: theta is ``{site: [draw, *event]}``, X is [n, d], a Dataset holds the training rows.
 """
@@ -20,48 +16,7 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset
 from ..runtime.result_cache import ResultCache
 from ..runtime.team import ALONE, Team
-from .capability import Capability, require, supports
-from .linear_capabilities import (
-    GeneralisedLinear,
-    GroupEffects,
-    IntegratedCoefficients,
-    LinearCoefficients,
-    RowScores,
-)
-from .network_capabilities import GaussianNetwork, NetworkWeights
-
-__all__ = [
-    "BlockMeans",
-    "BoostedSum",
-    "Capability",
-    "ClosedForm",
-    "CollapsedBound",
-    "Components",
-    "FollowsFit",
-    "FullConditionals",
-    "GaussianNetwork",
-    "GeneralisedLinear",
-    "GroupEffects",
-    "IntegratedCoefficients",
-    "JointGaussian",
-    "JointLatent",
-    "LatentFunction",
-    "LeaveOneOut",
-    "LikelihoodDerivatives",
-    "LikelihoodOfFunctions",
-    "LinearCoefficients",
-    "NetworkWeights",
-    "OwnGuide",
-    "PosteriorFunctions",
-    "ProbitPrediction",
-    "Reselects",
-    "RowScores",
-    "SubsetModel",
-    "Updates",
-    "WarmStart",
-    "require",
-    "supports",
-]
+from .base import Capability
 
 Theta = Mapping[str, Tensor]
 #: functions of the posterior, X [m, d] -> values [samples, m]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from ..data.dataset import Dataset
-from .capability import Capability
+from .base import Capability
 
 __all__ = ["GaussianNetwork", "NetworkWeights"]
 

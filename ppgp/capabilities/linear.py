@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
-from .capability import Capability
+from .base import Capability
 
 Theta = Mapping[str, Tensor]
 

@@ -1,0 +1,73 @@
+"""What only some models can do: one abstract class for each.
+
+A model inherits the classes of what it can do. ``require`` returns the model, typed as the
+capability, or raises ``NotApplicable`` with advice; ``supports`` returns True or False. Where the
+options of a model decide, the model overrides ``lacks``.
+
+Shapes: theta is ``{site: [draw, *event]}``, X is [n, d], a Dataset holds the training rows.
+"""
+
+from .base import Capability, require, supports
+from .gaussian_processes import (
+    BlockMeans,
+    BoostedSum,
+    ClosedForm,
+    CollapsedBound,
+    Components,
+    FollowsFit,
+    FullConditionals,
+    JointGaussian,
+    JointLatent,
+    LatentFunction,
+    LeaveOneOut,
+    LikelihoodDerivatives,
+    LikelihoodOfFunctions,
+    OwnGuide,
+    PosteriorFunctions,
+    ProbitPrediction,
+    Reselects,
+    SubsetModel,
+    Updates,
+    WarmStart,
+)
+from .linear import (
+    GeneralisedLinear,
+    GroupEffects,
+    IntegratedCoefficients,
+    LinearCoefficients,
+    RowScores,
+)
+from .networks import GaussianNetwork, NetworkWeights
+
+__all__ = [
+    "BlockMeans",
+    "BoostedSum",
+    "Capability",
+    "ClosedForm",
+    "CollapsedBound",
+    "Components",
+    "FollowsFit",
+    "FullConditionals",
+    "GaussianNetwork",
+    "GeneralisedLinear",
+    "GroupEffects",
+    "IntegratedCoefficients",
+    "JointGaussian",
+    "JointLatent",
+    "LatentFunction",
+    "LeaveOneOut",
+    "LikelihoodDerivatives",
+    "LikelihoodOfFunctions",
+    "LinearCoefficients",
+    "NetworkWeights",
+    "OwnGuide",
+    "PosteriorFunctions",
+    "ProbitPrediction",
+    "Reselects",
+    "RowScores",
+    "SubsetModel",
+    "Updates",
+    "WarmStart",
+    "require",
+    "supports",
+]
