@@ -22,8 +22,8 @@ from matplotlib.figure import Figure
 
 import ppgp
 from ppgp import inference, models
+from ppgp.density import Target
 from ppgp.inference.variational.gaussian_guide import GRADIENTS, GaussianGuide
-from ppgp.target import Target
 
 data, _ = ppgp.load("breast_cancer").standardised(scale_y=False)
 data = ppgp.Dataset(data.X[:, :4], data.y)

@@ -28,7 +28,7 @@ _NAMES = {
     "Posterior": "posterior.posterior",
     "Prediction": "posterior.prediction",
     "Region": "posterior.region",
-    "Target": "target.target",
+    "Target": "density.target",
     "Team": "runtime.team",
     "advise": "models.advice.advice",
     "block_kriging": "geostatistics.kriging_of_blocks",
@@ -47,7 +47,7 @@ _NAMES = {
     "load_posterior": "posterior.loading",
     "predictive_system": "conformal.predictive_systems",
     "psis_loo": "diagnostics.leave_one_out",
-    "scan": "target.scanning",
+    "scan": "density.graph.scanning",
     "sbc": "diagnostics.simulation_based_calibration",
     "stacking_weights": "diagnostics.stacking",
     "stream": "data.stream.stream",
@@ -57,6 +57,7 @@ _MODULES = (
     "acquisition",
     "conformal",
     "data",
+    "density",
     "diagnostics",
     "errors",
     "estimators",
@@ -70,7 +71,6 @@ _MODULES = (
     "plots",
     "priors",
     "recipes",
-    "target",
 )
 
 __all__ = [*_NAMES, *_MODULES]
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         acquisition,
         conformal,
         data,
+        density,
         diagnostics,
         errors,
         estimators,
@@ -93,7 +94,6 @@ if TYPE_CHECKING:
         plots,
         priors,
         recipes,
-        target,
     )
     from .conformal.bayes import conformal_bayes
     from .conformal.cross import cross_calibrate
@@ -103,6 +103,8 @@ if TYPE_CHECKING:
     from .data.dataset import Dataset
     from .data.files.loading import load
     from .data.stream.stream import stream
+    from .density.graph.scanning import scan
+    from .density.target import Target
     from .diagnostics.comparison import Comparison, compare
     from .diagnostics.diagnosis import Diagnosis, diagnose
     from .diagnostics.leave_one_out import psis_loo
@@ -120,8 +122,6 @@ if TYPE_CHECKING:
     from .posterior.prediction import Prediction
     from .posterior.region import Region
     from .runtime.team import Team
-    from .target.scanning import scan
-    from .target.target import Target
 
 
 def __getattr__(name: str) -> Any:
@@ -136,7 +136,7 @@ def __getattr__(name: str) -> Any:
     if place is not None:
         message = f"module {__name__!r} has no attribute {name!r}: it is {place}"
         raise AttributeError(message, name=name)
-    return hints(__name__, __all__)(name)
+    return hints(__name__, __all__, {"target": "density"})(name)
 
 
 def __dir__() -> list[str]:

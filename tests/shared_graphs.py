@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.fx import GraphModule
 
-from ppgp.target import compiled
-from ppgp.target.compiled import Graphs
-from ppgp.target.graph import ValueAndGradient
+from ppgp.density import compiled
+from ppgp.density.compiled import Graphs
+from ppgp.density.graph.tracing import ValueAndGradient
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from ..density.target import Target
 from ..posterior.posterior import Posterior
-from ..target.target import Target
 from .base import Inference, at_the_mode, from_draws
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from ..arguments import NamedArguments
 from ..capabilities import NetworkWeights
 from ..data.training_data import Batch, Rows
+from ..density.target import Target
 from ..errors import NotApplicable, SettingError, an
 from ..posterior.posterior import Posterior
 from ..runtime.memory import must_fit
-from ..target.target import Target
 from .options import check_options
 
 T = TypeVar("T")

@@ -20,11 +20,11 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from .. import files
+from ..density.target import Target
 from ..errors import StorageError
 from ..posterior.posterior import Posterior
 from ..runtime.fingerprint import fingerprint
 from ..runtime.seeding import standard_normal
-from ..target.target import Target
 
 FORMAT = "ppgp-checkpoint-3"
 EVERY = 2.0  # seconds between saves

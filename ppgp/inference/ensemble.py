@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from ..arguments import Renamed, renamed_arguments
+from ..density.sendable import Sendable
+from ..density.target import Target
 from ..errors import NotApplicable, listed
 from ..learners import stack
 from ..overrides import OF_THE_RUN, computed
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
-from ..target.sendable import Sendable
-from ..target.target import Target
 from .base import Inference, fresh_weights, from_draws, starting_point
 from .interrupts import raise_if_interrupted
 from .jobs import Workers, each

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..capabilities import ClosedForm, require
+from ..density.target import Target
 from ..posterior.posterior import Posterior
-from ..target.target import Target
 from .base import Inference, from_draws
 from .options import Count
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
+from ..density.target import Target
 from ..errors import NotApplicable
 from ..posterior.posterior import Posterior
 from ..runtime.seeding import seeded
-from ..target.target import Target
 from .all_fixed import only_draw
 from .base import Inference, attempted
 from .interrupts import raise_if_interrupted

@@ -13,11 +13,11 @@ from torch.distributions import Distribution
 from torch.nn import Module
 
 from ..data.training_data import same_value
+from ..density.handlers import Run, numbers_seen, over_draws, quietly, site_log_prob
+from ..density.observed_entries import check_unweighted, entries_of_data
 from ..errors import DataError, NotApplicable
 from ..priors import Param, Site
 from ..runtime.threads import ELEMENT
-from ..target.handlers import Run, numbers_seen, over_draws, quietly, site_log_prob
-from ..target.observed_entries import check_unweighted, entries_of_data
 from .base import Model
 from .program_predictions import Same, inferred_discrete, predictive_distributions
 

@@ -18,11 +18,11 @@ from pyro.poutine import condition
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MixtureSameFamily
 
+from ..density.enumeration import is_discrete, plate_nesting
+from ..density.handlers import Run, is_data, over_draws
 from ..distributions import univariate
 from ..errors import DataError, NotApplicable
 from ..runtime.seeding import seeded
-from ..target.enumeration import is_discrete, plate_nesting
-from ..target.handlers import Run, is_data, over_draws
 
 # The least number of runs if a run draws random numbers: each draw of the posterior is then used
 # several times. It is also about the number of runs if discrete sites are inferred, one draw at a

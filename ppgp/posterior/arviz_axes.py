@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from ..density.handlers import is_data, is_deterministic
 from ..errors import DataError, UnknownName
-from ..target.handlers import is_data, is_deterministic
 
 RESERVED = ("chain", "draw", "sample")  # ArviZ's own
 

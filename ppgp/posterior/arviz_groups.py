@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset
+from ..density.handlers import Redraw, Run, is_data, over_draws, quietly
 from ..errors import NotApplicable, SettingError
 from ..runtime.batching import in_chunks
 from ..runtime.seeding import seeded
-from ..target.handlers import Redraw, Run, is_data, over_draws, quietly
 from . import arviz as arviz_bridge
 from .arviz_axes import Coords, Dims, plate_axes, renamed
 from .arviz_table_axes import columns_by_name, table_axes

@@ -14,10 +14,10 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
+from ..density.handlers import Run, quietly
 from ..provenance.provenance import Provenance, numbers
 from ..provenance.same_rows import Table
 from ..runtime.seeding import seeded
-from ..target.handlers import Run, quietly
 
 MOST_BATCHES = 1000  # runs of a program that takes its rows at random, to see all of them
 

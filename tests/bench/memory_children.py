@@ -22,6 +22,7 @@ warnings.simplefilter("ignore")
 
 import ppgp  # noqa: E402
 from ppgp import Dataset, conformal, inference, kernels, models  # noqa: E402
+from ppgp.density import Target  # noqa: E402
 from ppgp.errors import NotEnoughMemory  # noqa: E402
 from ppgp.inference import (  # noqa: E402
     HMC,
@@ -35,7 +36,6 @@ from ppgp.inference import (  # noqa: E402
     Pathfinder,
 )
 from ppgp.networks import CNN  # noqa: E402
-from ppgp.target import Target  # noqa: E402
 
 METHODS: dict[str, Callable[[], inference.Inference]] = {
     "MAP": lambda: MAP(),

@@ -46,7 +46,7 @@ GRADIENT = """
 import statistics, time, torch
 import ppgp
 from ppgp.runtime.threads import limited
-from ppgp.target import Target
+from ppgp.density import Target
 
 n = {n}
 g = torch.Generator().manual_seed(0)

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from uci import split
 
+from ppgp.density import Target
 from ppgp.inference import MAP
 from ppgp.likelihoods import Gaussian
 from ppgp.models import NeuralRegression
 from ppgp.networks.networks import MLP
 from ppgp.priors import Normal
-from ppgp.target import Target
 
 #: iterations, which take 8 seconds or more
 SEARCHES = {"gauss_newton": 1000, "lbfgs": 10_000, "adam": 10_000}

@@ -20,8 +20,8 @@ from uci import is_published, split
 import ppgp
 from ppgp import inference, kernels, models
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.priors import Flat
-from ppgp.target import Target
 
 WITHIN = 0.01  # nats per row of the best optimum of any library
 ADAM_STEPS = 300

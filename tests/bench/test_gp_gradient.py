@@ -16,7 +16,7 @@ from side_by_side import alternate, show
 
 from ppgp import kernels, models
 from ppgp.data import Dataset
-from ppgp.target import Target
+from ppgp.density import Target
 
 COLUMNS = 8
 

@@ -12,9 +12,9 @@ from side_by_side import show
 from threadpoolctl import threadpool_limits
 
 from ppgp import Dataset, models
+from ppgp.density import Target
 from ppgp.kernels import RBF
 from ppgp.runtime.team import ALONE
-from ppgp.target import Target
 
 LIMIT_SKI = 0.03  # of GPyTorch's
 LIMIT_GRID = 1.5  # seconds for a grid of 1000 x 1000

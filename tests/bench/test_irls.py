@@ -15,9 +15,9 @@ from pyro.optim import Adam
 from side_by_side import alternate, show
 
 import ppgp
+from ppgp.density import Target
 from ppgp.inference import MAP, SVI
 from ppgp.models import LogisticRegression
-from ppgp.target import Target
 
 LIMIT_IRLS = 3.0
 LIMIT_SVI = 1 / 3

@@ -18,12 +18,12 @@ from sklearn.datasets import load_digits
 from uci import split
 
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.inference import MAP
 from ppgp.likelihoods import Categorical, Gaussian
 from ppgp.models import NeuralRegression
 from ppgp.networks.networks import CNN, MLP
 from ppgp.priors import Normal
-from ppgp.target import Target
 
 SECONDS = 8.0  # of CPU per run, without what compiling takes
 RATES = {"adam": (0.003, 0.01, 0.03), "kfac": (0.003, 0.01, 0.03)}

@@ -14,8 +14,8 @@ from test_vecchia_speed import NEIGHBOURS, field
 from threadpoolctl import threadpool_limits
 
 from ppgp import Dataset, likelihoods, models
+from ppgp.density import Target
 from ppgp.kernels import Matern
-from ppgp.target import Target
 
 N = 20_000
 ERRORS = 5.0  # standard errors by which the values may differ

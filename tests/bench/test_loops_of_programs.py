@@ -14,8 +14,8 @@ from side_by_side import alternate, show
 from torch import Tensor
 
 import ppgp
+from ppgp.density import Target
 from ppgp.models.program import Program
-from ppgp.target import Target
 
 STEPS = 200
 SHARE_OF_AUTOGRAD = 0.1  # of the time of the program itself, at most

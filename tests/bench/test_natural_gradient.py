@@ -19,11 +19,11 @@ from pyro.infer import SVI as PyroSVI
 from pyro.infer import Trace_ELBO
 from torch import Tensor
 
+from ppgp.density import Target
 from ppgp.inference import SVI
 from ppgp.inference.variational.natural_steps import NaturalSteps
 from ppgp.inference.variational.pyro_svi import _autoguide
 from ppgp.models import Program
-from ppgp.target import Target
 
 ADAM_STEPS, NATURAL_STEPS, RATE = 4000, 100, 0.5
 ADAM_RATES = (0.02, 0.005)

@@ -140,7 +140,7 @@ from pathlib import Path
 import numpy as np, torch
 from ppgp import kernels, models
 from ppgp.data import Dataset
-from ppgp.target import Target
+from ppgp.density import Target
 warnings.simplefilter("error")
 path = Path(sys.argv[1])
 if path.is_file():

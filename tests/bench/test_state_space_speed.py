@@ -15,8 +15,8 @@ from side_by_side import alternate, show
 import ppgp
 from ppgp import kernels, models, priors
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.inference import MAP
-from ppgp.target import Target
 
 GRID = 1000  # nodes of KISS-GP
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ppgp import kernels, models
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.inference import SVI
 from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps
-from ppgp.target import Target
 
 M = BATCH = 1024
 ROWS, COLUMNS = 4096, 8

@@ -11,7 +11,7 @@ from side_by_side import alternate, show
 
 import ppgp
 from ppgp import models
-from ppgp.target import Target
+from ppgp.density import Target
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -13,9 +13,9 @@ from threadpoolctl import threadpool_limits
 
 import ppgp
 from ppgp import Dataset, inference, models
+from ppgp.density import Target
 from ppgp.kernels import Matern
 from ppgp.runtime.seeding import seeded
-from ppgp.target import Target
 
 N = 20_000
 NEIGHBOURS = 30

@@ -15,12 +15,12 @@ from torch import Tensor
 import ppgp
 from ppgp import inference, likelihoods, models, networks, priors
 from ppgp.data import Dataset
+from ppgp.density.target import Target
 from ppgp.errors import NotApplicable, NotKnown
 from ppgp.inference import MAP, Inference
 from ppgp.models import Model
 from ppgp.numerics import grouped_effects
 from ppgp.posterior.posterior import Posterior
-from ppgp.target.target import Target
 
 ROWS = 10
 F32, F64 = torch.float32, torch.float64

@@ -18,11 +18,11 @@ from torch import Tensor
 
 import ppgp
 from ppgp import diagnostics, inference
+from ppgp.density import Target
 from ppgp.errors import NotApplicable
 from ppgp.inference import Inference
 from ppgp.inference.mcmc import nutpie_chains
 from ppgp.models import Program
-from ppgp.target import Target
 
 # they need closed forms of the model, its rows or its network, which a program does not have
 OWN_FORMULAS = ("Exact", "Gibbs", "MCDropout", "NaturalGradientBoosting", "SWAG")

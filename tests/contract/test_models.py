@@ -18,11 +18,11 @@ import ppgp
 from ppgp import inference, kernels, learners, likelihoods, models, networks, priors
 from ppgp.data import Dataset
 from ppgp.data.roles import ROLES
+from ppgp.density import Target
 from ppgp.errors import NotApplicable
 from ppgp.models import Model
 from ppgp.recipes import parsing as recipes
 from ppgp.runtime.seeding import seeded
-from ppgp.target import Target
 
 NAMES = {
     name: getattr(family, name)

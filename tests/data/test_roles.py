@@ -18,6 +18,7 @@ import ppgp
 from ppgp import Dataset, inference, priors
 from ppgp.data import load
 from ppgp.data.roles import ROLES
+from ppgp.density import Target
 from ppgp.distributions import blocks
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.models import Model
@@ -26,7 +27,6 @@ from ppgp.models.sites import Theta, draw
 from ppgp.posterior.loading import load_posterior
 from ppgp.priors import PriorLike, Site, site
 from ppgp.runtime.fingerprint import fingerprint
-from ppgp.target import Target
 
 N = 12
 X = np.arange(2.0 * N).reshape(N, 2) ** 1.3

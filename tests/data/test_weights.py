@@ -10,11 +10,11 @@ import torch
 import ppgp
 from ppgp import Dataset, inference, kernels, likelihoods, models, networks, priors
 from ppgp.conformal.bayes import conformal_bayes
+from ppgp.density import Target
 from ppgp.diagnostics.leave_one_out import psis_loo
 from ppgp.errors import DataError, NotApplicable
 from ppgp.inference.optimise.curvature_of_rows import CurvatureOfRows
 from ppgp.models import Model
-from ppgp.target import Target
 
 N = 30
 GENERATOR = torch.Generator().manual_seed(4)

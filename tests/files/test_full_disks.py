@@ -17,13 +17,13 @@ from small_disks import PAGE, Limited, Mounted, contents, mounted
 import ppgp
 from ppgp import files, inference, models
 from ppgp.cli import main as cli
+from ppgp.density.target import Target
 from ppgp.diagnostics.comparison import compare
 from ppgp.errors import StorageError, StorageWarning
 from ppgp.experiments.animations import animate
 from ppgp.inference.checkpoint import Checkpoint
 from ppgp.report import report
 from ppgp.report.report_figures import ReportFigure
-from ppgp.target.target import Target
 
 ROWS = 1500
 Disk = Limited | Mounted

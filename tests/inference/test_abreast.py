@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from ppgp import Dataset, fit
+from ppgp.density import Target
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.inference import MAP, Ensemble, ensemble
 from ppgp.inference.optimise.adversarial import reach_of
@@ -17,7 +18,6 @@ from ppgp.kernels import RBF
 from ppgp.likelihoods import Gaussian
 from ppgp.models import GP, LinearRegression, NeuralRegression
 from ppgp.networks import MLP
-from ppgp.target import Target
 
 F64 = torch.float64
 NETWORK = MLP((6,), dropout=0.0, seed=1)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import ppgp
+from ppgp.density.target import Target
 from ppgp.inference import NUTS
 from ppgp.inference.mcmc.coordinates import Coordinates
 from ppgp.models import Program
-from ppgp.target.target import Target
 
 F64 = torch.float64
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from ppgp import Dataset, inference
+from ppgp.density import Target
+from ppgp.density.handlers import quietly
 from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps
 from ppgp.kernels import RBF, Deep
 from ppgp.likelihoods import Gaussian
 from ppgp.models import SVGP
 from ppgp.networks.networks import MLP
-from ppgp.target import Target
-from ppgp.target.handlers import quietly
 
 
 @pytest.mark.parametrize("batch_size", [None, 12])

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from ppgp.density.target import Evaluated, Target, at_once
 from ppgp.inference.optimise import scipy_search
 from ppgp.inference.optimise.scipy_search import lbfgs
 from ppgp.inference.optimise.search import SearchOptions
-from ppgp.target.target import Evaluated, Target, at_once
 
 LEVEL = -1e6  # a value whose last digits are lost
 CURVATURE = np.geomspace(1.0, 1e3, 5)

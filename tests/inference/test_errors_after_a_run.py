@@ -12,11 +12,11 @@ from torch import Tensor
 
 import ppgp
 from ppgp import inference, models
+from ppgp.density import density
+from ppgp.density.target import Target
 from ppgp.errors import ConvergenceWarning, NotApplicable
 from ppgp.inference import Inference, fitting
 from ppgp.inference.mcmc import nutpie_chains
-from ppgp.target import density
-from ppgp.target.target import Target
 
 Y = torch.tensor([0.3, 1.2, 0.8, 1.9, 0.1])
 HOWS = [

@@ -12,6 +12,7 @@ from eight_schools import SCHOOLS, schools
 from torch import Tensor
 
 import ppgp
+from ppgp.density import Target
 from ppgp.inference import SVI
 from ppgp.inference.variational.deterministic import (
     LOSS,
@@ -23,7 +24,6 @@ from ppgp.inference.variational.deterministic import (
 )
 from ppgp.inference.variational.gaussian_guide import GaussianGuide
 from ppgp.models import Program
-from ppgp.target import Target
 
 F64 = torch.float64
 P = 10

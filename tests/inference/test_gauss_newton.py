@@ -14,6 +14,7 @@ from torch import Tensor
 import ppgp
 from ppgp import priors
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.errors import NotApplicable
 from ppgp.inference import MAP
 from ppgp.inference.optimise import curvature_of_rows, gauss_newton
@@ -29,7 +30,6 @@ from ppgp.models import (
 )
 from ppgp.networks.networks import CNN, MLP
 from ppgp.priors import Flat, InverseGamma, Normal
-from ppgp.target import Target
 
 N = 40
 RANDOM = torch.Generator().manual_seed(0)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 import ppgp
+from ppgp.density import Target
 from ppgp.errors import NotApplicable, SettingError, UnknownName
 from ppgp.inference import SVI
 from ppgp.inference.variational.gaussian_guide import GRADIENTS, GaussianGuide
 from ppgp.models import LogisticRegression, Program
-from ppgp.target import Target
 
 F64 = torch.float64
 PRECISION = torch.tensor([[2.0, 0.9], [0.9, 1.0]], dtype=F64)

@@ -10,10 +10,10 @@ from torch import Tensor
 
 import ppgp
 from ppgp import models
+from ppgp.density import Target
 from ppgp.errors import ConvergenceWarning, SettingError
 from ppgp.inference import HMC
 from ppgp.models import Program
-from ppgp.target import Target
 
 
 def stretched() -> None:

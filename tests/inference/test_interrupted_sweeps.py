@@ -17,6 +17,7 @@ import torch
 
 import ppgp
 from ppgp import Dataset, inference
+from ppgp.density import Target
 from ppgp.diagnostics.simulation_based_calibration import FIT_SEED
 from ppgp.errors import ConvergenceWarning
 from ppgp.estimators import ProbabilisticRegressor
@@ -26,7 +27,6 @@ from ppgp.inference.optimise import scipy_search
 from ppgp.kernels import RBF, Deep
 from ppgp.models import GP, SGPR, SVGP, LinearRegression
 from ppgp.priors import InverseGamma
-from ppgp.target import Target
 
 NIG = LinearRegression(noise=InverseGamma(3.0, 1.0), conjugate=True)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import ppgp
 from ppgp import Dataset
+from ppgp.density import Target
 from ppgp.errors import NotApplicable
 from ppgp.inference import MAP
 from ppgp.inference.optimise import kfac
@@ -19,7 +20,6 @@ from ppgp.likelihoods import Categorical, Gaussian
 from ppgp.models import GP, LogisticRegression, NeuralRegression
 from ppgp.networks import CNN, MLP
 from ppgp.priors import Flat, HalfNormal, Normal
-from ppgp.target import Target
 
 F64 = torch.float64
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")

@@ -13,6 +13,7 @@ from torch.distributions import MultivariateNormal
 from torch.func import functional_call, jacrev
 
 from ppgp import Dataset, fit, load_posterior
+from ppgp.density import Target
 from ppgp.errors import ImproperPosterior, NotApplicable
 from ppgp.inference import Laplace
 from ppgp.inference.optimise import kronecker_factors
@@ -23,7 +24,6 @@ from ppgp.models import GP, LogisticRegression, NeuralRegression
 from ppgp.networks import CNN, MLP
 from ppgp.networks.networks import module_of
 from ppgp.priors import Flat, HalfNormal, Normal, StudentT
-from ppgp.target import Target
 
 F64 = torch.float64
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")

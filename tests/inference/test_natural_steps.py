@@ -14,12 +14,12 @@ from torch.distributions import constraints
 from torch.func import grad, jacrev, vmap
 
 import ppgp
+from ppgp.density import Target
 from ppgp.errors import NotApplicable
 from ppgp.inference import SVI
 from ppgp.inference.variational import natural_steps
 from ppgp.inference.variational.natural_steps import NaturalSteps, natural_direction
 from ppgp.models import Program
-from ppgp.target import Target
 
 D = 4
 LOWER = torch.tril_indices(D, D)

@@ -12,6 +12,7 @@ from torch.distributions import MultivariateNormal
 from torch.func import functional_call, jacrev
 
 from ppgp import Dataset, fit, load_posterior
+from ppgp.density import Target
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.inference import MAP, Laplace
 from ppgp.inference.optimise import network_expansion
@@ -21,7 +22,6 @@ from ppgp.models import GP, NeuralRegression
 from ppgp.networks import CNN, MLP
 from ppgp.networks.networks import module_of, outputs
 from ppgp.priors import Flat, HalfNormal, Normal
-from ppgp.target import Target
 
 F64 = torch.float64
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")

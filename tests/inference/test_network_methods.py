@@ -10,6 +10,7 @@ import torch
 from torch.distributions import MultivariateNormal, Normal
 
 from ppgp import Dataset, compare, diagnose, fit, load_posterior
+from ppgp.density import Target
 from ppgp.diagnostics import metrics
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.inference import MAP, SWAG, Laplace, MCDropout
@@ -22,7 +23,6 @@ from ppgp.kernels import RBF
 from ppgp.likelihoods import Bernoulli, Gaussian
 from ppgp.models import GP, LinearRegression, NeuralRegression
 from ppgp.networks import CNN, MLP
-from ppgp.target import Target
 
 F64 = torch.float64
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")

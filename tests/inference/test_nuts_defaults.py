@@ -16,12 +16,12 @@ from torch import Tensor
 
 import ppgp
 from ppgp import diagnostics, inference
+from ppgp.density import Target
 from ppgp.errors import ConvergenceWarning
 from ppgp.inference.mcmc import nutpie_chains, nuts_defaults
 from ppgp.inference.mcmc.nuts_defaults import SettledOptions, falls, run_plan, trusted
 from ppgp.inference.optimise.expansion import laplace_preconditioner
 from ppgp.models import Program
-from ppgp.target import Target
 
 F64 = torch.float64
 SD = torch.tensor([0.1, 1.0, 30.0], dtype=F64)

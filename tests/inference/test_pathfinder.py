@@ -14,6 +14,7 @@ from programs import eight_schools, eight_schools_centred
 from torch import Tensor
 
 import ppgp
+from ppgp.density import Target
 from ppgp.errors import ImproperPosterior, NumericalError
 from ppgp.inference import HMC, NUTS, SVI, Laplace, Pathfinder
 from ppgp.inference.optimise.scipy_search import find_mode
@@ -21,7 +22,6 @@ from ppgp.inference.variational.guide_start import initial_gaussian
 from ppgp.inference.variational.pathfinder import PathGaussian, _gaussian, _scaled, best_on_path
 from ppgp.models import Program
 from ppgp.priors import FlatDistribution
-from ppgp.target import Target
 
 F64 = torch.float64
 

@@ -155,7 +155,7 @@ BESIDE = """
 import os, threading
 import ppgp, pyro, torch
 import pyro.distributions as dist
-from ppgp.target.handlers import Run, quietly
+from ppgp.density.handlers import Run, quietly
 
 def program(y):
     m = pyro.sample("m", dist.Normal(torch.zeros(()), 10.0))

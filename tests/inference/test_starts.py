@@ -15,9 +15,9 @@ from torch import Tensor
 import ppgp
 from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.errors import ConvergenceWarning, SettingError
 from ppgp.inference.optimise.search_starts import ENOUGH, SEVERAL, from_prior
-from ppgp.target import Target
 
 GENERATOR = torch.Generator().manual_seed(7)
 X = torch.linspace(-3, 3, 9, dtype=torch.float64)[:, None] + 0.3 * torch.randn(

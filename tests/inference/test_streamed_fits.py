@@ -13,10 +13,10 @@ import torch
 import ppgp
 from ppgp import Dataset, inference, likelihoods, models
 from ppgp.data.stream.streamed_rows import StreamedRows
+from ppgp.density import Target
 from ppgp.errors import NotApplicable, PpgpError, SettingError
 from ppgp.inference import MAP, NUTS, SGLD, SVI, Laplace
 from ppgp.inference.variational.collapsed_svi import JointSteps, NaturalSteps
-from ppgp.target import Target
 from tests.parquet_tables import columns_of, regression, write
 
 N = 1_500

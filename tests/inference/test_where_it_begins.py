@@ -8,10 +8,10 @@ import torch
 import ppgp
 from ppgp import inference, kernels, models, networks
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.errors import NotApplicable
 from ppgp.inference.base import starting_point
 from ppgp.posterior import Posterior
-from ppgp.target import Target
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 DATA = Dataset(X, X[:, 0].sin() + 0.1 * X[:, 1])

@@ -64,7 +64,7 @@ def test_old_methods() -> None:
 
 def test_the_old_method_of_targets() -> None:
     data = ppgp.Dataset(torch.zeros(3, 1).double(), torch.ones(3).double())
-    target = ppgp.target.Target(LinearRegression(), data)
+    target = ppgp.density.Target(LinearRegression(), data)
     with pytest.warns(FutureWarning, match="Target.misled is now graph_was_wrong"):
         assert not target.misled(None)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import ppgp
 from ppgp import Dataset, inference
+from ppgp.density import Target
 from ppgp.errors import SettingError, StorageError, UnknownName
 from ppgp.kernels import ARD, RBF, Deep, Kernel, Linear, Matern, Scale
 from ppgp.models import GP
@@ -18,7 +19,6 @@ from ppgp.networks.networks import MLP, drops_out, training
 from ppgp.networks.pretraining import pretrained
 from ppgp.priors import LogNormal, Normal
 from ppgp.runtime.seeding import seeded
-from ppgp.target import Target
 
 
 def state_of(module: nn.Module) -> dict[str, Tensor]:

@@ -13,6 +13,8 @@ from torch import Tensor
 import ppgp
 from ppgp import inference, kernels, models
 from ppgp.data import Dataset
+from ppgp.density import Target
+from ppgp.density.graph.tracing import Looped
 from ppgp.distributions.distributions import GPMarginal
 from ppgp.kernels import (
     ARD,
@@ -31,8 +33,6 @@ from ppgp.kernels import (
 from ppgp.kernels.gram_slopes import gram, has_formulas
 from ppgp.kernels.row_distances import RowDistances
 from ppgp.runtime.seeding import seeded
-from ppgp.target import Target
-from ppgp.target.graph import Looped
 
 F64 = torch.float64
 KERNELS = [

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from ppgp import Dataset
+from ppgp.density import Target
 from ppgp.kernels import RBF, Deep
 from ppgp.models import SGPR
 from ppgp.networks.networks import CNN, MLP, module_of, outputs, training, weights
 from ppgp.numerics import row_blocks
 from ppgp.numerics.row_blocks import Rows
 from ppgp.runtime.seeding import stream
-from ppgp.target import Target
 
 N, D, Q = 40, 64, 3
 BYTES = 8 * 200  # of the activations of a block, which makes blocks of several rows

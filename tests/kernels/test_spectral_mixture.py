@@ -10,10 +10,10 @@ import torch
 
 import ppgp
 from ppgp import Dataset, inference, models
+from ppgp.density import Target
 from ppgp.errors import SettingError
 from ppgp.kernels import RBF, SpectralMixture
 from ppgp.models import GP
-from ppgp.target import Target
 
 X = torch.randn(6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

@@ -15,11 +15,11 @@ from sklearn.linear_model import LogisticRegression as Peer
 import ppgp
 from ppgp import diagnostics, metrics
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ppgp.inference import MAP, NUTS, SVI, Laplace
 from ppgp.models import LogisticRegression, SoftmaxRegression
 from ppgp.priors import Flat, Normal
-from ppgp.target import Target
 
 F64 = torch.float64
 FLAT = LogisticRegression(Flat(), Flat())

@@ -75,7 +75,7 @@ def test_the_evidence_with_unknown_variances_equals_quadrature() -> None:
     """Two equal rows: integrate a normal density over the mean and the variance."""
     data = Dataset([[0.0], [1.0]], [0.4, 0.4])
     prior = InverseGamma(3.0, 1.0)
-    posterior = ppgp.target.Target(GaussianMixture(2), data).model.exact(
+    posterior = ppgp.density.Target(GaussianMixture(2), data).model.exact(
         data, 10, torch.Generator().manual_seed(0)
     )
     v = stats.invgamma(3.0, scale=1.0).ppf((np.arange(200_000) + 0.5) / 200_000)

@@ -15,6 +15,7 @@ from scipy import integrate, stats
 import ppgp
 from ppgp import priors
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.errors import DataError, NotApplicable, NumericalError, SettingError
 from ppgp.inference import MAP, NUTS, SVI, Exact, Laplace
 from ppgp.likelihoods import (
@@ -39,7 +40,6 @@ from ppgp.likelihoods import (
 from ppgp.models import GLM, LinearRegression, LogisticRegression, SoftmaxRegression
 from ppgp.priors import Flat, InUnitsOfData, Normal
 from ppgp.runtime.seeding import seeded
-from ppgp.target import Target
 
 F64 = torch.float64
 FLAT = Flat()

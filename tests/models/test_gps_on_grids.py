@@ -16,11 +16,11 @@ from waves import F64
 
 import ppgp
 from ppgp import Dataset, inference, models, priors
+from ppgp.density import Target
 from ppgp.errors import DataError
 from ppgp.estimators import ProbabilisticRegressor
 from ppgp.kernels import RBF, Matern
 from ppgp.models import SKI, GridGP
-from ppgp.target import Target
 
 HOW = inference.MAP(starts=1)
 MODELS: dict[str, tuple[Any, Dataset]] = {

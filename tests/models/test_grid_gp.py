@@ -13,12 +13,12 @@ from waves import F64
 
 import ppgp
 from ppgp import Dataset, inference, kernels, models
+from ppgp.density import Target
 from ppgp.errors import DataError, NotApplicable, NotEnoughMemory, SettingError
 from ppgp.kernels import RBF, Matern, Periodic, Subspace, White
 from ppgp.models import GridGP
 from ppgp.numerics.kronecker import kronecker_log_density
 from ppgp.runtime import memory
-from ppgp.target import Target
 
 RECIPES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "one kernel": (RBF(), (9, 8)),

@@ -27,10 +27,10 @@ import ppgp
 from ppgp import inference, kernels, models, priors
 from ppgp.conformal import leave_one_out_parts
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.diagnostics.prior_simulations import OfModel
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.runtime.seeding import seeded
-from ppgp.target import Target
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(30, 2, generator=GENERATOR, dtype=torch.float64)

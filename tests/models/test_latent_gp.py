@@ -15,11 +15,11 @@ from sklearn.gaussian_process.kernels import ConstantKernel
 import ppgp
 from ppgp import inference, likelihoods, models
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.errors import NotApplicable, SettingError, UnknownName
 from ppgp.kernels import ARD, RBF, Linear
 from ppgp.likelihoods import Bernoulli, Gaussian, Ordinal, Poisson, StudentT
 from ppgp.likelihoods.base import check_is_likelihood
-from ppgp.target import Target
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(80, 3))

@@ -13,12 +13,12 @@ import torch
 import ppgp
 from ppgp import inference, likelihoods, models, priors
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.estimators import ProbabilisticRegressor
 from ppgp.kernels import RBF, Constant, Linear, Matern
 from ppgp.likelihoods import Bernoulli, Binomial, Gaussian, NegativeBinomial, Poisson, StudentT
 from ppgp.models import GP, StateSpaceGP
-from ppgp.target import Target
 
 F64 = torch.float64
 RANDOM = torch.Generator().manual_seed(0)

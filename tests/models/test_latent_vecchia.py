@@ -11,12 +11,12 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, inference, likelihoods
+from ppgp.density import Target
 from ppgp.errors import ConvergenceWarning, NotApplicable, SettingError
 from ppgp.kernels import ARD, RBF, Kernel, Matern
 from ppgp.likelihoods import Bernoulli, NegativeBinomial, Poisson, StudentT
 from ppgp.models import GP, LatentVecchia, Vecchia
 from ppgp.runtime.seeding import seeded
-from ppgp.target import Target
 
 F64 = torch.float64
 KERNEL = Matern(1.5, 1.3, 0.3)

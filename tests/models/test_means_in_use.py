@@ -16,11 +16,11 @@ import ppgp
 from ppgp import Dataset, inference, kernels, likelihoods, models, networks
 from ppgp.conformal.fixed_beforehand import fixed_values
 from ppgp.data import Outputs
+from ppgp.density.target import Target
 from ppgp.errors import DataError, PpgpWarning, SettingError, StorageError
 from ppgp.kernels import Matern
 from ppgp.models import GP, SGPR, SKI, SVGP, LinearMean, Model, StateSpaceGP, Vecchia
 from ppgp.runtime.seeding import seeded
-from ppgp.target.target import Target
 
 F64 = torch.float64
 N = 20

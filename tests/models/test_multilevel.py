@@ -13,6 +13,7 @@ from scipy import integrate, stats
 import ppgp
 from ppgp import inference, models
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.diagnostics.choice_of_reference import same_model
 from ppgp.errors import (
     ConvergenceWarning,
@@ -25,7 +26,6 @@ from ppgp.likelihoods import Categorical, Gaussian, Poisson
 from ppgp.models import GLM, Varying
 from ppgp.plots import shrinkage
 from ppgp.priors import Flat, HalfCauchy, HalfNormal, InUnitsOfData, Normal
-from ppgp.target import Target
 
 # Davies & Goldsmith (1972), yields of dyestuff from six batches
 DYESTUFF = [

@@ -10,13 +10,13 @@ from jaxtyping import config
 from torch import Tensor, nn
 
 from ppgp import Dataset, fit, load_posterior
+from ppgp.density import Target
 from ppgp.errors import NotEnoughMemory, SettingError
 from ppgp.inference import MAP, NUTS, SVI, Ensemble, Laplace
 from ppgp.likelihoods import Bernoulli, Categorical, Gamma, Gaussian, Poisson, Predicted
 from ppgp.models import NeuralRegression
 from ppgp.networks import CNN, MLP, training
 from ppgp.priors import InUnitsOfData, LogNormal, Normal
-from ppgp.target import Target
 
 F64 = torch.float64
 SMALL = MLP((4,), dropout=0.0, activation="tanh", seed=3)

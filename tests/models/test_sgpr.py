@@ -12,14 +12,14 @@ from waves import F64, KERNEL, normal, thetas, waves
 import ppgp
 from ppgp import inference, kernels, models
 from ppgp.data import Dataset
+from ppgp.density import Target
+from ppgp.density.graph.recorder import recorded
+from ppgp.density.graph.simplify import simplified
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.kernels import White
 from ppgp.models.sparse import collapsed_bound as sparse
 from ppgp.models.sparse import sgpr
 from ppgp.priors import under
-from ppgp.target import Target
-from ppgp.target.recorder import recorded
-from ppgp.target.simplify import simplified
 
 
 def dense(

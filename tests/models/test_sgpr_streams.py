@@ -14,10 +14,10 @@ from torch import Tensor
 import ppgp
 from ppgp import kernels, models
 from ppgp.data.stream.streamed_rows import StreamedRows
+from ppgp.density import Target
 from ppgp.errors import NotApplicable
 from ppgp.inference import MAP, NUTS, SVI, Laplace
 from ppgp.networks.networks import MLP
-from ppgp.target import Target
 from tests.parquet_tables import columns_of, regression, write
 
 N, M = 900, 15
@@ -41,7 +41,7 @@ def stream(tmp_path: Path) -> ppgp.data.Stream:
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ppgp.data.stream.streamed_rows.PORTION", 200)
-    monkeypatch.setattr("ppgp.target.sums_of_streams.ROWS", 70)
+    monkeypatch.setattr("ppgp.density.sums_of_streams.ROWS", 70)
 
 
 def in_memory() -> ppgp.Dataset:

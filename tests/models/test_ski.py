@@ -14,6 +14,7 @@ from waves import F64, normal
 
 import ppgp
 from ppgp import Dataset, inference, kernels, models, networks
+from ppgp.density import Target
 from ppgp.errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ppgp.kernels import RBF, Matern, White
 from ppgp.models import SKI
@@ -21,7 +22,6 @@ from ppgp.models.grid.cubic_interpolation import cubic_weights, interpolation, n
 from ppgp.models.grid.grid_statistics import statistics
 from ppgp.numerics.cholesky import jittered
 from ppgp.priors import under
-from ppgp.target import Target
 
 
 def rows(n: int = 60, d: int = 2, seed: int = 0) -> Dataset:

@@ -11,11 +11,11 @@ from waves import F64
 
 import ppgp
 from ppgp import Dataset, inference, kernels, models, networks
+from ppgp.density import Target
 from ppgp.errors import ConvergenceWarning, NotApplicable
 from ppgp.kernels import RBF, Matern, Subspace, White
 from ppgp.models import SKI
 from ppgp.models.grid import many_nodes, ski_grid
-from ppgp.target import Target
 
 
 def rows(n: int = 80, d: int = 2, seed: int = 0) -> Dataset:

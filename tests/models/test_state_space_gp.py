@@ -11,13 +11,13 @@ from torch import Tensor
 import ppgp
 from ppgp import inference
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.diagnostics import mcse
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.kernels import RBF, Constant, Cosine, Exponential, Kernel, Linear, Matern, Scale
 from ppgp.models import GP, SKI, StateSpaceGP
 from ppgp.models.markov import state_space_updates
 from ppgp.models.markov.state_space_rows import StateSpaceMarginal
-from ppgp.target import Target
 
 KERNELS: dict[str, Kernel] = {
     "Matern12": Matern(0.5),

@@ -12,12 +12,12 @@ from torch import Tensor
 import ppgp
 from ppgp import inference
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.kernels import Constant, Kernel, Linear, Matern, Subspace
 from ppgp.models import GP, Model, StateSpaceGP
 from ppgp.models.markov.state_space_rows import StateSpaceMarginal
 from ppgp.priors import HalfNormal, InUnitsOfData, Normal
-from ppgp.target import Target
 
 close = torch.testing.assert_close
 SCALES = (0.7, 2.0)

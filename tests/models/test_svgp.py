@@ -15,9 +15,9 @@ from torch import Tensor
 import ppgp
 from ppgp import inference, kernels, likelihoods, models
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.models import SGPR, SVGP
-from ppgp.target import Target
 
 HYPER = {"kernel.variance": number(1.0), "kernel.lengthscale": number([1.0, 1.5])}
 

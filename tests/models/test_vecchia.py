@@ -12,13 +12,13 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, inference, models, priors
+from ppgp.density import Target
 from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError
 from ppgp.kernels import ARD, Matern, White
 from ppgp.models import Vecchia
 from ppgp.models.neighbours.conditional_weights import conditional_weights, pairs_below
 from ppgp.numerics.correlation_lengths import correlation_lengths
 from ppgp.runtime.seeding import seeded
-from ppgp.target import Target
 
 F64 = torch.float64
 KERNEL = Matern(1.5, 1.3, 0.3)

@@ -10,9 +10,9 @@ import torch
 
 import ppgp
 from ppgp import Dataset, inference, kernels, models
+from ppgp.density import Target
 from ppgp.errors import NotEnoughMemory
 from ppgp.runtime import available_memory, memory
-from ppgp.target import Target
 
 GB = 10**9
 

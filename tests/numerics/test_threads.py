@@ -67,7 +67,7 @@ def passive() -> list[str]:
 FITS = [(60, 2, 1), (600, 2, 2), (600, 1, 1)]  # rows, limit of the caller, threads of the fit
 FIT = f"""
 from ppgp import Dataset, inference, models
-from ppgp.target import Target
+from ppgp.density import Target
 
 gradient = Target.value_and_grad
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, inference, models
+from ppgp.density.graph.batching import Batched, has_rule
+from ppgp.density.handlers import over_draws
+from ppgp.density.target import Target
 from ppgp.runtime.seeding import seeded
-from ppgp.target.batching import Batched, has_rule
-from ppgp.target.handlers import over_draws
-from ppgp.target.target import Target
 
 F64 = torch.float64
 aten = torch.ops.aten

@@ -12,9 +12,9 @@ from torch import Tensor
 
 import ppgp
 from ppgp import inference
+from ppgp.density import Target
 from ppgp.errors import NotApplicable
 from ppgp.models import Program
-from ppgp.target import Target
 
 F64 = torch.float64
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from ppgp.density import Target
 from ppgp.errors import NotApplicable
 from ppgp.models import Program
-from ppgp.target import Target
 
 F64 = torch.float64
 ZERO = torch.zeros((), dtype=F64)

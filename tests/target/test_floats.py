@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ppgp.target.floats import (
+from ppgp.density.graph.floats import (
     CONDITIONS,
     EXPRESSIONS,
     LOGIC,
@@ -19,7 +19,7 @@ from ppgp.target.floats import (
     inlined,
     runs_on_floats,
 )
-from ppgp.target.recorder import recorded
+from ppgp.density.graph.recorder import recorded
 
 aten = torch.ops.aten
 F64 = torch.float64

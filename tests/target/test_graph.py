@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ppgp.target import graph
-from ppgp.target.recorder import recorded
-from ppgp.target.simplify import simplified
+from ppgp.density.graph import tracing as graph
+from ppgp.density.graph.recorder import recorded
+from ppgp.density.graph.simplify import simplified
 
 CONSTANT = torch.linspace(-1, 1, 6, dtype=torch.float64)
 
@@ -171,7 +171,7 @@ def test_what_depends_on_constants_alone_is_computed_once(monkeypatch: pytest.Mo
     assert computed == ["aten._linalg_check_errors.default", "aten.mv.default"]
     assert sum(buffer.numel() for buffer in found.buffers()) <= 100 * 100 + 1
     torch.testing.assert_close(found(2 * z), function(2 * z), rtol=1e-14, atol=0)
-    monkeypatch.setattr("ppgp.target.simplify.STORED", 100 * 100 - 1)
+    monkeypatch.setattr("ppgp.density.graph.simplify.STORED", 100 * 100 - 1)
     nodes = simplified(recorded(function, (z,))).graph.nodes
     assert "aten.linalg_cholesky_ex.default" in [str(n.target) for n in nodes]
 

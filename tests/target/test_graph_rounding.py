@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ppgp.target.graph import agree
+from ppgp.density.graph.tracing import agree
 
 VALUE = torch.tensor(-3.0, dtype=torch.float64)
 SLOPE = torch.tensor([100.0, -1.0, 0.0], dtype=torch.float64)

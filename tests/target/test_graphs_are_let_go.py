@@ -16,7 +16,7 @@ import torch
 from torch.fx import graph_module
 
 from ppgp import Dataset, kernels, models
-from ppgp.target import Target
+from ppgp.density import Target
 
 
 def resident() -> float:
@@ -49,7 +49,7 @@ def test_compiling_again_and_again_takes_no_more_memory(tmp_path: Path) -> None:
     """The process is a new one: one with other tests behind it may grow by itself."""
     imports = "import ctypes, gc, psutil, torch\nfrom ppgp import Dataset, kernels, models\n"
     functions = inspect.getsource(resident) + inspect.getsource(compile_and_run)
-    code = f"{imports}from ppgp.target import Target\n{functions}{GROWTH}"
+    code = f"{imports}from ppgp.density import Target\n{functions}{GROWTH}"
     done = forked.run(code, cwd=tmp_path, seconds=200)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 4.0  # 12 MB where what was traced stays registered

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 import ppgp
+from ppgp.density import Target
 from ppgp.models import Program
-from ppgp.target import Target
 
 F64 = torch.float64
 X = torch.randn(8, 2, dtype=F64, generator=torch.Generator().manual_seed(0))

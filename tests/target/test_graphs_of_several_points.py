@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from ppgp import Dataset, kernels, models
-from ppgp.target import Target, compiled
-from ppgp.target import graph as graphs
-from ppgp.target.graph import jacobian_of
+from ppgp.density import Target, compiled
+from ppgp.density.graph import tracing as graphs
+from ppgp.density.graph.tracing import jacobian_of
 
 RUNS = []
 F64 = torch.float64

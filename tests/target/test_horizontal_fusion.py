@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ppgp import Dataset, kernels, models
-from ppgp.target import Target
-from ppgp.target.recorder import recorded
-from ppgp.target.simplify import simplified
+from ppgp.density import Target
+from ppgp.density.graph.recorder import recorded
+from ppgp.density.graph.simplify import simplified
 
 F64 = torch.float64
 

@@ -12,10 +12,10 @@ from pyro.nn import PyroModule, PyroParam
 from torch import Tensor
 
 import ppgp
+from ppgp.density import Target
 from ppgp.errors import NotApplicable
 from ppgp.inference import MAP
 from ppgp.models import Program
-from ppgp.target import Target
 
 F64 = torch.float64
 X = torch.linspace(-1.0, 1.0, 20, dtype=F64)[:, None]

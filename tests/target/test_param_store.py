@@ -13,8 +13,8 @@ from torch import Tensor
 
 import ppgp
 from ppgp import inference
+from ppgp.density import Target
 from ppgp.models import Program
-from ppgp.target import Target
 
 F64 = torch.float64
 X = torch.linspace(0, 1, 30, dtype=F64)

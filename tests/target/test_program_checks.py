@@ -16,11 +16,11 @@ from torch import Tensor
 
 import ppgp
 from ppgp import inference
+from ppgp.density import Target
 from ppgp.errors import DataError, ImproperPosterior, NotApplicable, NumericalError
 from ppgp.inference.mcmc.nutpie_sampler import Chain
 from ppgp.models import Program
 from ppgp.priors import FlatDistribution
-from ppgp.target import Target
 
 F64 = torch.float64
 

@@ -14,9 +14,9 @@ from torch.distributions.transforms import AffineTransform
 
 import ppgp
 from ppgp import inference
+from ppgp.density import Target
 from ppgp.errors import DataError
 from ppgp.models import Program
-from ppgp.target import Target
 
 F64 = torch.float64
 

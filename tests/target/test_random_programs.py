@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import ppgp
-from ppgp.target.graph import traced
-from ppgp.target.loops import Loop
+from ppgp.density.graph.loops import Loop
+from ppgp.density.graph.tracing import traced
 
 SEEDS = 12
 #: errors of a graph that is refused: the program is run eagerly then, or its points one by one

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ppgp.target.recorder import Layout, recorded
+from ppgp.density.graph.recorder import Layout, recorded
 
 F64 = torch.float64
 CAPTURED = torch.tensor([2.0, 0.5, 1.0], dtype=F64)

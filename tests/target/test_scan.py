@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 import ppgp
+from ppgp.density import Target
+from ppgp.density.graph import loops
 from ppgp.errors import DataError
 from ppgp.models.program import Program
-from ppgp.target import Target, loops
 
 F64 = torch.float64
 STEPS = 12
@@ -231,7 +232,7 @@ def test_a_body_is_recorded_once(function: Callable[..., Tensor]) -> None:
 
         return ppgp.scan(counted, init, xs)
 
-    from ppgp.target.recorder import recorded
+    from ppgp.density.graph.recorder import recorded
 
     z = points()[0]
     graph = recorded(lambda z: slope(function, z, counting), (z,))

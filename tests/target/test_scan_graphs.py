@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 import ppgp
+from ppgp.density import Target
+from ppgp.density.graph.loops import Loop
+from ppgp.density.graph.tracing import traced
 from ppgp.errors import NumericalWarning
 from ppgp.models.program import Program
-from ppgp.target import Target
-from ppgp.target.graph import traced
-from ppgp.target.loops import Loop
 
 F64 = torch.float64
 DATA = torch.tensor([2.0, 3.0, 1.5, 1.0], dtype=F64)

@@ -15,10 +15,10 @@ from torch.distributions import constraints
 import ppgp
 from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
+from ppgp.density import Target
 from ppgp.errors import NotApplicable, NumericalError, NumericalWarning
 from ppgp.models import Program
 from ppgp.priors import LogNormal
-from ppgp.target import Target
 
 
 def one(value: float) -> Tensor:

@@ -18,8 +18,8 @@ import ppgp  # before torch, so that threads sleep while they wait
 import torch
 
 # isort: on
+from ppgp.density import Target
 from ppgp.runtime.threads import at_most, available_cores, threads_for
-from ppgp.target import Target
 
 NAME = "threads"  # of the marks in the documentation
 ROWS = (100, 350, 1000, 2000, 3000)

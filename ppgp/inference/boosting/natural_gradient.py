@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ...capabilities import BoostedSum, require
+from ...density.target import Target
 from ...errors import NotApplicable, SettingError, counted
 from ...likelihoods import Parametric
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
 from ...runtime.threads import at_most
-from ...target.target import Target
 from ..base import Inference, from_draws
 from ..checkpoint import Checkpoint
 from ..options import Between, Count, OneOf, Share

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...target.target import Target
+from ...density.target import Target
 from ..optimise.expansion import laplace_preconditioner
 
 DENSE_UP_TO = 200  # dimensions with a full covariance; above, it is diagonal

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...target.target import Target
+from ...density.target import Target
 from ..base import continue_batches, order_of_batches
 
 State = dict[str, Tensor]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...posterior.posterior import Posterior
 from ...runtime.seeding import standard_normal
-from ...target.target import Target
 from ..base import starting_point
 from ..variational.pathfinder import near_the_mass
 

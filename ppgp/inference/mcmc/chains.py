@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
-from ...target.target import Target
 from ..base import Inference, attempted, finish
 from ..checkpoint import Checkpoint
 from ..options import Count

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import transforms
 
-from ...target.target import Target
+from ...density.target import Target
 
 #: How fast a bent coordinate grows below the origin. A log whose density falls like exp(z), as
 #: that of a scale near 0 does, then has a tail like that of a normal distribution.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...capabilities import FullConditionals, require
-from ...target.target import Target
+from ...density.target import Target
 from .chain_record import State
 from .chains import Chains, Transition
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...runtime.seeding import standard_normal, standard_uniform
-from ...target.target import Target
 from ..base import divergences
 from ..options import Acceptance, Positive
 from ..variational.pathfinder import near_the_mass

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...runtime.seeding import standard_normal, standard_uniform
-from ...target.target import Target
 from ..options import Count
 from .adaptation import apply, gather, learn_root, preconditioner, window_ends
 from .chain_record import State

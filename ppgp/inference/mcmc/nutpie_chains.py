@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...density.sendable import Sendable
+from ...density.target import Target
 from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
 from ...runtime.threads import at_most, available_cores, blas_on_one_thread
-from ...target.sendable import Sendable
-from ...target.target import Target
 from ..base import attempted, failed_afterwards, starting_point
 from ..checkpoint import Checkpoint
 from ..jobs import each, goes_elsewhere

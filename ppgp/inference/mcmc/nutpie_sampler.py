@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...errors import NumericalError, PpgpError
 from ...runtime.libraries import settings_unchanged
 from ...runtime.process_locks import help_in, turns_of_this_thread
-from ...target.target import Target
 from .chain_starts import start_of_chain
 from .coordinates import Coordinates
 from .nuts_defaults import SettledOptions

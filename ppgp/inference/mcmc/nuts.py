@@ -10,9 +10,9 @@ from typing import Annotated
 
 from torch import Tensor
 
+from ...density.target import Target
 from ...errors import NotApplicable, UnknownName
 from ...posterior.posterior import Posterior
-from ...target.target import Target
 from ..base import Inference, finish
 from ..checkpoint import Checkpoint
 from ..options import Acceptance, Count, OneOf

@@ -11,9 +11,9 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
+from ...density.target import Target
 from ...posterior.convergence import FEWEST, rhat
 from ...runtime.seeding import standard_normal
-from ...target.target import Target
 from .nuts_engines import NUTSOptions
 
 #: Draws of the warm-up, by how much of the posterior the Laplace approximation already shows: all

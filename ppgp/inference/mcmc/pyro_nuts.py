@@ -10,12 +10,12 @@ from pyro.infer import NUTS as PyroNUTS
 from pyro.poutine import substitute
 from torch import Tensor
 
+from ...density.checks import check_flat
+from ...density.handlers import quietly
+from ...density.target import Target
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
 from ...runtime.seeding import seeded
-from ...target.checks import check_flat
-from ...target.handlers import quietly
-from ...target.target import Target
 from ..base import divergences, starting_point
 from .chain_starts import start_of_chain
 from .nuts_defaults import run_plan

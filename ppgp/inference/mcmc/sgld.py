@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...runtime.seeding import standard_normal
-from ...target.target import Target
 from ..base import check_batch, draw_batch
 from ..options import Between, Count, Share
 from .adaptation import apply, apply_transpose, preconditioner

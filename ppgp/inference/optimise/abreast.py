@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ...capabilities import Reselects, SubsetModel
+from ...density.target import Target
 from ...networks.networks import drops_out
 from ...runtime.progress import bar
-from ...target.target import Target
 from ..base import draw_batch, numbers_of
 from .first_order import ended, not_finite, stopped_by_the_user
 from .schedules import scheduled

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...errors import NotApplicable, an
 from ...runtime.seeding import standard_normal
-from ...target.target import Target
 
 
 def reach_of(target: Target, share: float) -> Tensor:

@@ -11,8 +11,8 @@ from torch.func import jacrev, jvp, vjp, vmap
 
 from ...capabilities import LikelihoodOfFunctions, require
 from ...data.roles import at_rows
+from ...density.target import Target
 from ...numerics.conjugate_gradients import Product
-from ...target.target import Target
 
 AT_ONCE = 2**22  # numbers in the Jacobian of a chunk of rows
 BLOCKS = 4  # by which a symmetric product is formed

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ...capabilities import GaussianNetwork
+from ...density.target import Target
 from ...runtime.seeding import standard_uniform
-from ...target.target import Target
 
 AT_ONCE = 2**22  # numbers in the values of the units of several draws
 Layers = Sequence[tuple[Tensor, Tensor]]

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...errors import ImproperPosterior, NumericalError
-from ...target.target import Target
 from .scipy_search import find_mode
 from .search import SearchResult
 

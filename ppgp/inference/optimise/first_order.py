@@ -12,11 +12,11 @@ from torch import Tensor
 
 from ...capabilities import Reselects
 from ...data.training_data import Rows
+from ...density.target import Target
 from ...networks.networks import drops_out, training
 from ...runtime.process_group import at_step
 from ...runtime.progress import bar
 from ...runtime.seeding import seeded
-from ...target.target import Target
 from ..base import continue_batches, draw_batch, numbers_of, order_of_batches
 from .held_out_rows import EarlyStopping
 from .schedules import scheduled

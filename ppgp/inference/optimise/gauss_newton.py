@@ -9,9 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...numerics.conjugate_gradients import Product, conjugate_gradients
 from ...runtime.progress import bar
-from ...target.target import Target
 from .curvature_of_rows import CurvatureOfRows
 from .record import Record
 from .search import SearchOptions, SearchResult, is_steep

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ...data.censoring import refuse_censored
 from ...data.entries.magnitudes import average
+from ...density.target import Target
 from ...errors import NotApplicable, SettingError, counted
 from ...priors import Param
 from ...runtime.seeding import permutation
-from ...target.target import Target
 from ..base import Inference, finish
 
 #: Evaluations of the held-out rows in a search of many cheap steps; others make one per iteration.

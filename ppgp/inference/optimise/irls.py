@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...errors import NumericalError
 from ...numerics.newton import at_rounding
 from ...runtime.process_group import at_step
 from ...runtime.progress import bar
-from ...target.target import Target
 from .search import SearchOptions, SearchResult
 
 #: The search ends at this half of the squared Newton decrement, which is the rise that is left: in

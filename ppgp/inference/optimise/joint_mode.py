@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...target.target import Target
+from ...density.target import Target
 
 JOINT_MODE = (
     "this is the joint mode of f and of its hyperparameters, a poor fit: it favours "

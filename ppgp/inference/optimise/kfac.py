@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...errors import NotApplicable
 from ...networks.networks import training
 from ...runtime.seeding import seeded
-from ...target.target import Target
 from ..base import numbers_of
 from .curvature_of_rows import CurvatureOfRows
 from .first_order import Gradients, Steps, ascend, dropout_seed

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ...capabilities import NetworkWeights, require
+from ...density.target import Target
 from ...errors import ImproperPosterior, NotApplicable
-from ...target.target import Target
 from .curvature_of_rows import CurvatureOfRows
 from .kronecker_factors import KroneckerFactors, Layer, layers_of
 from .network_expansion import has_gauss_newton_matrix, sites_of_network

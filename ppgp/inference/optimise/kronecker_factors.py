@@ -20,9 +20,9 @@ from torch.nn.functional import pad, unfold
 
 from ...capabilities import NetworkWeights, require
 from ...data.roles import at_rows
+from ...density.layout import Slice
+from ...density.target import Target
 from ...runtime.seeding import seeded
-from ...target.layout import Slice
-from ...target.target import Target
 from .curvature_of_rows import CurvatureOfRows
 
 AT_ONCE = 2**22  # numbers in the inputs and outputs of layers at a chunk of rows

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ...capabilities import GaussianNetwork, NetworkWeights, require
+from ...density.target import Target
 from ...errors import SettingError
 from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
 from ...posterior.summary import cut_short
 from ...runtime.seeding import standard_normal
-from ...target.target import Target
 from ..base import OF_DRAWS, Inference, at_the_mode, attempted, finish, starting_point
 from ..options import Count, OneOf
 from .expansion import expanded

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ...capabilities import GaussianNetwork, require
 from ...data.role_checks import refuse_weights
+from ...density.target import Target
 from ...numerics.cholesky import LOG_2PI
 from ...runtime.seeding import standard_normal
-from ...target.target import Target
 from .dense_network import Dense
 
 GRID = 73  # values of the ratio of the precisions, between which the search goes on

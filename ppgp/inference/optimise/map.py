@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ...capabilities import WarmStart, require
+from ...density.target import Target
 from ...errors import SettingError
 from ...overrides import OF_THE_RUN
 from ...posterior.posterior import Posterior
-from ...target.target import Target
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..checkpoint import Checkpoint
 from ..jobs import Workers, in_parallel

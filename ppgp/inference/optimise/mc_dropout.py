@@ -14,13 +14,13 @@ from torch import Tensor
 
 from ...capabilities import GaussianNetwork, require
 from ...data.role_checks import refuse_weights
+from ...density.graph.tracing import traced
+from ...density.target import Target
 from ...errors import SettingError
 from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
 from ...runtime.seeding import permutation, standard_uniform
-from ...target.graph import traced
-from ...target.target import Target
 from ..base import Inference, finish, starting_point
 from ..options import Count, Positive, Share
 from .dense_network import Dense

@@ -11,10 +11,10 @@ from ...capabilities import (
     require,
     supports,
 )
+from ...density.layout import Slice
+from ...density.target import Target
 from ...errors import NotApplicable
 from ...kernels.linearised_networks import LINEARISED_AT
-from ...target.layout import Slice
-from ...target.target import Target
 from .curvature_of_rows import CurvatureOfRows
 from .expansion import Peak, expanded
 from .search import SearchResult

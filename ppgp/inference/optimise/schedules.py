@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from ...density.target import Target
 from ...errors import SettingError, UnknownName
-from ...target.target import Target
 
 SCHEDULES = ("constant", "cosine", "inverse")
 FINAL = 0.01  # share of the learning rate that is left at the end of the cosine

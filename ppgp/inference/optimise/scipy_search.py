@@ -11,10 +11,10 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
+from ...density.target import Target
 from ...runtime.process_group import at_step
 from ...runtime.progress import bar
 from ...runtime.threads import blas_on_one_thread
-from ...target.target import Target
 from .held_out_rows import EarlyStopping
 from .irls import irls
 from .record import Record

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...errors import SettingError
-from ...target.target import Target
 from .record import Record
 from .schedules import site_rates
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ...capabilities import NetworkWeights, supports
+from ...density.handlers import Run, mapping, quietly
+from ...density.sendable import Sendable
+from ...density.target import Target
 from ...runtime.seeding import seeded, standard_uniform
-from ...target.handlers import Run, mapping, quietly
-from ...target.sendable import Sendable
-from ...target.target import Target
 from ..base import fresh_weights
 from ..jobs import each
 from .search import SearchResult

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...runtime.progress import bar
-from ...target.target import Target
 from .first_order import rate_vector, stats_of, stopped_by_the_user
 from .schedules import scheduled
 from .search import SearchOptions, SearchResult, is_steep

@@ -10,12 +10,12 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...errors import NotApplicable
 from ...posterior.posterior import Posterior
 from ...posterior.summary import cut_short
 from ...runtime.progress import bar
 from ...runtime.seeding import standard_normal
-from ...target.target import Target
 from ..base import Inference, check_batch, finish
 from ..options import Count, Positive, Whole
 from .first_order import SGD_BATCH, Gradients, stopped_by_the_user

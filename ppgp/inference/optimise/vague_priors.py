@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, constraints
 
+from ...density.handlers import Run, quietly
+from ...density.target import Target
 from ...priors import Prior, Site
 from ...runtime.seeding import seeded
-from ...target.handlers import Run, quietly
-from ...target.target import Target
 
 #: Standard deviations of the log: nine in ten draws then span a factor of e^10, or 20,000.
 WIDE = 3.0

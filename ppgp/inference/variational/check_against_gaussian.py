@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...errors import NumericalError
 from ...runtime.seeding import standard_normal
-from ...target.target import Target
 from .deterministic import fit_guide
 from .gaussian_guide import GaussianGuide
 from .guide_start import initial_gaussian

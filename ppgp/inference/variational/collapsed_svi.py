@@ -15,11 +15,11 @@ from torch import Tensor
 
 from ...capabilities import SubsetModel
 from ...data.training_data import Rows
+from ...density.handlers import quietly
+from ...density.target import Target
 from ...networks.networks import drops_out, training
 from ...posterior.posterior import Posterior
 from ...runtime.seeding import permutation, seeded
-from ...target.handlers import quietly
-from ...target.target import Target
 from ..base import (
     Inference,
     continue_batches,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...runtime.progress import bar
 from ...runtime.seeding import standard_normal
-from ...target.target import Target
 from .gaussian_guide import GaussianGuide
 
 DRAWS_PER_DIMENSION = 8

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ...data.training_data import Rows
+from ...density.target import Target
 from ...numerics.cholesky import LOG_2PI
-from ...target.target import Target
 
 GRADIENTS = ("pathwise", "score", "score_baseline")
 

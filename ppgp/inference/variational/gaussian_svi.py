@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...posterior.posterior import Posterior
 from ...runtime.seeding import standard_normal
-from ...target.target import Target
 from ..base import OF_DRAWS, Inference, attempted, draw_batch, finish, starting_point
 from ..checkpoint import Checkpoint
 from ..optimise.torch_optimizers import class_of, memory_of, restore_memory

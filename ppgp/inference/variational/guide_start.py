@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
+from ...density.target import Target
 from ...errors import ImproperPosterior, NumericalError
 from ...numerics.cholesky import LOG_2PI
 from ...runtime.seeding import standard_normal
-from ...target.target import Target
 from ..optimise.expansion import expand_at_mode
 from .deterministic import draws_for, matched_draws, maximise
 from .gaussian_guide import GaussianGuide

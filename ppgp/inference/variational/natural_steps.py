@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.distributions import biject_to
 
 from ...data.training_data import Rows
+from ...density.target import Target
 from ...errors import NotApplicable
 from ...networks.networks import drops_out, training
 from ...numerics.conjugate_gradients import conjugate_gradients
-from ...target.target import Target
 from ..base import draw_batch
 from .svi_options import SVIOptions
 

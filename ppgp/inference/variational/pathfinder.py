@@ -12,12 +12,12 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
+from ...density.target import Target
 from ...errors import NumericalError
 from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
 from ...runtime.seeding import standard_normal
-from ...target.target import Target
 from ..base import OF_DRAWS, Inference, attempted, finish, starting_point
 from ..options import Count
 

@@ -13,11 +13,11 @@ from pyro.infer import Predictive, Trace_ELBO, autoguide
 from pyro.optim import PyroOptim
 from torch import Tensor
 
+from ...density.checks import check_flat
+from ...density.target import Target
 from ...networks.networks import training
 from ...posterior.posterior import Posterior
 from ...runtime.seeding import seeded
-from ...target.checks import check_flat
-from ...target.target import Target
 from ..base import Inference, attempted, draw_batch, from_draws
 from ..optimise.torch_optimizers import class_of
 from .check_against_gaussian import below_a_gaussian

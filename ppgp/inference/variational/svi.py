@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from torch import Tensor
 
 from ...capabilities import CollapsedBound, OwnGuide, supports
+from ...density.target import Target
 from ...errors import NotApplicable, SettingError
 from ...overrides import computed
 from ...posterior.posterior import Posterior
-from ...target.target import Target
 from ..base import Inference, check_batch
 from ..checkpoint import Checkpoint
 from ..optimise.schedules import SCHEDULES

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ...data.dataset import Dataset
+from ...density.handlers import quietly
 from ...errors import NumericalError
 from ...priors import Site
-from ...target.handlers import quietly
 from ..base import Model
 
 FACTORS = (1.0, 0.3, 0.1, 0.03, 0.01)  # all lengthscales, in sd of the times

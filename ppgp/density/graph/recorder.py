@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..runtime.dispatch_mode import RecordsCalls
-from ..runtime.libraries import settings_unchanged
+from ...runtime.dispatch_mode import RecordsCalls
+from ...runtime.libraries import settings_unchanged
 
 aten = torch.ops.aten
 #: operations that read the shape of a tensor, and none of its values

@@ -13,7 +13,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from ..errors import DataError
+from ...errors import DataError
 from .bodies import Body, OfBody, body_of
 from .loop_slopes import looped
 from .recorder import Recorder

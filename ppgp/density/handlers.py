@@ -29,7 +29,7 @@ from ..data.argument_mistakes import of_dtypes
 from ..errors import DataError, NotApplicable
 from ..runtime.process_locks import one_at_a_time, when_abandoned
 from .angles import Angle
-from .batching import Batched
+from .graph.batching import Batched
 from .network_params import NetworkParams
 from .supports import is_transformed, without_validation
 

@@ -20,7 +20,7 @@ from ..runtime.seeding import seeded, standard_uniform
 from .checks import check_program
 from .compiled import Graphs
 from .density import Density
-from .graph import ValueAndGradient
+from .graph.tracing import ValueAndGradient
 from .handlers import Run, quietly
 from .layout import laid, names, placed
 from .start import finite_nowhere

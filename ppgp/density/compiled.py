@@ -17,7 +17,7 @@ from ..runtime.seeding import standard_normal
 from ..user_warnings import warn
 from .branches import Key, Watched, difference
 from .density import Density
-from .graph import (
+from .graph.tracing import (
     Looped,
     ValueAndGradient,
     agrees_up_to_rounding,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx import graph_module
 
-from ..runtime.process_locks import silenced
+from ...runtime.process_locks import silenced
 from .batching import BatchedOperations, has_rule
 from .pieces import InPieces, calls_loop, copied
 from .recorder import Layout, recorded

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .density import Density
-from .graph import ValueAndGradient, agrees_up_to_rounding, several_of
+from .graph.tracing import ValueAndGradient, agrees_up_to_rounding, several_of
 
 Key = tuple[int | None, bool, int | None]  # rows of a mini-batch, with Jacobian, number of points
 FEWEST, MOST = 8, 64  # points that are compared, of draws and of earlier calls each

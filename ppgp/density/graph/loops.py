@@ -13,9 +13,9 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
 from .floats import SMALL, Lines, function_of, inlined, runs_on_floats, suits
-from .graph import scripted
 from .recorder import Layout, Recorder, recorded
 from .simplify import by_value, simplified
+from .tracing import scripted
 
 MOST_LINES = 5000  # of a step on floats; Python takes long to compile more
 Tensors = tuple[Tensor, ...]

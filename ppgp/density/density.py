@@ -28,7 +28,7 @@ from ..errors import DataError
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import seeded
 from .enumeration import summed_out
-from .graph import ValueAndGradient, jacobian_of
+from .graph.tracing import ValueAndGradient, jacobian_of
 from .handlers import (
     Run,
     is_deterministic,
