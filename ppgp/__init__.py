@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .missing_names import hints, place_of
+from .display.missing_names import hints, place_of
 from .runtime.openmp import load_passively
 
 __version__ = "0.1.0"

@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .display.overrides import set_attributes
+from .display.user_warnings import warn
+from .display.wording import an
 from .errors import NotApplicable, UnknownArgument
-from .overrides import set_attributes
-from .user_warnings import warn
-from .wording import an
 
 C = TypeVar("C", bound=type)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .wording import an as an
-from .wording import counted as counted
-from .wording import counted_are as counted_are
-from .wording import listed as listed
-from .wording import nearest as nearest
-from .wording import own_class as own_class
+from .display.wording import an as an
+from .display.wording import counted as counted
+from .display.wording import counted_are as counted_are
+from .display.wording import listed as listed
+from .display.wording import nearest as nearest
+from .display.wording import own_class as own_class
 
 
 class PpgpError(Exception):

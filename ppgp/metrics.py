@@ -12,7 +12,7 @@ from .diagnostics.metrics import (
     nll,
     rmse,
 )
-from .missing_names import hints
+from .display.missing_names import hints
 
 __all__ = [
     "accuracy",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..display.user_warnings import warn
 from ..errors import (
     DataError,
     DataWarning,
@@ -18,7 +19,6 @@ from ..errors import (
     counted,
     listed,
 )
-from ..user_warnings import warn
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..display.user_warnings import warn
 from ..errors import NotApplicable, PpgpWarning, SettingError, UnknownName
 from ..recipes import parsing as recipes
 from ..recipes.model_options import with_groups, with_likelihood
-from ..user_warnings import warn
 from .option_names import options_in, unknown_option
 
 __all__ = [

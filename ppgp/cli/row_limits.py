@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..display.user_warnings import warn
 from ..errors import PpgpWarning
 from ..recipes.parsing import MODELS
-from ..user_warnings import warn
 
 __all__ = ["warn_of_many_rows"]
 

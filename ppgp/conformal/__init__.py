@@ -4,8 +4,8 @@ What this module exports works on predictions and regions. The methods that fit 
 ``bayes``, ``cross`` and ``full_conformal_sets``.
 """
 
+from ..display.user_warnings import warn
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch
-from ..user_warnings import warn
 from .adaptive import ACI
 from .aggregated_adaptive import AgACI
 from .control_of_risk import risk_control

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..data.dataset import Scaler
 from ..data.role_checks import refuse_weights
+from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, NotApplicable, counted_are
 from ..models import Model
 from ..posterior.convergence import psis, why_uncorrected
@@ -18,7 +19,6 @@ from ..posterior.model_inputs import inputs_and_roles
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from ..user_warnings import warn
 from .fixed_beforehand import guarantee_of_prepared
 from .full_conformal_sets import SCALED, training_data
 from .scores.base import ULPS, widened

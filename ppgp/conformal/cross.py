@@ -15,6 +15,7 @@ from ..data.censoring import refuse_censored
 from ..data.dataset import Dataset
 from ..data.new_rows import refuse_without, roles_of
 from ..data.role_checks import refuse_weights
+from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
@@ -26,7 +27,6 @@ from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from ..runtime.seeding import permutation
-from ..user_warnings import warn
 from . import LAC, Absolute, Score
 from .cross_sets import cross_guarantee, cross_region, promised_coverage
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, undeclared

@@ -12,12 +12,12 @@ import torch
 from ..data.dataset import Dataset
 from ..data.entries.arrays import advice_on_targets, as_tensor
 from ..data.stream.stream import Stream
+from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, NotApplicable, SettingError, listed
 from ..numerics.finite import all_finite
 from ..posterior.fitted import Fitted
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
-from ..user_warnings import warn
 from .calibration_checks import check_codes, group_labels, refuse_names
 from .calibrator import Calibrator
 from .ranks import rank, side_level, smallest_n, threshold

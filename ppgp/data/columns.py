@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..display.user_warnings import warn
 from ..errors import (
     DataError,
     DataWarning,
@@ -21,7 +22,6 @@ from ..errors import (
     listed,
     nearest,
 )
-from ..user_warnings import warn
 from .categories import Levels, codes_of
 from .entries.arrays import as_tensor, labels_of
 from .entries.dates import numbers_of, source_of, unit_of

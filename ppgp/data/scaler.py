@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..arguments import Renamed
+from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, counted, listed
 from ..runtime.team import Team
-from ..user_warnings import warn
 from .destinations import destination
 from .entries import magnitudes
 from .roles import ROLES, columns_given

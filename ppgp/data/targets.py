@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, counted, listed
-from ..user_warnings import warn
 from .entries.arrays import array_of, as_tensor
 from .entries.entries import (
     CURRENCY,

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+from ..display.user_warnings import warn
 from ..errors import LostRank, NotApplicable, NumericalWarning
 from ..runtime.process_locks import one_at_a_time
 from ..runtime.seeding import standard_normal
-from ..user_warnings import warn
 from .branches import Key, Watched, difference
 from .density import Density
 from .graph.tracing import (

@@ -6,7 +6,7 @@ simulation-based calibration and metrics.
 
 from typing import TYPE_CHECKING
 
-from ..missing_names import hints
+from ..display.missing_names import hints
 from ..posterior.convergence import (
     convergence_warnings,
     ess,

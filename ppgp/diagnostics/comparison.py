@@ -13,11 +13,11 @@ import numpy as np
 from ..arguments import Renamed, renamed_arguments
 from ..conformal import Score
 from ..data.dataset import Dataset
+from ..display.user_warnings import warn
 from ..errors import DataWarning, NotApplicable
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from ..user_warnings import warn
 from .choice_of_reference import Side, reference_of, same_data, same_model
 from .comparison_checks import check_arguments, check_reference
 from .exchangeability import not_exchangeable, used_in_fit

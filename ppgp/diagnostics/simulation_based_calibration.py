@@ -16,6 +16,7 @@ from scipy import stats
 
 from .. import files
 from ..data.dataset import Dataset
+from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
@@ -28,7 +29,6 @@ from ..runtime.fingerprint import fingerprint
 from ..runtime.process_locks import silenced
 from ..runtime.progress import bar
 from ..runtime.seeding import seeded, standard_normal
-from ..user_warnings import warn
 from .prior_simulations import OfModel, OfProgram
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
+from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataError, an
 from ..posterior.posterior import Posterior
-from ..user_warnings import warn
 from .same_training_rows import left_out_densities
 
 ROUNDS = 200  # of SLSQP

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..missing_names import hints
+from ..display.missing_names import hints
 from .conformal_estimators import ConformalClassifier, ConformalRegressor
 from .probabilistic_classifier import ProbabilisticClassifier
 from .probabilistic_regressor import ProbabilisticRegressor

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..conformal import LAC, Absolute, Quantile, Score
+from ..display.user_warnings import warn
 from ..errors import DataWarning, NotApplicable, listed
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
 from ..runtime.libraries import settings_unchanged
-from ..user_warnings import warn
 from .any_estimator import (
     Predictor,
     check_estimator_given,

@@ -18,6 +18,7 @@ from ..data.columns import name_of, names_of
 from ..data.dataset import Dataset
 from ..data.entries.arrays import as_pandas
 from ..data.role_checks import refuse_weights
+from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataError, PpgpError, SettingError
 from ..inference.fitting import fit as fit_posterior
 from ..inference.interrupts import raise_if_interrupted
@@ -27,7 +28,6 @@ from ..recipes import parsing as recipes
 from ..recipes.model_options import with_likelihood
 from ..runtime.libraries import settings_unchanged
 from ..runtime.process_locks import silenced
-from ..user_warnings import warn
 from .columns_of_text import refuse_text
 from .estimator_inputs import (
     FROM_DTYPE,

@@ -25,6 +25,7 @@ import torch
 from .. import conformal
 from ..data.dataset import Dataset
 from ..diagnostics import metrics
+from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataWarning
 from ..files import write_figure
 from ..inference import MAP, SVI, Inference
@@ -35,7 +36,6 @@ from ..models import GP, SVGP, Model
 from ..networks.networks import MLP
 from ..posterior.posterior import Posterior
 from ..runtime.process_locks import silenced
-from ..user_warnings import warn
 from .animations import points_coming
 from .calibration_animation import bands_before_and_after
 from .heteroscedastic_data import dots, table, uneven

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..display.user_warnings import warn
 from ..errors import StorageError, StorageWarning
-from ..user_warnings import warn
 from .locks import locked
 from .output_paths import check_regular, explained
 from .periodic_saves import Saves

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from ..display.user_warnings import warn
 from ..errors import StorageError, StorageWarning
-from ..user_warnings import warn
 
 
 class Saves:

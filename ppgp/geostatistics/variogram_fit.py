@@ -12,12 +12,12 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
+from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, counted
 from ..kernels import Exponential, Kernel, Product, Sum
 from ..models import Kriging
 from ..models.exact.drift import Drift
 from ..provenance.found_on import Found, Origin
-from ..user_warnings import warn
 from .variogram import EmpiricalVariogram
 
 __all__ = ["VariogramFit", "fit_variogram"]

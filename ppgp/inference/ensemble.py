@@ -13,9 +13,9 @@ from torch import Tensor
 from ..arguments import Renamed, renamed_arguments
 from ..density.sendable import Sendable
 from ..density.target import Target
+from ..display.overrides import OF_THE_RUN, computed
 from ..errors import NotApplicable, listed
 from ..learners import stack
-from ..overrides import OF_THE_RUN, computed
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 from .base import Inference, fresh_weights, from_draws, starting_point

@@ -23,6 +23,7 @@ from ..data.scaler import IdentityScaler, Scaler
 from ..data.stream.stream import Stream
 from ..data.team_rows import of_all_ranks
 from ..density.target import Target
+from ..display.user_warnings import warn
 from ..errors import (
     ConvergenceWarning,
     DataError,
@@ -45,7 +46,6 @@ from ..runtime.process_locks import one_at_a_time
 from ..runtime.team import ALONE
 from ..runtime.threads import limited, numbers_in
 from ..runtime.whole_numbers import check_seed
-from ..user_warnings import warn
 from . import NUTS, SVI, Inference
 from .base import attempted, check_draws
 from .interrupts import TWICE, second_goes_to_the_caller

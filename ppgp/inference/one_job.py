@@ -15,9 +15,9 @@ from typing import Any
 
 import pyro
 
+from ..display.user_warnings import warn
 from ..runtime.process_locks import Turns, help_in, one_at_a_time, turns_of_this_thread
 from ..runtime.threads import at_most, blas_on_one_thread
-from ..user_warnings import warn
 
 __all__ = ["Failure", "Home", "Outcome", "in_a_worker", "on_one_thread", "run_job"]
 

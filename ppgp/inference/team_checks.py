@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..display.user_warnings import warn
 from ..errors import DataWarning, NotApplicable, an, counted
 from ..models import Model
 from ..posterior.posterior import Posterior
 from ..runtime.process_group import first_time, rank_in_group
 from ..runtime.team import Team
-from ..user_warnings import warn
 from .base import Inference
 
 __all__ = ["check_options", "check_team", "warn_of_unshared"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from ..display.overrides import computed
 from ..errors import NotApplicable
-from ..overrides import computed
 from ..priors import Param, Site, tensor_of
 from .base import Kernel, OutputColumn, Theta, check_kernel
 from .fourier_features import Draw, Path

@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..display.overrides import computed
 from ..errors import DataError, NotApplicable, SettingError, an, own_class
-from ..overrides import computed
 from ..priors import Param, Site, plain, prefixed, rescaled, under
 from ..priors.units import power
 from ..runtime.memory import SMALL, must_fit

@@ -70,7 +70,7 @@ class Hyperparameters(NamedArguments):
                 refuse_negative(called, given)
 
     def _repr_html_(self) -> str:
-        return record_page(self, Prior)
+        return record_page(self, NamedArguments, Prior)
 
     def check_columns(self, d: int) -> None:
         """Raise SettingError if this is no covariance for inputs of d columns."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..display.overrides import computed
 from ..errors import SettingError
-from ..overrides import computed
 from ..priors import LogNormal, PriorLike
 from .base import Kernel, Theta
 from .hyperparameters import other_rows

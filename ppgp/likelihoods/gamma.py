@@ -13,6 +13,7 @@ from torch.distributions import Distribution
 
 from .. import priors
 from ..data.dataset import Dataset
+from ..display.overrides import computed
 from ..distributions.gamma_times_log_normal import GammaTimesLogNormal
 from ..distributions.incomplete_gamma import STEP, five_points, gamma_crps_metric, reciprocal_beta
 from ..distributions.log_gamma import (
@@ -23,7 +24,6 @@ from ..distributions.log_gamma import (
     trigamma_gap,
 )
 from ..errors import UnknownName
-from ..overrides import computed
 from ..priors import PriorLike
 from .base import Theta, root
 from .parametric import Parametric

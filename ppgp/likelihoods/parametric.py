@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..overrides import computed_once
+from ..display.overrides import computed_once
 from ..priors import PriorLike, Site, refuse_negative, rescaled, site
 from ..priors.units import power as to_power
 from .base import Likelihood, Theta, hermite, product_nodes, root, turning_average

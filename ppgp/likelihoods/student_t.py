@@ -11,6 +11,7 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..display.overrides import computed
 from ..distributions.student_t import StudentTOfAnyDf
 from ..distributions.student_t_information import (
     digamma_part,
@@ -19,7 +20,6 @@ from ..distributions.student_t_information import (
     trigamma_part,
 )
 from ..distributions.student_t_plus_normal import StudentTPlusNormal, expected_log_density
-from ..overrides import computed
 from ..priors import Gamma, LogNormal, PriorLike
 from .base import Theta, root
 from .parametric import Parametric

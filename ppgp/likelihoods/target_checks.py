@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from ..data.dataset import Dataset
+from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, SettingError, counted
-from ..user_warnings import warn
 
 FOR_REGRESSION = "for regression use GP or LinearRegression ('gp' or 'linear' by name)"
 

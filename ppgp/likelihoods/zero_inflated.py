@@ -15,10 +15,10 @@ from torch.nn.functional import logsigmoid, softplus
 
 from .. import priors
 from ..data.dataset import Dataset
+from ..display.overrides import computed
 from ..distributions.tails import log1mexp
 from ..distributions.zero_inflated import ZeroInflatedCounts
 from ..errors import SettingError
-from ..overrides import computed
 from ..priors import Prior, PriorLike, Site, Uniform, bare, finite_numbers, site
 from .base import Likelihood, Theta, root
 from .parametric import Parametric

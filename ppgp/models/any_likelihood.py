@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..display.overrides import computed
 from ..likelihoods import Likelihood
-from ..overrides import computed
 from .base import Model
 
 

@@ -177,7 +177,7 @@ class Model(NamedArguments):
         return f"{type(self).__name__}({options})"
 
     def _repr_html_(self) -> str:
-        return record_page(self, Prior)
+        return record_page(self, NamedArguments, Prior)
 
     def __dir__(self) -> list[str]:
         return names_for_users(self, super().__dir__())

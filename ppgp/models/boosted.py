@@ -12,12 +12,12 @@ from torch.distributions import Distribution, Independent
 
 from ..capabilities import BoostedSum
 from ..data.dataset import Dataset
+from ..display.overrides import computed
 from ..distributions.blocks import distribution_by_rows
 from ..errors import SettingError
 from ..learners import Learner, Trees
 from ..likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Predicted, Scored
 from ..likelihoods.censored import Censored
-from ..overrides import computed
 from ..priors import Flat, Site
 from .base import Model
 from .classification import check_two_classes

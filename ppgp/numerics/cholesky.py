@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..display.user_warnings import warn
 from ..errors import NumericalError, NumericalWarning, listed
-from ..user_warnings import warn
 
 LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # jitter, relative to the mean of the diagonal
 JITTER = 1e-8  # relative to the mean of the diagonal of Kmm, for inducing inputs that coincide

@@ -42,7 +42,7 @@ The subject of a figure decides its file:
 
 from typing import TYPE_CHECKING
 
-from ..missing_names import hints
+from ..display.missing_names import hints
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .additive_figures import components
 from .chains import pair, rank, trace

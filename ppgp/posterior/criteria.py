@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from ..display.user_warnings import warn
 from ..errors import DataWarning, NotKnown
-from ..user_warnings import warn
 from .boosted import INSTEAD, is_boosted
 from .fitted import Fitted
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ..capabilities import GeneralisedLinear, RowScores, require
 from ..data.groups import coded_groups
+from ..display.user_warnings import warn
 from ..distributions.univariate import sd
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, UnknownName
 from ..numerics.sandwich import clustered, robust
-from ..user_warnings import warn
 from .fitted import Fitted
 
 COVARIANCES = ("model", "HC0", "HC3")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..missing_names import hints
+from ..display.missing_names import hints
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .distributions import FlatDistribution as FlatDistribution
 from .from_distribution import FromDistribution

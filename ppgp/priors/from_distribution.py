@@ -13,8 +13,8 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import Distribution, ExpTransform, Transform, biject_to, constraints
 
+from ..display.overrides import computed
 from ..errors import SettingError
-from ..overrides import computed
 from .positive_numbers import (
     Exponential,
     Gamma,

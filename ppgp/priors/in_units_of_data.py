@@ -8,8 +8,8 @@ from typing import Any
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
+from ..display.overrides import computed
 from ..errors import SettingError
-from ..overrides import computed
 from .from_distribution import with_plain_fields
 from .records import Prior, finite_numbers
 

@@ -10,8 +10,8 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import constraints
 
+from ..display.overrides import computed
 from ..errors import SettingError
-from ..overrides import computed
 from .distributions import FlatDistribution
 from .records import Number, Prior, entries, finite_numbers, tensor_of, with_plain_numbers
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..overrides import OF_THE_RUN
+from ..display.overrides import OF_THE_RUN
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # differs between processes
 PLAIN = (bool, int, float, complex, str, bytes, type(None))

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ...arguments import Renamed, renamed_arguments
+from ...display.overrides import computed
 from ...errors import SettingError
-from ...overrides import computed
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
 from .base import Score

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...overrides import computed
+from ...display.overrides import computed
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
 from .base import Score

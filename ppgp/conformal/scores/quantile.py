@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...display.overrides import computed
 from ...errors import UnknownName
-from ...overrides import computed
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region, exact_level
 from .base import Ends, Score

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ...display.user_warnings import warn
 from ...errors import DataError, DataWarning, counted, listed
-from ...user_warnings import warn
 
 __all__ = ["blank_rows", "without_blanks"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ... import files
+from ...display.user_warnings import warn
 from ...errors import DataError, DataWarning, PpgpError, SettingError, listed
-from ...user_warnings import warn
 from ..columns import refuse_twice
 from ..dataset import Dataset
 from ..frame_parts import refuse_no_rows

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ...capabilities import WarmStart, require
 from ...density.target import Target
+from ...display.overrides import OF_THE_RUN
 from ...errors import SettingError
-from ...overrides import OF_THE_RUN
 from ...posterior.posterior import Posterior
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..checkpoint import Checkpoint

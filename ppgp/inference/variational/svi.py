@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...capabilities import CollapsedBound, OwnGuide, supports
 from ...density.target import Target
+from ...display.overrides import computed
 from ...errors import NotApplicable, SettingError
-from ...overrides import computed
 from ...posterior.posterior import Posterior
 from ..base import Inference, check_batch
 from ..checkpoint import Checkpoint

@@ -20,16 +20,16 @@ from ...capabilities import (
     LeaveOneOut,
 )
 from ...data.dataset import Dataset, Scaler
+from ...display.overrides import computed
+from ...display.user_warnings import warn
 from ...distributions.distributions import TrendMarginal
 from ...errors import DataWarning, NotApplicable, SettingError
 from ...kernels import Exponential, Kernel
 from ...kernels.base import check_kernel
 from ...kernels.units import Units
 from ...numerics.cholesky import add_diagonal, cholesky
-from ...overrides import computed
 from ...priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ...runtime.result_cache import ResultCache
-from ...user_warnings import warn
 from ..advice.advice import instead_of
 from ..advice.memory_checks import check_memory_of_covariance
 from ..advice.suitability import MOST_ROWS

@@ -13,12 +13,12 @@ from torch.distributions import Distribution
 
 from ...capabilities import LatentFunction, LeaveOneOut
 from ...data.dataset import Dataset
+from ...display.overrides import set_attributes
 from ...errors import NotApplicable, SettingError
 from ...likelihoods import Categorical, FromDistribution, Scored
 from ...likelihoods import Laplace as DoubleExponential
 from ...likelihoods.base import check_is_likelihood
 from ...likelihoods.joint_rows import LatentMarginal
-from ...overrides import set_attributes
 from ...priors import LogNormal, PriorLike
 from ...runtime.result_cache import ResultCache
 from ..any_likelihood import AnyLikelihood

@@ -20,6 +20,7 @@ from ...capabilities import (
     RowScores,
 )
 from ...data.dataset import Dataset, Scaler
+from ...display.overrides import computed, set_attributes
 from ...errors import NotApplicable, SettingError
 from ...likelihoods import (
     Bernoulli,
@@ -33,7 +34,6 @@ from ...likelihoods import (
 )
 from ...likelihoods.base import check_is_likelihood
 from ...likelihoods.joint_slopes import has_joint_slopes
-from ...overrides import computed, set_attributes
 from ...priors import Flat, Normal, PriorLike, Site, bare, site, value_of
 from ..any_likelihood import AnyLikelihood
 from ..classification import check_coefficients_determined

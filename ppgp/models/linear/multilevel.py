@@ -20,10 +20,10 @@ from ...capabilities import (
     LinearCoefficients,
 )
 from ...data.dataset import Dataset, Scaler
+from ...display.overrides import computed
 from ...errors import NotApplicable, SettingError, UnknownName
 from ...likelihoods import Categorical, Gaussian
 from ...likelihoods.joint_slopes import has_joint_slopes
-from ...overrides import computed
 from ...priors import Normal, Site, site
 from ..base import full_batch_only
 from ..independent_rows import observed

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ...data.dataset import Scaler
 from ...data.entries.arrays import as_tensor
+from ...display.user_warnings import warn
 from ...errors import DataError, NumericalWarning, SettingError, counted
 from ...kernels import Kernel
 from ...numerics.different_rows import different_rows
 from ...priors import Param, under
-from ...user_warnings import warn
 from .greedy_selection import GREEDY
 from .inducing_points import select
 

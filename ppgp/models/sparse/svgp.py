@@ -12,6 +12,7 @@ from torch import Tensor
 from ...capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from ...data.dataset import Dataset, Scaler
 from ...data.roles import at_rows
+from ...display.overrides import computed
 from ...errors import NotApplicable, SettingError, UnknownName
 from ...kernels import RBF, Kernel
 from ...kernels.base import check_kernel
@@ -19,7 +20,6 @@ from ...kernels.units import Units
 from ...likelihoods import Gaussian, Likelihood
 from ...likelihoods.base import check_is_likelihood
 from ...numerics.triangles import transposed_times
-from ...overrides import computed
 from ...priors import Normal, Param, Site, prefixed, under
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from ...data.scaler import IdentityScaler
+from ...display.overrides import OF_THE_RUN
 from ...errors import StorageError, an
-from ...overrides import OF_THE_RUN
 from ...provenance.found_on import Found, Origin, mark, origin_of
 
 DEEPEST = 400  # the most brackets within brackets
