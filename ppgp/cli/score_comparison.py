@@ -9,8 +9,8 @@ import torch
 
 from .. import conformal
 from ..data.entries.row_numbers import numbered
-from ..diagnostics import metrics
 from ..errors import NotApplicable, UnknownName
+from ..metrics import metrics
 from ..posterior.posterior import Posterior
 from ..recipes import parsing as recipes
 from ..runtime.seeding import permutation

@@ -11,11 +11,11 @@ from ..data.censoring import refuse_censored
 from ..data.dataset import Dataset
 from ..data.new_rows import in_order, joined
 from ..errors import DataWarning, NotApplicable
+from ..metrics import metrics
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
 from ..runtime.process_locks import silenced
-from . import metrics
 
 BAND_CONFIDENCE = 0.9  # probability of the band of the coverage of the test rows
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .. import conformal
 from ..data.dataset import Dataset
-from ..diagnostics import metrics
+from ..metrics import metrics
 from ..plots.common import COLOURS, panels
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction

@@ -26,7 +26,6 @@ from torch import Tensor
 
 from ..conformal import LAC, calibrate
 from ..data.dataset import Dataset
-from ..diagnostics import metrics
 from ..diagnostics.predictive_differences import predictive_difference
 from ..errors import PpgpWarning, SettingError, UnknownName
 from ..inference import MAP, NUTS, SVI, Laplace
@@ -34,6 +33,7 @@ from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..kernels import RBF
 from ..likelihoods import Bernoulli
+from ..metrics import metrics
 from ..models import SVGP, LatentGP, LogisticRegression
 from ..posterior.convergence import efficiency
 from ..posterior.posterior import Posterior

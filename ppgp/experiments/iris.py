@@ -20,12 +20,12 @@ from torch import Tensor
 from .. import plots
 from ..data.dataset import Dataset
 from ..data.files.loading import load
-from ..diagnostics import metrics
 from ..errors import ConvergenceWarning
 from ..files import write_figure
 from ..inference import MAP, NUTS, SVI, Exact, Laplace
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
+from ..metrics import metrics
 from ..models import LinearRegression, SoftmaxRegression
 from ..posterior.posterior import Posterior
 from ..priors import Flat

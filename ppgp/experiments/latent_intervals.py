@@ -15,11 +15,11 @@ import torch
 
 from .. import conformal, plots
 from ..data.dataset import Dataset
-from ..diagnostics import metrics
 from ..files import write_figure
 from ..inference import MAP
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
+from ..metrics import metrics
 from ..models import GP
 from ..runtime.seeding import standard_normal, standard_uniform
 

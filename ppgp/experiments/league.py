@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from ..data.dataset import Dataset
-from ..diagnostics import metrics
 from ..errors import SettingError, UnknownName
 from ..files import JsonLines
+from ..metrics import metrics
 from .league_methods import EPOCHS, METHODS, PUBLISHED_EPOCHS, Calibration, Fits, Setting
 from .published_splits import file_of, folder_of, mean_of, splits_of, standard_error_of
 

@@ -24,7 +24,6 @@ import torch
 
 from .. import conformal
 from ..data.dataset import Dataset
-from ..diagnostics import metrics
 from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataWarning
 from ..files import write_figure
@@ -32,6 +31,7 @@ from ..inference import MAP, SVI, Inference
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..kernels import RBF, Deep
+from ..metrics import metrics
 from ..models import GP, SVGP, Model
 from ..networks.networks import MLP
 from ..posterior.posterior import Posterior

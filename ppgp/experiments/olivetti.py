@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import conformal
-from ..diagnostics import metrics
 from ..files import write_figure
+from ..metrics import metrics
 from .olivetti_data import PROTOCOLS, SCALE, Parts, parts, photographs, turned
 from .olivetti_figure import LEVEL, Bands, figure_of
 from .olivetti_models import QUICK, Budget, Fitters, Predictor

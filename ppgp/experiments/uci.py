@@ -24,10 +24,10 @@ from typing import Any
 import torch
 
 from ..data.dataset import Dataset
-from ..diagnostics import metrics
 from ..errors import UnknownName
 from ..files import JsonLines
 from ..inference.jobs import each, number_of_workers
+from ..metrics import metrics
 from .published_splits import file_of, folder_of, mean_of, splits_of, standard_error_of
 from .stacked_gps import RECIPES, stacked
 

@@ -11,7 +11,6 @@ from torch.distributions import MultivariateNormal, Normal
 
 from ppgp import Dataset, compare, diagnose, fit, load_posterior
 from ppgp.density import Target
-from ppgp.diagnostics import metrics
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.inference import MAP, SWAG, Laplace, MCDropout
 from ppgp.inference.optimise import mc_dropout
@@ -21,6 +20,7 @@ from ppgp.inference.optimise.mc_dropout import best_precision, log_score
 from ppgp.inference.optimise.swag import Moments
 from ppgp.kernels import RBF
 from ppgp.likelihoods import Bernoulli, Gaussian
+from ppgp.metrics import metrics
 from ppgp.models import GP, LinearRegression, NeuralRegression
 from ppgp.networks import CNN, MLP
 

@@ -2,17 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from .diagnostics.metrics import (
-    accuracy,
-    brier,
-    calibration_error,
-    coverage,
-    mean_crps,
-    mean_width,
-    nll,
-    rmse,
-)
-from .display.missing_names import hints
+from ..display.missing_names import hints
+from .metrics import accuracy, brier, calibration_error, coverage, mean_crps, mean_width, nll, rmse
 
 __all__ = [
     "accuracy",
