@@ -37,7 +37,7 @@ def require(model: object, capability: type[C]) -> C:
     """Return the model, typed as the capability.
 
     Raises:
-        NotApplicable: if it lacks the capability; the message says what to use instead.
+        NotApplicable: If it lacks the capability; the message says what to use instead.
     """
     if not isinstance(model, capability):
         name = "a Pyro program" if type(model).__name__ == "Program" else type(model).__name__

@@ -240,10 +240,10 @@ class Updates(Capability):
 
         Args:
             theta: {site: [draw, *event]}.
-            old: the rows so far.
-            new: the same rows and the new ones after them.
-            kept: what predictions from the old rows have kept.
-            into: the store of predictions from all rows.
+            old: The rows so far.
+            new: The same rows and the new ones after them.
+            kept: What predictions from the old rows have kept.
+            into: The store of predictions from all rows.
         """
 
     @abstractmethod

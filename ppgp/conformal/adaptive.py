@@ -28,16 +28,16 @@ class ACI:
     and the share missed is bounded from above alone.
 
     Args:
-        score: the conformal score, with one side; it is computed at the nominal level, and the
+        score: The conformal score, with one side; it is computed at the nominal level, and the
             threshold moves.
-        level: the long-run coverage, a probability in (0, 1).
-        rate: the step of alpha_t: a miss lowers it by rate (1 - alpha), and a row that is covered
+        level: The long-run coverage, a probability in (0, 1).
+        rate: The step of alpha_t: a miss lowers it by rate (1 - alpha), and a row that is covered
             raises it by rate alpha.
-        window: how many past scores count; None: all.
+        window: How many past scores count; None: all.
 
     Raises:
-        NotApplicable: if ``score`` is no score, such as the class of one.
-        SettingError: if the level does not lie in (0, 1), the rate is not above 0, or the window
+        NotApplicable: If ``score`` is no score, such as the class of one.
+        SettingError: If the level does not lie in (0, 1), the rate is not above 0, or the window
             holds no score.
 
     Examples:
@@ -77,19 +77,19 @@ class ACI:
         """Return the set for each row of the sequence, and which of them missed y.
 
         Args:
-            prediction: of the T rows, in the order of time.
+            prediction: Of the T rows, in the order of time.
             y: [T], their true values.
-            calibration: a Calibrator with the same score, whose rows come before the first; None:
+            calibration: A Calibrator with the same score, whose rows come before the first; None:
                 no earlier rows.
 
         Returns:
             The Online result, whose sentence holds for any sequence.
 
         Raises:
-            NotApplicable: if the score has two sides or is not for such a y, or the calibration
+            NotApplicable: If the score has two sides or is not for such a y, or the calibration
                 rows have groups or weights.
-            SettingError: if the calibration rows have another score.
-            DataError: if y does not match the prediction, or a score is NaN.
+            SettingError: If the calibration rows have another score.
+            DataError: If y does not match the prediction, or a score is NaN.
         """
         scores, earlier = sequence_scores(self.score, prediction, y, self.level, calibration)
         past, alpha = PastScores(earlier, self.window), float(1 - exact_level(self.level))

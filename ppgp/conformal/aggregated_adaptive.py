@@ -26,14 +26,14 @@ class AgACI:
     y, calibration=None) -> Online``, with y [T] in the order of time, as in ``ACI``.
 
     Args:
-        score: the conformal score, with one side; it is computed at the nominal level.
-        level: the coverage wanted, a probability in (0, 1).
-        rates: how fast the alpha of each expert moves.
-        window: how many past scores count; None: all.
+        score: The conformal score, with one side; it is computed at the nominal level.
+        level: The coverage wanted, a probability in (0, 1).
+        rates: How fast the alpha of each expert moves.
+        window: How many past scores count; None: all.
 
     Raises:
-        NotApplicable: if ``score`` is no score, such as the class of one.
-        SettingError: if the level does not lie in (0, 1), there are no rates or one is not above 0,
+        NotApplicable: If ``score`` is no score, such as the class of one.
+        SettingError: If the level does not lie in (0, 1), there are no rates or one is not above 0,
             or the window holds no score.
 
     Examples:

@@ -126,11 +126,11 @@ def conformal_bayes(
     (``pieces`` of the Region where there are several). Fong & Holmes (2021).
 
     Args:
-        posterior: the fit of a model whose rows are independent given the draw, with at least 100
+        posterior: The fit of a model whose rows are independent given the draw, with at least 100
             draws.
-        X: new rows [m, d], in the units of the data.
-        level: the coverage wanted, in (0, 1).
-        fixed_beforehand: your declaration that the numbers, inducing inputs and torch modules in
+        X: New rows [m, d], in the units of the data.
+        level: The coverage wanted, in (0, 1).
+        fixed_beforehand: Your declaration that the numbers, inducing inputs and torch modules in
             the recipe do not depend on these rows; the sets are heuristic without it, as in
             ``full_conformal``.
 
@@ -139,10 +139,10 @@ def conformal_bayes(
         number of draws and the Pareto k-hat there.
 
     Raises:
-        NotApplicable: if rows are not independent given the draw (a GP: use ``full_conformal``),
+        NotApplicable: If rows are not independent given the draw (a GP: use ``full_conformal``),
             if there are fewer than 100 draws, if the rows have weights, or if y is a count.
-        SettingError: if level does not lie in (0, 1).
-        DataError: if X has NaN, or another number of columns than the training rows.
+        SettingError: If level does not lie in (0, 1).
+        DataError: If X has NaN, or another number of columns than the training rows.
 
     Examples:
         >>> import torch

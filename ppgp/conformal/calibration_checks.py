@@ -35,7 +35,7 @@ def group_labels(groups: Any, n: int) -> np.ndarray:
     """Return one label per row, none of them missing.
 
     Raises:
-        DataError: if rows have no label; it names them.
+        DataError: If rows have no label; it names them.
     """
     labels = np.asarray(groups)
     if labels.shape != (n,):

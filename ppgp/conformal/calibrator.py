@@ -40,17 +40,17 @@ class Calibrator:
     scores and i.i.d. rows (Vovk 2012); ``coverage_band`` is the central part of this distribution.
 
     Attributes:
-        score: the conformal score.
-        prediction: of the n calibration rows.
+        score: The conformal score.
+        prediction: Of the n calibration rows.
         y: [n], their true values, in the units of the data.
         groups: [n], one label per row, or None.
         weights: [n], one weight per row, or ``Decay``, or None.
 
     Raises:
-        NotApplicable: by a call, if the argument is no Prediction, or the score is not for such a
+        NotApplicable: By a call, if the argument is no Prediction, or the score is not for such a
             y.
-        SettingError: by a call, if the level does not lie in (0, 1).
-        DataError: by a call, if groups or weights do not fit, or a score is NaN.
+        SettingError: By a call, if the level does not lie in (0, 1).
+        DataError: By a call, if groups or weights do not fit, or a score is NaN.
 
     Examples:
         With 99 calibration rows and level 0.9, the 90th smallest residual is the half-width:
@@ -116,7 +116,7 @@ class Calibrator:
         A score of +inf stays (it is the largest); NaN is an error.
 
         Raises:
-            DataError: if a score is NaN; it names the rows.
+            DataError: If a score is NaN; it names the rows.
         """
         return without_nan(self.score.score(self.prediction, self.y, level))
 
@@ -130,9 +130,9 @@ class Calibrator:
         """Return the set for each new row, with the sentence that is guaranteed.
 
         Args:
-            new_prediction: of the m new rows, by the same fit and method as that of the
+            new_prediction: Of the m new rows, by the same fit and method as that of the
                 calibration rows; the sets are heuristic otherwise.
-            level: the coverage wanted, in (0, 1).
+            level: The coverage wanted, in (0, 1).
             groups: [m], one label per new row, where the calibration rows have labels (Mondrian
                 conformal prediction): each group has its own threshold.
             weights: [m], one weight per new row, where the calibration rows have weights; or
@@ -143,9 +143,9 @@ class Calibrator:
             The Region of the m rows.
 
         Raises:
-            NotApplicable: if the score is not for such a y.
-            SettingError: if level does not lie in (0, 1).
-            DataError: if groups or weights do not fit, or a group has no calibration rows.
+            NotApplicable: If the score is not for such a y.
+            SettingError: If level does not lie in (0, 1).
+            DataError: If groups or weights do not fit, or a group has no calibration rows.
         """
         exact_level(level)
         check_prediction(new_prediction)
@@ -173,7 +173,7 @@ class Calibrator:
         Calibrators with one digest give the same sets.
 
         Raises:
-            NotApplicable: if the sets depend on groups or weights of the new rows.
+            NotApplicable: If the sets depend on groups or weights of the new rows.
         """
         both = {"groups": self.groups, "weights": self.weights}
         given = [name for name, value in both.items() if value is not None]
@@ -319,15 +319,15 @@ class Calibrator:
         beta-binomial.
 
         Args:
-            level: the nominal coverage, in (0, 1).
-            confidence: the probability of the band, in (0, 1).
-            rows: how many test rows; None: infinitely many.
+            level: The nominal coverage, in (0, 1).
+            confidence: The probability of the band, in (0, 1).
+            rows: How many test rows; None: infinitely many.
 
         Returns:
             The lower and the upper end.
 
         Raises:
-            NotApplicable: for a score with two sides, a score whose sets only grow, groups,
+            NotApplicable: For a score with two sides, a score whose sets only grow, groups,
                 weights, or calibration rows that were used in the fit: their coverage has another
                 distribution.
         """
@@ -359,7 +359,7 @@ def without_nan(scores: Tensor) -> Tensor:
     """Return calibration scores [n] or [n, 2], none of which is NaN.
 
     Raises:
-        DataError: if one is; the message names the rows.
+        DataError: If one is; the message names the rows.
     """
     if not all_finite(scores) and bool(torch.isnan(scores).any()):
         here = torch.isnan(scores).reshape(len(scores), -1).any(1)

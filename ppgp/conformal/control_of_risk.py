@@ -18,9 +18,9 @@ class Controlled:
     """The smallest parameter that controls the risk.
 
     Attributes:
-        parameter: its value.
-        index: its place on the grid.
-        guarantee: the sentence that holds.
+        parameter: Its value.
+        index: Its place on the grid.
+        guarantee: The sentence that holds.
     """
 
     parameter: float
@@ -38,7 +38,7 @@ def risk_control(losses: Any, parameters: Any, risk: float, bound: float = 1.0) 
         losses: [n, L], the loss of each calibration row at each parameter, in any units. It is at
             most ``bound``, may be negative, and never rises along the grid.
         parameters: [L], in rising order.
-        risk: the bound wanted on the expected loss of a new row, between 0 and ``bound``; in the
+        risk: The bound wanted on the expected loss of a new row, between 0 and ``bound``; in the
             units of the loss, as ``bound`` is.
         bound: B, the largest possible loss.
 
@@ -47,9 +47,9 @@ def risk_control(losses: Any, parameters: Any, risk: float, bound: float = 1.0) 
         largest one, with a sentence that begins with "none".
 
     Raises:
-        DataError: if shapes do not match, the parameters do not rise, a row's loss rises along the
+        DataError: If shapes do not match, the parameters do not rise, a row's loss rises along the
             grid (the theorem needs that it does not), or a loss exceeds ``bound`` or is not finite.
-        SettingError: if ``risk`` does not lie between 0 and ``bound``.
+        SettingError: If ``risk`` does not lie between 0 and ``bound``.
 
     Examples:
         Of five images, the share of missed pixels at three sizes of the mask. A size of 0.2 has

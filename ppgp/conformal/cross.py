@@ -46,14 +46,14 @@ class CrossCalibrator:
     ``calibrator(X, level=0.9) -> Region``
 
     Attributes:
-        score: the conformal score, with one side.
-        posteriors: one per fold.
-        held_out: the numbers of the rows that each fit left out, one tensor per fold.
-        rows: the same rows as Datasets, with their known noise.
-        given: the fixed values in the recipe whose origin was not declared, in words.
-        found: the "heuristic: ..." guarantee if part of the recipe was estimated from these rows,
+        score: The conformal score, with one side.
+        posteriors: One per fold.
+        held_out: The numbers of the rows that each fit left out, one tensor per fold.
+        rows: The same rows as Datasets, with their known noise.
+        given: The fixed values in the recipe whose origin was not declared, in words.
+        found: The "heuristic: ..." guarantee if part of the recipe was estimated from these rows,
             else None.
-        interrupted: whether Ctrl-C came before the last fold. The rows of the missing folds are
+        interrupted: Whether Ctrl-C came before the last fold. The rows of the missing folds are
             then training rows of every fit: the result is CV+ of the other rows, by a method that
             has these rows too, with the guarantee for the folds and rows that are left.
     """
@@ -84,18 +84,18 @@ class CrossCalibrator:
         """Return the set at each new row, in the units of the data.
 
         Args:
-            X: new rows [m, d], or a Dataset.
-            level: the nominal level in (0, 1); the guaranteed coverage is ``promised(level)``.
-            noise_sd: the known noise of these rows, needed where the training rows have one (or X
+            X: New rows [m, d], or a Dataset.
+            level: The nominal level in (0, 1); the guaranteed coverage is ``promised(level)``.
+            noise_sd: The known noise of these rows, needed where the training rows have one (or X
                 is a Dataset that has it).
-            **columns: the offset, trials or groups of these rows, as ``predict`` takes them.
+            **columns: The offset, trials or groups of these rows, as ``predict`` takes them.
 
         Returns:
             The Region of the m rows, with its guarantee.
 
         Raises:
-            SettingError: if level does not lie in (0, 1).
-            DataError: if the training rows have known noise, an offset, trials or groups, and X
+            SettingError: If level does not lie in (0, 1).
+            DataError: If the training rows have known noise, an offset, trials or groups, and X
                 does not.
         """
         if noise_sd is not None:
@@ -137,24 +137,24 @@ def cross_calibrate(
     have a higher guaranteed coverage than unequal ones. Barber, Candes, Ramdas & Tibshirani (2021).
 
     Args:
-        model: a recipe, that is, a model before it meets data. The model of a posterior,
+        model: A recipe, that is, a model before it meets data. The model of a posterior,
             ``posterior.model``, is taken as it was given to ``fit``, because the prepared one has
             priors and inducing inputs that depend on all rows. A Posterior by
             ``NaturalGradientBoosting(folds=)``, or its ``out_of_fold()``, has the fits already:
             no fit is made, and ``data``, ``how`` and ``folds`` have no effect. The guarantee
             assumes that its folds were chosen without looking at the rows.
-        data: the training rows [n].
-        how: the inference method; None: the default of ``fit``. Folds of its own are fitted inside
+        data: The training rows [n].
+        how: The inference method; None: the default of ``fit``. Folds of its own are fitted inside
             each fold: ``NaturalGradientBoosting(folds=None)`` fits one member per fold.
-        score: the conformal score, with one side; None: ``Absolute()``, or ``LAC()`` for classes.
-        folds: how many folds; None: one per row (jackknife+).
-        seed: of the random folds, and of each fit.
-        workers: how many processes fit the folds; None: those of an active
+        score: The conformal score, with one side; None: ``Absolute()``, or ``LAC()`` for classes.
+        folds: How many folds; None: one per row (jackknife+).
+        seed: Of the random folds, and of each fit.
+        workers: How many processes fit the folds; None: those of an active
             ``joblib.parallel_config``, or else 1. Each fit has one thread, so that neither the
             number of workers nor the backend changes the result.
-        progress: whether a progress bar is shown.
-        standardise: whether each fit standardises its rows, as in ``fit``.
-        fixed_beforehand: your declaration that the numbers, inducing inputs and torch modules in
+        progress: Whether a progress bar is shown.
+        standardise: Whether each fit standardises its rows, as in ``fit``.
+        fixed_beforehand: Your declaration that the numbers, inducing inputs and torch modules in
             the recipe do not depend on these rows; the sets are heuristic without it.
 
     Returns:
@@ -162,11 +162,11 @@ def cross_calibrate(
         that of the finished folds, with a ConvergenceWarning.
 
     Raises:
-        NotApplicable: for a program, whose rows cannot be told from its arguments, rows with
+        NotApplicable: For a program, whose rows cannot be told from its arguments, rows with
             weights, a score with two sides, or a posterior that is not boosted.
-        SettingError: if there are fewer than two folds, more folds than rows, or no worker.
-        NumericalError: if a fold ends its worker, and does so again when it is fitted once more.
-        KeyboardInterrupt: if Ctrl-C came before two folds were finished.
+        SettingError: If there are fewer than two folds, more folds than rows, or no worker.
+        NumericalError: If a fold ends its worker, and does so again when it is fitted once more.
+        KeyboardInterrupt: If Ctrl-C came before two folds were finished.
 
     Examples:
         >>> import torch

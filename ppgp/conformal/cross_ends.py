@@ -34,12 +34,12 @@ def order_statistics(
     An empty set counts as the median of its fit: its ends are placed where it has shrunk to.
 
     Args:
-        score: the conformal score.
-        new: the predictions of the m new rows, one per fold.
-        scores: the scores of the left-out rows, [n_k] for each fold.
-        low: from 1 to n.
-        high: from 1 to n.
-        level: the nominal coverage.
+        score: The conformal score.
+        new: The predictions of the m new rows, one per fold.
+        scores: The scores of the left-out rows, [n_k] for each fold.
+        low: From 1 to n.
+        high: From 1 to n.
+        level: The nominal coverage.
 
     Returns:
         Two tensors [m].
@@ -123,11 +123,11 @@ class _Fold:
     """The sets of the left-out rows of one fold at the m new rows.
 
     Args:
-        score: the conformal score.
-        prediction: of the new rows, by the fit that left the fold out.
-        ends: the ``Ends`` of the score at these rows.
-        scores: of the left-out rows, [n_k].
-        level: the nominal coverage.
+        score: The conformal score.
+        prediction: Of the new rows, by the fit that left the fold out.
+        ends: The ``Ends`` of the score at these rows.
+        scores: Of the left-out rows, [n_k].
+        level: The nominal coverage.
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class _Fold:
         """Return how many sets have their end at y or further inside, per row.
 
         Args:
-            y: values at the rows, [k].
-            rows: numbers of the rows, [k].
+            y: Values at the rows, [k].
+            rows: Numbers of the rows, [k].
             outward: 1 for the upper end, -1 for the lower.
         """
         side = self.ends[rows].sides(y)[(1 + outward) // 2]

@@ -34,9 +34,9 @@ def promised_coverage(
     less (Vovk & Wang 2020).
 
     Args:
-        sizes: the number of left-out rows of each fold that are ranked.
-        level: the nominal level, in (0, 1).
-        whole: the number of all left-out rows of each fold, where some are of another category.
+        sizes: The number of left-out rows of each fold that are ranked.
+        level: The nominal level, in (0, 1).
+        whole: The number of all left-out rows of each fold, where some are of another category.
             They too must be of one size for the second cost. None: ``sizes``.
     """
     n, K, alpha = sum(sizes), len(sizes), float(1 - exact_level(level))
@@ -71,11 +71,11 @@ def cross_region(
     """Return the CV+ set at each new row.
 
     Args:
-        score: the conformal score, with one side.
-        new: the predictions of the m new rows, one per fold.
-        scores: the scores of the left-out rows, [n_k] for each fold.
-        level: the nominal level, in (0, 1).
-        guarantee: the sentence of the Region; None: ``cross_guarantee``.
+        score: The conformal score, with one side.
+        new: The predictions of the m new rows, one per fold.
+        scores: The scores of the left-out rows, [n_k] for each fold.
+        level: The nominal level, in (0, 1).
+        guarantee: The sentence of the Region; None: ``cross_guarantee``.
     """
     if guarantee is None:
         guarantee = cross_guarantee(list(map(len, scores)), level)

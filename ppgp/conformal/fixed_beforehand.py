@@ -95,9 +95,9 @@ def guarantee_of_prepared(model: Model, data: Dataset, fixed_beforehand: bool) -
     Else the result is None.
 
     Args:
-        model: the model of a posterior, prepared for its rows.
-        data: these rows, in the units of the user.
-        fixed_beforehand: whether the caller declares that the fixed values do not depend on them.
+        model: The model of a posterior, prepared for its rows.
+        data: These rows, in the units of the user.
+        fixed_beforehand: Whether the caller declares that the fixed values do not depend on them.
     """
     recipe = model.given or model
     sentence = guarantee_if_estimated_from(recipe, data)

@@ -53,8 +53,8 @@ class LeaveOneOutParts:
         """Return leave-one-out predictions at some of the new rows.
 
         Args:
-            columns: which of the new rows, k of them.
-            ranked: the r rows that are left out, one at a time; None: all.
+            columns: Which of the new rows, k of them.
+            ranked: The r rows that are left out, one at a time; None: all.
 
         Returns:
             Means and sds [r, k] of y at the new rows without each ranked row, and that row's
@@ -88,14 +88,14 @@ def leave_one_out_parts(
         K: [n, m] covariance of y with f at the new rows.
         variance: [m] prior variance of y at the new rows, noise included.
         mean: [m], the known mean there; None: 0.
-        drift: basis functions with unknown coefficients, F [n, p] and F* [m, p] (universal
+        drift: Basis functions with unknown coefficients, F [n, p] and F* [m, p] (universal
             kriging); None: no drift.
 
     Returns:
         The parts at the m new rows.
 
     Raises:
-        NumericalError: if C, or the Gram matrix of the drift, is not positive definite.
+        NumericalError: If C, or the Gram matrix of the drift, is not positive definite.
 
     Examples:
         The prediction without row 0 equals that of a fit to the other rows:
@@ -149,7 +149,7 @@ def _slack(condition: Tensor, residual: Tensor, b: Tensor, mean: Tensor) -> Tens
     the error has no effect on coverage, and the result is 0.
 
     Args:
-        condition: the condition number of the covariance of the rows.
+        condition: The condition number of the covariance of the rows.
         residual: [n], y minus the known mean.
         b: [n, m], the weights of y.
         mean: [m], the known mean.
@@ -209,7 +209,7 @@ def leave_one_out_parts_low_rank(
         The parts at the m new rows.
 
     Raises:
-        NumericalError: if the prior covariance is not positive definite.
+        NumericalError: If the prior covariance is not positive definite.
 
     Examples:
         A line with unknown intercept and slope has the parts that its covariance matrix gives:
@@ -266,15 +266,15 @@ def full_interval(
     ranked rows. Papadopoulos (2024).
 
     Args:
-        parts: of the new rows.
-        level: the coverage wanted, a probability in (0, 1).
+        parts: Of the new rows.
+        level: The coverage wanted, a probability in (0, 1).
         ranked: [r], numbers of the rows that are ranked against the new one; None: all.
 
     Returns:
         The lower and the upper ends, in the units of the y of the parts.
 
     Raises:
-        SettingError: if the level does not lie in (0, 1).
+        SettingError: If the level does not lie in (0, 1).
 
     Examples:
         Where the new row is independent of all others, the ends are those of ranked values |y|:
@@ -317,7 +317,7 @@ def full_system(parts: LeaveOneOutParts, ranked: Tensor | None = None) -> Tensor
     They are mean_-i + sd_-i u_i over the r ranked rows. Pion & Vazquez (2025).
 
     Args:
-        parts: of the new rows.
+        parts: Of the new rows.
         ranked: [r], numbers of the rows that are ranked against the new one; None: all.
 
     Returns:

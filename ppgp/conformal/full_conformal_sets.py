@@ -61,7 +61,7 @@ def training_data(posterior: Posterior) -> Dataset:
     """Return the training rows in the units of the user.
 
     Raises:
-        NotApplicable: for a user's program.
+        NotApplicable: For a user's program.
     """
     if not isinstance(posterior.data, Dataset) or not isinstance(posterior.model, Model):
         raise NotApplicable(
@@ -77,10 +77,10 @@ class _Ranking:
     """What full conformal prediction ranks, and what holds for it.
 
     Attributes:
-        parts: leave-one-out predictions at the new rows, on the model's scale.
-        ranked: numbers of the rows that are ranked against the new one; None: all.
-        scaler: from the model's scale to the units of the user.
-        sentence: the guarantee, with {level} left open.
+        parts: Leave-one-out predictions at the new rows, on the model's scale.
+        ranked: Numbers of the rows that are ranked against the new one; None: all.
+        scaler: From the model's scale to the units of the user.
+        sentence: The guarantee, with {level} left open.
     """
 
     parts: LeaveOneOutParts
@@ -217,18 +217,18 @@ def full_conformal(
     deviation. Papadopoulos (2024); Pion & Vazquez (2024).
 
     Args:
-        posterior: of a GP. With ``split``, its hyperparameters and its scaling are estimated again
+        posterior: Of a GP. With ``split``, its hyperparameters and its scaling are estimated again
             by MAP on that share of its training rows, from the recipe as it was given to ``fit``.
             All rows then predict, and the others are ranked: the guarantee is exact.
-        X: new rows [m, d], in the units of the data, or a Dataset.
-        level: the coverage wanted, in (0, 1).
-        split: the share of rows that the hyperparameters are fitted on. None: use the posterior's
+        X: New rows [m, d], in the units of the data, or a Dataset.
+        level: The coverage wanted, in (0, 1).
+        split: The share of rows that the hyperparameters are fitted on. None: use the posterior's
             own hyperparameters (their mean over draws); the set is then heuristic, unless they
             were fixed beforehand.
-        seed: decides which rows the hyperparameters come from.
-        noise_sd: the known noise of the new rows, needed where the training rows have one (or X is
+        seed: Decides which rows the hyperparameters come from.
+        noise_sd: The known noise of the new rows, needed where the training rows have one (or X is
             a Dataset that has it).
-        fixed_beforehand: your declaration that the numbers, inducing inputs and torch modules in
+        fixed_beforehand: Your declaration that the numbers, inducing inputs and torch modules in
             the recipe do not depend on these rows. Those of ``fit_variogram`` or ``pretrained`` on
             the same rows do. The set is heuristic without this declaration, and also with it where
             they are known to come from these rows.
@@ -238,10 +238,10 @@ def full_conformal(
         where too few rows are ranked for the level.
 
     Raises:
-        NotApplicable: if the model is not a GP.
-        SettingError: if level or split does not lie in (0, 1), or ``fixed_beforehand`` is declared
+        NotApplicable: If the model is not a GP.
+        SettingError: If level or split does not lie in (0, 1), or ``fixed_beforehand`` is declared
             of hyperparameters that were fitted.
-        DataError: if the noise of the training rows is known and that of the new rows is not, or
+        DataError: If the noise of the training rows is known and that of the new rows is not, or
             there are too few rows to split.
 
     Examples:
@@ -297,12 +297,12 @@ def full_system_of(
     """Return the conformal predictive system of a GP: the whole CDF at new rows, in closed form.
 
     Args:
-        posterior: as in ``full_conformal``.
-        X: as in ``full_conformal``.
-        split: as in ``full_conformal``.
-        seed: as in ``full_conformal``.
-        noise_sd: as in ``full_conformal``.
-        fixed_beforehand: as in ``full_conformal``.
+        posterior: As in ``full_conformal``.
+        X: As in ``full_conformal``.
+        split: As in ``full_conformal``.
+        seed: As in ``full_conformal``.
+        noise_sd: As in ``full_conformal``.
+        fixed_beforehand: As in ``full_conformal``.
 
     Returns:
         The PredictiveSystem of the m rows.

@@ -21,7 +21,7 @@ class Online:
     """The result of an online method.
 
     Attributes:
-        region: the set for each row in time, made before its y was observed.
+        region: The set for each row in time, made before its y was observed.
         errors: [T] bool, whether the set of the row missed y.
         alphas: [T], the miscoverage that each set was made for (NaN for methods that steer the
             threshold itself).

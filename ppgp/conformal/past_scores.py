@@ -93,9 +93,9 @@ def _earlier_scores(
     """Return the scores of the rows before the first, rounded to the dtype of the sequence.
 
     Raises:
-        SettingError: if they are scores of another kind, from which no threshold for this one
+        SettingError: If they are scores of another kind, from which no threshold for this one
             follows.
-        NotApplicable: if the rows have groups or weights, which online methods do not use.
+        NotApplicable: If the rows have groups or weights, which online methods do not use.
     """
     if calibration is None:
         return []

@@ -38,16 +38,16 @@ class PID:
     exceeds the level, and with the integrator, the sentence is "heuristic".
 
     Args:
-        score: the conformal score, with one side; it is computed at the nominal level.
-        level: the long-run coverage, a probability in (0, 1).
-        rate: the proportional rate, as a share of the range of recent scores: the units of the
+        score: The conformal score, with one side; it is computed at the nominal level.
+        level: The long-run coverage, a probability in (0, 1).
+        rate: The proportional rate, as a share of the range of recent scores: the units of the
             threshold are those of the score.
-        window: how many recent scores set the range.
-        saturation: the constant of the integrator, above 0 and without a unit; None: no integrator.
+        window: How many recent scores set the range.
+        saturation: The constant of the integrator, above 0 and without a unit; None: no integrator.
 
     Raises:
-        NotApplicable: if ``score`` is no score, such as the class of one.
-        SettingError: if the level does not lie in (0, 1), the rate or the saturation is not above
+        NotApplicable: If ``score`` is no score, such as the class of one.
+        SettingError: If the level does not lie in (0, 1), the rate or the saturation is not above
             0, or the window holds no score.
 
     Examples:
@@ -162,8 +162,8 @@ def bound_of_steps(steps: Sequence[float], values: Sequence[float]) -> float:
     turns the sum of misses into differences of thresholds.
 
     Args:
-        steps: the step sizes, in the order of time.
-        values: the scores, the first threshold, and the floor of the score where it has one.
+        steps: The step sizes, in the order of time.
+        values: The scores, the first threshold, and the floor of the score where it has one.
 
     Returns:
         The bound; inf where there are no steps or a value is infinite.

@@ -31,7 +31,7 @@ class PredictiveSystem:
     units of y; residuals are in units of the predictive spread.
 
     Attributes:
-        guarantee: the sentence that holds.
+        guarantee: The sentence that holds.
         residuals: [n], the sorted residuals of the calibration rows; None in the full form.
         centre: [m], the centre of each new row; None in the full form.
         scale: [m], the unit of the residuals in each new row; None in the full form.
@@ -40,8 +40,8 @@ class PredictiveSystem:
             to y count as equal to it. None: 0.
 
     Raises:
-        DataError: by ``cdf``, if y does not have one entry per row.
-        SettingError: by ``quantile`` and ``interval``, if the probability or level does not lie in
+        DataError: By ``cdf``, if y does not have one entry per row.
+        SettingError: By ``quantile`` and ``interval``, if the probability or level does not lie in
             (0, 1).
 
     Examples:
@@ -135,11 +135,11 @@ class PredictiveSystem:
         With u uniform it is exactly uniform at the true y.
 
         Args:
-            y: points [..., m].
-            u: in [0, 1], the share of the jump at y that counts.
+            y: Points [..., m].
+            u: The share, in [0, 1], of the jump at y that counts.
 
         Raises:
-            DataError: if the last axis of y does not have one entry per row.
+            DataError: If the last axis of y does not have one entry per row.
         """
         y = as_tensor(y, "y").to(self._like)
         if y.shape[-1:] != (len(self),):
@@ -165,7 +165,7 @@ class PredictiveSystem:
         y lies at or below it with probability at least p.
 
         Raises:
-            SettingError: if p lies outside (0, 1).
+            SettingError: If p lies outside (0, 1).
         """
         try:
             fraction = exact_level(p)
@@ -229,14 +229,14 @@ def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
     PredictiveSystem``. Cost O(n log n); memory O(n + m). Vovk et al. (2020).
 
     Args:
-        prediction: of the n calibration rows.
+        prediction: Of the n calibration rows.
         y: [n], their true values, in the units of the data.
 
     Returns:
         A SplitSystem: call it on the prediction of new rows.
 
     Raises:
-        DataError: if y does not match the prediction, or an sd of 0 leaves a residual undefined.
+        DataError: If y does not match the prediction, or an sd of 0 leaves a residual undefined.
 
     Examples:
         The residuals of nine rows, around a new prediction of 10 with a standard deviation of 2:
@@ -278,9 +278,9 @@ class SplitSystem:
 
     Attributes:
         residuals: [n], in units of the predictive spread.
-        in_training: whether some of the calibration rows were also used in the fit.
-        origin: how the calibration rows were predicted; None if it is not known.
-        n_alike: how many of them equal a training row, whether by chance or not.
+        in_training: Whether some of the calibration rows were also used in the fit.
+        origin: How the calibration rows were predicted; None if it is not known.
+        n_alike: How many of them equal a training row, whether by chance or not.
     """
 
     residuals: Tensor

@@ -54,15 +54,15 @@ def calibrate(
     every batch, else up to rounding (``Score.roundings``).
 
     Args:
-        score: the conformal score, such as ``Absolute()``.
-        prediction: of the n calibration rows; for a stream the posterior, which predicts them.
+        score: The conformal score, such as ``Absolute()``.
+        prediction: Of the n calibration rows; for a stream the posterior, which predicts them.
         y: [n], their true values, in the units of the data; or the stream.
         groups: [n], one label per row, fixed before y is observed: coverage is then guaranteed in
             each group. Vovk et al. (2005).
         weights: [n], one weight per row, the ratio of the density of new rows to that of these
             (covariate shift; Tibshirani et al. 2019), or ``Decay`` for rows in the order of time
             (Barber et al. 2023).
-        level: of the one pass over a stream. A score that depends on the level takes a further pass
+        level: Of the one pass over a stream. A score that depends on the level takes a further pass
             for each other level that is asked for. Rows in memory have no level here: pass it to
             the calibrator.
 
@@ -70,10 +70,10 @@ def calibrate(
         A Calibrator: call it on the prediction of new rows.
 
     Raises:
-        NotApplicable: if the score is not for such a y, or is no score, or the prediction is no
+        NotApplicable: If the score is not for such a y, or is no score, or the prediction is no
             Prediction.
-        DataError: if y, groups or weights do not fit the prediction.
-        SettingError: if level does not lie in (0, 1), or is another than 0.9 for rows in memory.
+        DataError: If y, groups or weights do not fit the prediction.
+        SettingError: If level does not lie in (0, 1), or is another than 0.9 for rows in memory.
 
     Examples:
         Of the errors 1, ..., 9 of nine rows, the interval at level 0.8 has the 8th smallest, as

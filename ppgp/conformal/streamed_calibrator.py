@@ -27,14 +27,14 @@ class StreamCalibrator(Calibrator):
     the level takes one for each further level.
 
     Args:
-        score: the conformal score.
-        posterior: what predicts the rows.
-        stream: the calibration rows, without weights.
-        level: the level of the first pass.
+        score: The conformal score.
+        posterior: What predicts the rows.
+        stream: The calibration rows, without weights.
+        level: The level of the first pass.
 
     Raises:
-        NotApplicable: if the score is not for such a y.
-        DataError: if the labels of the stream are not those of the fit, or a score is NaN.
+        NotApplicable: If the score is not for such a y.
+        DataError: If the labels of the stream are not those of the fit, or a score is NaN.
     """
 
     posterior: Any

@@ -25,7 +25,7 @@ class VennAbers:
         labels: [n], 0 or 1.
 
     Raises:
-        DataError: if shapes differ, a score is not finite, or a label is not 0 or 1; by the call,
+        DataError: If shapes differ, a score is not finite, or a label is not 0 or 1; by the call,
             if a new score is NaN.
 
     Examples:
@@ -60,7 +60,7 @@ class VennAbers:
             new: [m], the scores of the new rows.
 
         Raises:
-            DataError: if a new score is NaN.
+            DataError: If a new score is NaN.
         """
         values, inverse = np.unique(self.scores.numpy(), return_inverse=True)
         counts = np.bincount(inverse).astype(float)

@@ -16,12 +16,12 @@ def check_weights(weights: Any, n: int, new: bool = False) -> Tensor:
     """Return weights [n] in double precision, whatever the precision of y.
 
     Args:
-        weights: finite and not negative.
-        n: how many rows there are.
-        new: whether the rows are new ones. Weights of calibration rows must not all be 0.
+        weights: Finite and not negative.
+        n: How many rows there are.
+        new: Whether the rows are new ones. Weights of calibration rows must not all be 0.
 
     Raises:
-        DataError: if the weights do not fit; it names the rows that are wrong.
+        DataError: If the weights do not fit; it names the rows that are wrong.
     """
     which = "new" if new else "calibration"
     w = as_tensor(weights, "weights", torch.float64)
@@ -57,7 +57,7 @@ def weighted_threshold(scores: Tensor, level: float, weights: Tensor, new: Tenso
 
     Args:
         scores: [n], or [n, 2] with one column per side.
-        level: the coverage wanted, in (0, 1).
+        level: The coverage wanted, in (0, 1).
         weights: [n], of the calibration rows.
         new: [m], of the new rows.
     """

@@ -23,10 +23,10 @@ class Decay:
     data with row i and the new row swapped. The loss is small where the past drifts slowly.
 
     Args:
-        rate: in (0, 1], without a unit: the weight of a row as a multiple of that of the next.
+        rate: In (0, 1], without a unit: the weight of a row as a multiple of that of the next.
 
     Raises:
-        SettingError: if rate does not lie in (0, 1].
+        SettingError: If rate does not lie in (0, 1].
 
     Examples:
         >>> import ppgp
@@ -66,15 +66,15 @@ def shift_weights(X_calibration: Any, X_new: Any, X: Any) -> Tensor:
     mean absolute error of the normalised weights.
 
     Args:
-        X_calibration: rows [n1, d] like the calibration rows, for the classifier alone.
-        X_new: rows [n2, d] like the new ones, for the classifier alone.
-        X: the rows [k, d] whose weights are wanted.
+        X_calibration: Rows [n1, d] like the calibration rows, for the classifier alone.
+        X_new: Rows [n2, d] like the new ones, for the classifier alone.
+        X: The rows [k, d] whose weights are wanted.
 
     Returns:
         The density ratios [k], without a unit: they do not depend on the units of the columns.
 
     Raises:
-        DataError: if a table is not [rows, columns] of finite numbers, the three differ in columns,
+        DataError: If a table is not [rows, columns] of finite numbers, the three differ in columns,
             or one of the first two has no rows.
 
     Examples:

@@ -33,10 +33,10 @@ def difference(density: Density, watched: Watched, key: Key, z: Tensor | None) -
     """Return a sentence on the first point where the graph and the program differ; None if none.
 
     Args:
-        density: the density of the program.
-        watched: its graph over all rows.
-        key: what the graph is of.
-        z: draws or a mode, [n, p]; their extremes in each coordinate come first, as a branch is
+        density: The density of the program.
+        watched: Its graph over all rows.
+        key: What the graph is of.
+        z: Draws or a mode, [n, p]; their extremes in each coordinate come first, as a branch is
             often at an end.
     """
     _, jacobian, k = key

@@ -36,17 +36,17 @@ def check_program(density: Density, run: Run) -> tuple[str | None, str | None]:
     """Check a user's program before it is fitted.
 
     Args:
-        density: its density.
-        run: one run of it.
+        density: Its density.
+        run: One run of it.
 
     Returns:
         What Pyro's validation reports at all points where the program was run, and what is random
         in its density; None for either where there is nothing.
 
     Raises:
-        DataError: if data are no tensors, have another shape than their distribution or lie
+        DataError: If data are no tensors, have another shape than their distribution or lie
             outside its support, or the program observes none of the data that it can be given.
-        NotApplicable: for ``obs_mask``, and for a batch in no plate beside discrete sites.
+        NotApplicable: For ``obs_mask``, and for a batch in no plate beside discrete sites.
     """
     check_sites(run)
     check_shapes(run)
@@ -67,7 +67,7 @@ def check_flat(slices: Mapping[str, Slice], instead: str) -> None:
 
     Args:
         slices: ``{site: Slice}``, those of a Target.
-        instead: the option that the message advises.
+        instead: The option that the message advises.
     """
     angle = next((name for name, s in slices.items() if s.circular), None)
     if angle is not None:
@@ -78,9 +78,9 @@ def check_sites(run: Run) -> None:
     """Refuse sites whose density not all methods can use.
 
     Raises:
-        DataError: for data that are no tensors, which torch's distributions do not take, and for
+        DataError: For data that are no tensors, which torch's distributions do not take, and for
             sites in half precision, in which a density has three digits.
-        NotApplicable: for ``obs_mask``, which makes a latent site that has no density at the
+        NotApplicable: For ``obs_mask``, which makes a latent site that has no density at the
             observed places, and for latent sites of the rows of a plate that takes some at random,
             which would be those of other rows at each call.
     """
@@ -122,7 +122,7 @@ def check_shapes(run: Run) -> None:
     A column y [n, 1] beside a location [n] has n * n log densities, all of which would be summed.
 
     Raises:
-        DataError: naming the site and its shapes.
+        DataError: Naming the site and its shapes.
     """
     for name, site in run.samples():
         if is_deterministic(site) or not site["is_observed"]:
@@ -177,7 +177,7 @@ def check_observed(run: Run, program: Any) -> None:
     """Refuse a program that has an optional argument for data and observes nothing.
 
     Raises:
-        DataError: naming the argument.
+        DataError: Naming the argument.
     """
     if any(site["is_observed"] and not is_deterministic(site) for _, site in run.samples()):
         return
@@ -212,13 +212,13 @@ def validated(density: Density) -> str | None:
     """Run the program with Pyro's validation at draws of its prior.
 
     Args:
-        density: the density of the program, whose sites are checked where they depend on latents.
+        density: The density of the program, whose sites are checked where they depend on latents.
 
     Returns:
         The message of validation if the program has no density at any draw; None if it passes.
 
     Raises:
-        DataError: if validation refuses values that have a density all the same. Without validation
+        DataError: If validation refuses values that have a density all the same. Without validation
             they would be fitted without a warning.
     """
     message: str | None = None
@@ -285,9 +285,9 @@ def randomness(run: Run, density: Callable[[Tensor], Tensor], z: Tensor) -> str 
     """Return what is random in a density besides its sites; None if it is the same at every call.
 
     Args:
-        run: one run of the program.
-        density: the log density at z [p].
-        z: where the density is evaluated twice, [p].
+        run: One run of the program.
+        density: The log density at z [p].
+        z: Where the density is evaluated twice, [p].
     """
     if run.subsampled:
         name, share = next(iter(run.subsampled.items()))

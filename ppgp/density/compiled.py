@@ -37,9 +37,9 @@ class _Recorded:
     """The operations of a density at one point, behind its graphs of one point and of several.
 
     Attributes:
-        graph: the operations.
-        points: where graphs are compared with the program, [p] each.
-        own: functions that return value and gradient of the program there, computed once.
+        graph: The operations.
+        points: Where graphs are compared with the program, [p] each.
+        own: Functions that return value and gradient of the program there, computed once.
     """
 
     graph: GraphModule
@@ -51,16 +51,16 @@ class Graphs:
     """The graphs of one density: of all rows or a mini-batch, of one point or several.
 
     Args:
-        density: what is compiled.
-        compile: whether to compile at all; the program runs at every call otherwise.
-        notes: a list to which sentences for the user are added.
-        watch: whether to remember points at which graphs run, to compare graph and program there
+        density: What is compiled.
+        compile: Whether to compile at all; the program runs at every call otherwise.
+        notes: A list to which sentences for the user are added.
+        watch: Whether to remember points at which graphs run, to compare graph and program there
             later. A user's program may have branches that tracing cannot see.
 
     Attributes:
-        visited: some of the points at which graphs were run.
-        failed: whether the program could not be compiled.
-        warned: those of ``notes`` that a warning has stated.
+        visited: Some of the points at which graphs were run.
+        failed: Whether the program could not be compiled.
+        warned: Those of ``notes`` that a warning has stated.
     """
 
     def __init__(self, density: Density, compile: bool, notes: list[str], watch: bool) -> None:
@@ -105,10 +105,10 @@ class Graphs:
         """Return (z, X, y) -> value, gradient, where each of k points has rows of its own.
 
         Args:
-            batch: rows per point.
-            jacobian: as in ``get``.
-            k: the arguments are [k, ...]; None for one point.
-            reach: the length of an adversarial step in each column, [d]; None: the density itself.
+            batch: Rows per point.
+            jacobian: As in ``get``.
+            k: The arguments are [k, ...]; None for one point.
+            reach: The length of an adversarial step in each column, [d]; None: the density itself.
         """
         key = (batch, jacobian, k, None if reach is None else tuple(reach.tolist()))
         if key in self._of_tables:

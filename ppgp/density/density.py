@@ -61,22 +61,22 @@ class Density:
     """log p(theta, y | X) at z [p], evaluated by Pyro's handlers.
 
     Args:
-        model: a model of ``ppgp.models``, or a Program.
-        data: the Dataset, on the scale that the model sees, or the arguments of a program.
-        program: the Pyro program of the model.
-        survey: the sites of the program.
+        model: A model of ``ppgp.models``, or a Program.
+        data: The Dataset, on the scale that the model sees, or the arguments of a program.
+        program: The Pyro program of the model.
+        survey: The sites of the program.
 
     Attributes:
-        dim: p.
-        team: the processes that share the rows; densities and gradients are means over them.
+        dim: The number p of unconstrained numbers.
+        team: The processes that share the rows; densities and gradients are means over them.
         slices: ``{site: Slice}``, the place of each site in z.
-        params: the values of the params that are held.
-        random: what is random in the density besides the sites (a subsampled plate); None where it
+        params: The values of the params that are held.
+        random: What is random in the density besides the sites (a subsampled plate); None where it
             is the same at every call.
-        noise_seed: of the random numbers in the density, where they repeat at every call.
-        static: whether each site has the same support at every z.
-        known: the latent sites that a user's program may have; None for any.
-        guards: the sites that are checked to stay inside their sets.
+        noise_seed: Of the random numbers in the density, where they repeat at every call.
+        static: Whether each site has the same support at every z.
+        known: The latent sites that a user's program may have; None for any.
+        guards: The sites that are checked to stay inside their sets.
     """
 
     def __init__(self, model: Any, data: Any, program: Callable[..., Any], survey: Survey) -> None:
@@ -97,7 +97,7 @@ class Density:
         """Run the program under whatever handlers are active.
 
         Args:
-            tables: inputs and targets of some rows; () for all of them.
+            tables: Inputs and targets of some rows; () for all of them.
         """
         args, kwargs = arguments(self.model, self.data, tables) if tables else self._all_rows
         self.program(*args, **kwargs)
@@ -106,7 +106,7 @@ class Density:
         """Return the inputs and targets of some rows; () for all of them.
 
         Raises:
-            NotApplicable: if rows are asked of a program with arguments of its own.
+            NotApplicable: If rows are asked of a program with arguments of its own.
         """
         return () if rows is None else self.model.batch(self.data, rows)
 
@@ -124,10 +124,10 @@ class Density:
         """Return the log density, a differentiable scalar.
 
         Args:
-            z: the unconstrained sites, [p].
-            tables: inputs and targets of some rows; () for all of them.
-            jacobian: whether it is the density of z, or that of the sites on their natural scale.
-            likelihood: whether the observed sites count.
+            z: The unconstrained sites, [p].
+            tables: Inputs and targets of some rows; () for all of them.
+            jacobian: Whether it is the density of z, or that of the sites on their natural scale.
+            likelihood: Whether the observed sites count.
         """
         noise = nullcontext() if self.noise_seed is None else seeded(self.noise_seed)
         guarding = Guarding(self.guards) if self.guards else nullcontext()
@@ -183,7 +183,7 @@ class Density:
         """Find the sites whose value or parameters may leave their sets.
 
         Args:
-            run: one run of the program.
+            run: One run of the program.
         """
         try:
             _, again = self.differentiable_run()
@@ -267,9 +267,9 @@ class Density:
         """Return value, gradient [p] and Hessian [p, p] from the formula of the model.
 
         Args:
-            z: the unconstrained sites, [p].
-            jacobian: whether it is the density of z, or that of the sites on their natural scale.
-            expected: whether the Hessian of the likelihood is minus the Fisher information.
+            z: The unconstrained sites, [p].
+            jacobian: Whether it is the density of z, or that of the sites on their natural scale.
+            expected: Whether the Hessian of the likelihood is minus the Fisher information.
         """
         z = z.detach().to(self.survey.like)
         formula = self.model.expected_curvature if expected else self.model.curvature
@@ -394,7 +394,7 @@ class Density:
         """Return whether each site has the same support at points z [k, p] as in the first run.
 
         Raises:
-            NotApplicable: if a user's program has other latent sites there.
+            NotApplicable: If a user's program has other latent sites there.
         """
         return all(self._supports_stay_at(z) for z in points)
 

@@ -56,12 +56,12 @@ def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = Tru
     their values.
 
     Args:
-        program: a call runs it.
-        nesting: how deeply its plates are nested.
-        likelihood: whether the observed sites count.
+        program: A call runs it.
+        nesting: How deeply its plates are nested.
+        likelihood: Whether the observed sites count.
 
     Raises:
-        NotApplicable: if a discrete site has a scale (a subsampled plate) or a mask: neither
+        NotApplicable: If a discrete site has a scale (a subsampled plate) or a mask: neither
             commutes with the sum.
     """
     handlers: Any = poutine  # its handlers have no types
@@ -145,12 +145,12 @@ def check_enumeration(
     takes another axis for it, or asks for one value, has another sum.
 
     Args:
-        program: a call runs it.
-        nesting: how deeply its plates are nested.
-        params: the values of params that are held.
+        program: A call runs it.
+        nesting: How deeply its plates are nested.
+        params: The values of params that are held.
 
     Raises:
-        NotApplicable: if they differ, or the program does not run with all values at once.
+        NotApplicable: If they differ, or the program does not run with all values at once.
     """
     for seed in range(TERMS):
         with quietly(), torch.no_grad(), seeded(seed), Run({}, params=params) as run, AnyValue():

@@ -199,11 +199,11 @@ def mapping(name: str, law: Any) -> Any:
     """Return the bijection from unconstrained space to the support of a site.
 
     Args:
-        name: of the site, for the error.
-        law: its distribution.
+        name: Of the site, for the error.
+        law: Its distribution.
 
     Raises:
-        NotApplicable: if there is none.
+        NotApplicable: If there is none.
     """
     if is_circular(law):
         return Angle()
@@ -299,7 +299,7 @@ def site_log_prob(s: Mapping[str, Any]) -> Tensor:
     """Return the log density of a site's value, without scale and mask.
 
     Raises:
-        DataError: if torch has none for a value and a distribution of these dtypes.
+        DataError: If torch has none for a value and a distribution of these dtypes.
     """
     try:
         return s["fn"].log_prob(s["value"], *s["args"], **s["kwargs"])
@@ -407,7 +407,7 @@ def quietly(stored: Any = None) -> Iterator[None]:
     as Pyro's handlers belong to the process.
 
     Args:
-        stored: the ``get_state()`` of a store whose params have their values inside; None for none.
+        stored: The ``get_state()`` of a store whose params have their values inside; None for none.
     """
     with one_at_a_time(), pyro.validation_enabled(False), pyro.get_param_store().scope(stored):
         yield
@@ -423,7 +423,7 @@ def over_draws(
     Args:
         function: ``{name: value}`` to ``{name: value}``.
         draws: ``{name: [draw, ...]}``.
-        chunk: draws per call of vmap.
+        chunk: Draws per call of vmap.
 
     Returns:
         ``{name: [draw, ...]}``.

@@ -19,13 +19,13 @@ class Slice:
     """The place of a site in z, and the transform between both.
 
     Attributes:
-        start: the first coordinate.
-        stop: one after the last coordinate.
-        unconstrained: the shape of the unconstrained value.
-        event: the shape of the value.
-        transform: from the unconstrained value to the value.
-        param: whether it is a ``pyro.param``.
-        dtype: the dtype of the value; None for that of z.
+        start: The first coordinate.
+        stop: One after the last coordinate.
+        unconstrained: The shape of the unconstrained value.
+        event: The shape of the value.
+        transform: From the unconstrained value to the value.
+        param: Whether it is a ``pyro.param``.
+        dtype: The dtype of the value; None for that of z.
     """
 
     start: int

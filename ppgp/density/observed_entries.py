@@ -22,7 +22,7 @@ def entries_of_data(call: Callable[[], Any], values: Mapping[str, Tensor]) -> di
     written as an observation. They are no data.
 
     Args:
-        call: runs the program.
+        call: Runs the program.
         values: {latent site or param: [*event]}.
 
     Returns:

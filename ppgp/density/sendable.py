@@ -16,7 +16,7 @@ class Sendable:
     Target: that takes locks, and a scheduler reads pickles beside the thread that holds them.
 
     Args:
-        target: the Target.
+        target: The Target.
     """
 
     def __init__(self, target: Target) -> None:

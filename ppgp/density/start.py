@@ -25,13 +25,13 @@ def finite_nowhere(
     """Return the error for a search without a point of finite density.
 
     Args:
-        value: the log density at the last point.
-        gradient: its gradient there, [p].
+        value: The log density at the last point.
+        gradient: Its gradient there, [p].
         slices: ``{site: Slice}``, to name the sites where something is wrong.
-        data: of the program, to name arguments that hold NaN or infinity.
-        invalid: what Pyro's validation reports.
-        tried: the number of points.
-        without_noise: the name of the variance of the noise of a Gaussian process where it is a
+        data: Of the program, to name arguments that hold NaN or infinity.
+        invalid: What Pyro's validation reports.
+        tried: The number of points.
+        without_noise: The name of the variance of the noise of a Gaussian process where it is a
             number 0; None otherwise.
     """
     if bool(torch.isfinite(value)):

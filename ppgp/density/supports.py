@@ -115,7 +115,7 @@ def guards(samples: Mapping[str, Mapping[str, Any]]) -> dict[str, Guard]:
     """Return what has to be checked at each site that may leave its set.
 
     Args:
-        samples: the sample sites of a run in which latent values require a gradient.
+        samples: The sample sites of a run in which latent values require a gradient.
     """
     found = {}
     for name, site in samples.items():

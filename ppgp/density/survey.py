@@ -28,18 +28,18 @@ class Survey:
 
     Attributes:
         slices: ``{site: Slice}``, the place of each site in z.
-        params: values of the params that are held.
-        held: the held params that another method would move.
-        first: the value of each site in this run.
-        like: an empty tensor of the dtype and device of z.
-        single: whether a site is in float32, so that densities have its rounding errors.
-        dim: the length of z.
-        flat: the sites without a prior density, which start at ``first``.
-        declared: whether all sample sites have the priors that the model declares. These depend
+        params: Values of the params that are held.
+        held: The held params that another method would move.
+        first: The value of each site in this run.
+        like: An empty tensor of the dtype and device of z.
+        single: Whether a site is in float32, so that densities have its rounding errors.
+        dim: The length of z.
+        flat: The sites without a prior density, which start at ``first``.
+        declared: Whether all sample sites have the priors that the model declares. These depend
             on no other site, so that supports stay.
-        nesting: how deeply plates are nested, if discrete sites are summed out; None otherwise.
-        latents: the names of all latent sample sites.
-        deterministic: whether the program has deterministic sites that a value of z determines.
+        nesting: How deeply plates are nested, if discrete sites are summed out; None otherwise.
+        latents: The names of all latent sample sites.
+        deterministic: Whether the program has deterministic sites that a value of z determines.
     """
 
     slices: dict[str, Slice]
@@ -70,9 +70,9 @@ def arguments(model: Any, data: Any, tables: Tables = ()) -> tuple[tuple[Any, ..
     A model whose density is one function of sums over all rows gets the team that adds them up.
 
     Args:
-        model: a model of ``ppgp.models``, or a Program.
-        data: the Dataset, or the arguments of a program.
-        tables: inputs and targets of some rows; () for all of them.
+        model: A model of ``ppgp.models``, or a Program.
+        data: The Dataset, or the arguments of a program.
+        tables: Inputs and targets of some rows; () for all of them.
     """
     args, named = data.passed(tables)
     if not tables and data.is_sample and model.sums_over_team:
@@ -90,14 +90,14 @@ def run_from_prior(
     """Run a program once, every site drawn from its prior.
 
     Args:
-        model: a model of ``ppgp.models``, or a Program.
-        data: the Dataset, or the arguments of a program.
-        program: the Pyro program of the model.
-        stored: a state of Pyro's store, whose params begin there.
-        run: the handler that records the sites, also of a run that fails; None for a new one.
+        model: A model of ``ppgp.models``, or a Program.
+        data: The Dataset, or the arguments of a program.
+        program: The Pyro program of the model.
+        stored: A state of Pyro's store, whose params begin there.
+        run: The handler that records the sites, also of a run that fails; None for a new one.
 
     Raises:
-        NotEnoughMemory: if the program needs all rows at once, and they do not fit.
+        NotEnoughMemory: If the program needs all rows at once, and they do not fit.
     """
     tables = few_rows(model, data)
     if not tables and data.n is not None:
@@ -114,16 +114,16 @@ def survey(
     """Read off a run which sites the program has.
 
     Args:
-        model: a model of ``ppgp.models``, or a Program.
-        data: the Dataset, or the arguments of a program.
-        run: the result of ``run_from_prior``.
-        optimise_params: whether params are part of z.
-        empty: whether a program with nothing to search is accepted.
-        own_dtypes: whether each site has the dtype of its prior at every z. The widest dtype of
+        model: A model of ``ppgp.models``, or a Program.
+        data: The Dataset, or the arguments of a program.
+        run: The result of ``run_from_prior``.
+        optimise_params: Whether params are part of z.
+        empty: Whether a program with nothing to search is accepted.
+        own_dtypes: Whether each site has the dtype of its prior at every z. The widest dtype of
             all serves most programs, and has the most digits.
 
     Raises:
-        NotApplicable: if a latent site has infinitely many discrete values, or there is nothing to
+        NotApplicable: If a latent site has infinitely many discrete values, or there is nothing to
             search and ``empty`` is False.
     """
     declared = model.sites(data.d)

@@ -53,30 +53,30 @@ class Target(Density):
     2017). Discrete latent sites of finite support are summed out.
 
     Args:
-        model: a model of ``ppgp.models``, or a Program.
-        data: the Dataset, on the scale that the model sees, or the arguments of a program. Of a
+        model: A model of ``ppgp.models``, or a Program.
+        data: The Dataset, on the scale that the model sees, or the arguments of a program. Of a
             stream, ``value_and_grad``, ``callback``, ``log_likelihood`` and the curvature by
             formula pass over all rows, and what else takes all rows is estimated by its sample.
-        optimise_params: whether ``pyro.param`` values are part of z (MAP), or held (samplers).
-        compile: trace value and gradient once and run the graph; otherwise run Pyro's handlers at
+        optimise_params: Whether ``pyro.param`` values are part of z (MAP), or held (samplers).
+        compile: Trace value and gradient once and run the graph; otherwise run Pyro's handlers at
             every call.
-        collapsed_elbo: use the model's ``collapsed_elbo`` as objective. The collapsed sites are
+        collapsed_elbo: Use the model's ``collapsed_elbo`` as objective. The collapsed sites are
             integrated out; their variational parameters become params, which are part of z under
             ``optimise_params``.
-        empty: accept a model with nothing to search.
+        empty: Accept a model with nothing to search.
 
     Attributes:
-        arguments: those it was made from, in order.
-        collapsed_elbo: whether the objective is the collapsed bound rather than the density.
-        invalid: the validation error that Pyro reports at every point tried; None if any point
+        arguments: Those it was made from, in order.
+        collapsed_elbo: Whether the objective is the collapsed bound rather than the density.
+        invalid: The validation error that Pyro reports at every point tried; None if any point
             passes.
-        notes: sentences that every Posterior from this target carries.
-        visited: some of the points z at which graphs of a user's program were run.
+        notes: Sentences that every Posterior from this target carries.
+        visited: Some of the points z at which graphs of a user's program were run.
 
     Raises:
-        NotApplicable: if a latent site has infinitely many discrete values, or there is nothing to
+        NotApplicable: If a latent site has infinitely many discrete values, or there is nothing to
             search and ``empty`` is False.
-        DataError: if a program fails because of the kinds, dtypes or sizes of its arguments.
+        DataError: If a program fails because of the kinds, dtypes or sizes of its arguments.
 
     Examples:
         A scale s with the prior exp(-s), and one y = 1 from N(0, s^2). In z = log s the log
@@ -157,9 +157,9 @@ class Target(Density):
         """Return the log joint density at z [p], a differentiable scalar.
 
         Args:
-            z: the unconstrained sites, [p].
-            rows: of a mini-batch, from which the density is estimated without bias.
-            jacobian: whether it is the density of z, or that of the sites on their natural scale.
+            z: The unconstrained sites, [p].
+            rows: Of a mini-batch, from which the density is estimated without bias.
+            jacobian: Whether it is the density of z, or that of the sites on their natural scale.
 
         In a team the value is that of all rows, and its derivatives are those of this rank's part:
         their mean over the ranks is the gradient.
@@ -254,12 +254,12 @@ class Target(Density):
         """Return value and gradient where each point has a mini-batch of its own.
 
         Args:
-            z: the points [k, p], or one point [p].
-            rows: their mini-batches [k, b], or [b]; None: all rows.
-            jacobian: as in ``log_density``.
-            reach: the length of an adversarial step in each column of X, [d]. The density of the
+            z: The points [k, p], or one point [p].
+            rows: Their mini-batches [k, b], or [b]; None: all rows.
+            jacobian: As in ``log_density``.
+            reach: The length of an adversarial step in each column of X, [d]. The density of the
                 rows where they are after that step is then added.
-            compile: whether the graph is used; the program itself otherwise.
+            compile: Whether the graph is used; the program itself otherwise.
         """
         if rows is None:
             rows = torch.arange(self.data.n).expand(*z.shape[:-1], -1)
@@ -283,8 +283,8 @@ class Target(Density):
         It adds little overhead. What ``start`` found at its point is not computed again.
 
         Args:
-            jacobian: as in ``log_density``.
-            after: the first so many calls run the program itself; it is compiled for those that
+            jacobian: As in ``log_density``.
+            after: The first so many calls run the program itself; it is compiled for those that
                 follow.
             evaluated: ``evaluated(z, (0, 1), compute)`` returns value and gradient [p]: what
                 ``compute()`` returns, or has returned before.
@@ -320,9 +320,9 @@ class Target(Density):
         """Return value, gradient [p] and Hessian [p, p], from the model's formula if it has one.
 
         Args:
-            z: the unconstrained sites, [p].
-            jacobian: as in ``log_density``.
-            expected: whether the formula has minus the Fisher information of the likelihood in
+            z: The unconstrained sites, [p].
+            jacobian: As in ``log_density``.
+            expected: Whether the formula has minus the Fisher information of the likelihood in
                 place of its Hessian.
         """
         if self.has_curvature:
@@ -352,11 +352,11 @@ class Target(Density):
         """Return f(z), or f(z, X, y) for mini-batches, which gives (value, gradient).
 
         Args:
-            batch: rows of a mini-batch; None for all rows.
-            jacobian: as in ``log_density``.
-            k: z is [k, p]; None for one point [p].
+            batch: Rows of a mini-batch; None for all rows.
+            jacobian: As in ``log_density``.
+            k: The number of points, z [k, p]; None for one point [p].
             compile: False returns the program itself where there is no graph yet.
-            few: a graph of k points that runs a few dozen times, and need not start as fast code.
+            few: A graph of k points that runs a few dozen times, and need not start as fast code.
         """
         return self.team.averaged(self._graphs.get(batch, jacobian, k, compile, few))
 
@@ -403,13 +403,13 @@ class Target(Density):
         It is the origin moved by Uniform(-spread, spread), further and further if need be.
 
         Args:
-            seed: of the moves.
-            spread: half the width of the first move.
-            jacobian: as in ``log_density``.
-            compile: as in ``value_and_grad``.
+            seed: Of the moves.
+            spread: Half the width of the first move.
+            jacobian: As in ``log_density``.
+            compile: As in ``value_and_grad``.
 
         Raises:
-            NumericalError: if the density is finite at none of 100 points.
+            NumericalError: If the density is finite at none of 100 points.
         """
         if self.data.streamed:
             return self.on_sample.start(seed, spread, jacobian, compile)
@@ -465,7 +465,7 @@ class Target(Density):
         """Return z [..., p] from ``{site: [..., *event]}``.
 
         Raises:
-            NotApplicable: if a site is missing, or its support depends on another site.
+            NotApplicable: If a site is missing, or its support depends on another site.
         """
         missing = [name for name in self.slices if name not in draws]
         if missing:

@@ -70,9 +70,9 @@ def reference_of(own: Side, sides: Iterable[Side], given: Side | None) -> Side |
     """Return the posterior that ``own`` is judged by; None where there is none.
 
     Args:
-        own: the posterior to judge.
-        sides: all posteriors of the comparison.
-        given: the reference that the user named; None: the chains of the same model with most
+        own: The posterior to judge.
+        sides: All posteriors of the comparison.
+        given: The reference that the user named; None: the chains of the same model with most
             draws, those that have converged first.
     """
     if given is not None:  # a reference that the user named need not have converged

@@ -56,28 +56,28 @@ class Comparison:
     scalars of a posterior are those of its draws [chain, draw, *event].
 
     Attributes:
-        sites: one row per posterior and scalar: ``difference`` of means in reference sds and
+        sites: One row per posterior and scalar: ``difference`` of means in reference sds and
             ``ratio`` of sds, each with its Monte Carlo standard error; ``tail_5`` and ``tail_95``,
             the shares beyond the reference's 5 % and 95 % quantiles, with theirs; the distances
             ``kolmogorov`` (largest difference of shares of draws) and ``wasserstein`` (in reference
             sds); ``ess_per_second`` and ``verdict``.
-        joint: one row per posterior and direction: the same columns for projections of all scalars,
+        joint: One row per posterior and direction: the same columns for projections of all scalars,
             some drawn at random and the two in which sds differ most, and of the log density, where
             both posteriors recorded it.
-        predictive: one row per posterior: rmse, nll, crps (accuracy, nll, brier for classes),
+        predictive: One row per posterior: rmse, nll, crps (accuracy, nll, brier for classes),
             coverage and width of the model's own interval and of the conformal one, seconds;
             ``predictive_shift`` from the reference's predictive distribution (root mean square over
             rows, in its sds) and ``interval_content``, the probability that this distribution gives
             to the posterior's own intervals; with ``loo`` also elpd_loo, its standard error, and
             the share of rows whose Pareto k is too large.
-        ranking: one row per posterior, the best first, where models or rows differ; else None.
+        ranking: One row per posterior, the best first, where models or rows differ; else None.
             ``elpd`` is the sum of the log densities of the test rows or, without these, of the
             training rows from the others; ``elpd_difference`` from the best and its standard error
             ``elpd_difference_se``; ``weight`` in the mixture that predicts best
             (``stacking_weights``); ``ranking``: "best", "as good as the best" (the difference is at
             most 4 nats, or two standard errors; Sivula, Magnusson, Matamoros & Vehtari 2020) or
             "worse", and "not ranked" without densities.
-        not_ranked: why different models, or fits to different rows, have no ranking, which
+        not_ranked: Why different models, or fits to different rows, have no ranking, which
             ``print`` shows too; else "".
         verdicts: ``{name: word}``: "agrees"; "means agree, spread does not"; "do not use" (a mean
             is off, or not finite); "reference"; "unjudged" where there is no reference, there are
@@ -89,8 +89,8 @@ class Comparison:
             they differ from the reference's by more than Monte Carlo error, by how much, and
             whether that matters for intervals.
         predictive_reasons: ``{name: sentence}``, the differences behind them.
-        regions: the conformal sets of the test rows, by name, where there are calibration rows.
-        predictions: of the test rows, by name, where there are any.
+        regions: The conformal sets of the test rows, by name, where there are calibration rows.
+        predictions: Of the test rows, by name, where there are any.
         coverage_bands: ``{name: (low, high)}``, where the conformal coverage of the test rows lies
             with probability 0.9 (``Calibrator.coverage_band``), for regions of which it is known.
 
@@ -182,20 +182,20 @@ def compare(
     "unjudged" where there are too few draws, or Ctrl-C stopped the fit.
 
     Args:
-        posteriors: by name. Sites are compared between posteriors of the same model; different
+        posteriors: By name. Sites are compared between posteriors of the same model; different
             models are ranked by their log predictive densities of the test rows or, without these,
             of each training row from the others, where all were fitted to the same targets.
-        reference: the posterior whose draws are taken as true: a name, a Posterior, or None. None
+        reference: The posterior whose draws are taken as true: a name, a Posterior, or None. None
             takes, for each model, the chains with most draws, those that have converged first;
             never chains whose steps are not rejected (SGLD, SGHMC).
-        test: new rows X [m, d] and y [m] to evaluate predictions on, in the units of the data.
+        test: New rows X [m, d] and y [m] to evaluate predictions on, in the units of the data.
             Where a fit used one of them, there is a DataWarning.
-        calibration: rows that no fit has used, other than those of ``test``, for conformal sets.
+        calibration: Rows that no fit has used, other than those of ``test``, for conformal sets.
             Where they are not such rows, there is a DataWarning, and the sentence of the regions
             begins with "heuristic".
-        level: of the intervals, in (0, 1).
-        score: the conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
-        loo: whether to predict each training row from the others: in closed form given the
+        level: Of the intervals, in (0, 1).
+        score: The conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
+        loo: Whether to predict each training row from the others: in closed form given the
             hyperparameters where the model knows it, else by PSIS-LOO. PSIS also weights the draws
             of the hyperparameters; at a single point they are those of the fit to all rows.
 
@@ -203,11 +203,11 @@ def compare(
         The Comparison.
 
     Raises:
-        SettingError: if there is nothing to compare, posteriors are not given by name, or level
+        SettingError: If there is nothing to compare, posteriors are not given by name, or level
             does not lie in (0, 1).
-        DataError: if ``test`` or ``calibration`` is no Dataset.
-        UnknownName: if ``reference`` is no name among the posteriors.
-        NotApplicable: if a reference given as a Posterior shares no site with any posterior, there
+        DataError: If ``test`` or ``calibration`` is no Dataset.
+        UnknownName: If ``reference`` is no name among the posteriors.
+        NotApplicable: If a reference given as a Posterior shares no site with any posterior, there
             are test rows and one posterior is that of a user's program, or ``score`` is no score,
             or not for such a y.
 

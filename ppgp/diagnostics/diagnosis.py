@@ -58,12 +58,12 @@ class Diagnosis:
     Attributes:
         verdict: "agrees" (no check fails), "means agree, spread does not", "do not use", or
             "unjudged".
-        reason: the number that decides, or what is missing.
-        findings: one sentence per failed check, with what to do.
-        table: one row per scalar of the draws [chain, draw, *event], with mean and sd in the units
+        reason: The number that decides, or what is missing.
+        findings: One sentence per failed check, with what to do.
+        table: One row per scalar of the draws [chain, draw, *event], with mean and sd in the units
             of the draws. Chains: ess_bulk, ess_tail, r_hat, verdict. Draws of a guide: mean and sd
             as drawn and as corrected by importance weights, verdict.
-        k_hat: the Pareto shape of the importance weights, for guides; None otherwise.
+        k_hat: The Pareto shape of the importance weights, for guides; None otherwise.
 
     Examples:
         With a known noise variance, the posterior of a line is normal, and Laplace's approximation
@@ -114,7 +114,7 @@ def log_ratio(posterior: Posterior) -> np.ndarray:
     """Return log p(theta, y) - log q(theta) of each draw, [draws].
 
     Raises:
-        NotApplicable: if the method does not know the density of its draws.
+        NotApplicable: If the method does not know the density of its draws.
     """
     lp, log_q = (posterior.stats.get(name) for name in ("lp", "log_q"))
     if not isinstance(lp, Tensor) or not isinstance(log_q, Tensor):
@@ -132,7 +132,7 @@ def k_hat(posterior: Posterior) -> float:
     Yao, Vehtari, Simpson & Gelman (2018).
 
     Raises:
-        NotApplicable: if the method does not know the density of its draws.
+        NotApplicable: If the method does not know the density of its draws.
     """
     ratio = log_ratio(posterior)
     if float(np.ptp(ratio)) < EQUAL:
@@ -147,7 +147,7 @@ def reweighted(posterior: Posterior) -> dict[str, Moments]:
     standard errors.
 
     Raises:
-        NotApplicable: if the method does not know the density of its draws.
+        NotApplicable: If the method does not know the density of its draws.
     """
     w = np.exp(psis(log_ratio(posterior))[0])
     return {
@@ -178,15 +178,15 @@ def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagno
     Vehtari et al. (2021) for chains; Yao, Vehtari, Simpson & Gelman (2018) for guides.
 
     Args:
-        posterior: the fit, with draws [chain, draw, *event].
-        reference: a posterior of the same sites to judge by as well; the verdict is then the worse
+        posterior: The fit, with draws [chain, draw, *event].
+        reference: A posterior of the same sites to judge by as well; the verdict is then the worse
             of both.
 
     Returns:
         The Diagnosis. Its table is in the units of the draws, and k-hat and R-hat have no unit.
 
     Raises:
-        NotApplicable: if ``reference`` has other sites.
+        NotApplicable: If ``reference`` has other sites.
 
     Examples:
         >>> import torch

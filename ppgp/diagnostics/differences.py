@@ -34,20 +34,20 @@ class Difference:
     """One scalar under an approximation and under a reference, with Monte Carlo standard errors.
 
     Attributes:
-        site: the name of the scalar.
-        shift: the difference of the means, in sds of the reference.
-        shift_error: the standard error of the shift.
-        ratio: the ratio of the sds; None for a point, which has no sd.
-        ratio_error: the standard error of the ratio.
-        tails: the shares of the approximation below the reference's 5 % quantile and above its
+        site: The name of the scalar.
+        shift: The difference of the means, in sds of the reference.
+        shift_error: The standard error of the shift.
+        ratio: The ratio of the sds; None for a point, which has no sd.
+        ratio_error: The standard error of the ratio.
+        tails: The shares of the approximation below the reference's 5 % quantile and above its
             95 % quantile, each 0.05 where they agree; None where they are not known.
-        tail_error: the standard error of each share.
-        kolmogorov: the largest difference of the two shares of draws below one point; None where it
+        tail_error: The standard error of each share.
+        kolmogorov: The largest difference of the two shares of draws below one point; None where it
             is not known.
-        wasserstein: the distance of the two distributions, in sds of the reference; None where it
+        wasserstein: The distance of the two distributions, in sds of the reference; None where it
             is not known.
         size: 1 / (1 / n + 1 / m), with the effective numbers of draws of both.
-        roughness: the mean Wasserstein distance of two samples of one distribution, in sds, times
+        roughness: The mean Wasserstein distance of two samples of one distribution, in sds, times
             the square root of ``size``.
     """
 
@@ -113,7 +113,7 @@ class Difference:
         The reason for agreement is the difference of the means.
 
         Args:
-            comparisons: how many are made in all, those of other scalars included; None: those of
+            comparisons: How many are made in all, those of other scalars included; None: those of
                 this scalar alone.
         """
         if not self.finite:
@@ -134,10 +134,10 @@ class LogDensity:
     """The difference of the mean log densities of an approximation's and a reference's draws.
 
     Attributes:
-        gap: the difference, in nats.
-        error: its Monte Carlo standard error.
-        scalars: the number of scalars of the posterior; each may cost LP_TOLERANCE.
-        comparisons: the number of comparisons that are made.
+        gap: The difference, in nats.
+        error: Its Monte Carlo standard error.
+        scalars: The number of scalars of the posterior; each may cost LP_TOLERANCE.
+        comparisons: The number of comparisons that are made.
     """
 
     gap: float
@@ -149,7 +149,7 @@ class LogDensity:
         """Return the verdict, the reason for it, and by how much the gap exceeds its limit.
 
         Args:
-            comparisons: how many are made in all.
+            comparisons: How many are made in all.
         """
         if not math.isfinite(self.gap):
             reason = "log density: not finite at some draw, and finite at all of the reference"
@@ -170,8 +170,8 @@ def worst(
     If a single scalar is as bad as the worst projection, the sentence names the scalar.
 
     Args:
-        scalars: the differences of single scalars.
-        joint: the differences in other directions, and of the log density.
+        scalars: The differences of single scalars.
+        joint: The differences in other directions, and of the log density.
     """
     comparisons = sum(d.comparisons for d in [*scalars, *joint])
     worst_of_each = []

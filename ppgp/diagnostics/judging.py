@@ -27,8 +27,8 @@ def judge(own: Side, reference: Side) -> Verdict:
     """Judge one posterior by the draws of another.
 
     Args:
-        own: the posterior that is judged.
-        reference: a posterior with the same sites, whose draws are taken as true.
+        own: The posterior that is judged.
+        reference: A posterior with the same sites, whose draws are taken as true.
     """
     if not own.finite:
         return Verdict(REJECTED, "its draws are not finite")

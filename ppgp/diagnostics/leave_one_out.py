@@ -30,7 +30,7 @@ class LOO:
     Attributes:
         pointwise: [n], log p(y_i given the other rows), in the units of the data.
         k: [n], the Pareto shape of each row's weights.
-        limit: the shape above which the density of a row is not reliable.
+        limit: The shape above which the density of a row is not reliable.
         method: "closed form" or "PSIS".
     """
 
@@ -70,13 +70,13 @@ def leave_one_out(posterior: Posterior) -> LOO:
     high. Other models have PSIS-LOO alone.
 
     Args:
-        posterior: the fit.
+        posterior: The fit.
 
     Returns:
         The LOO of the n training rows.
 
     Raises:
-        NotApplicable: as ``psis_loo``, for a model without a closed form.
+        NotApplicable: As ``psis_loo``, for a model without a closed form.
     """
     try:
         return psis_loo(posterior)
@@ -98,16 +98,16 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
     (Magnusson, Andersen, Jonasson & Vehtari 2019, equation 8), where k is below its limit.
 
     Args:
-        posterior: the fit.
-        site: the observed site, where a program has several.
+        posterior: The fit.
+        site: The observed site, where a program has several.
 
     Returns:
         The LOO of the n training rows: log densities [n] in nats, of y in the units of the data.
 
     Raises:
-        NotApplicable: for a point, for several observed sites and no ``site``, where the density of
+        NotApplicable: For a point, for several observed sites and no ``site``, where the density of
             the draws is not known, or where they are draws given fewer rows, as after ``update``.
-        UnknownName: if no observed site has that name.
+        UnknownName: If no observed site has that name.
 
     Examples:
         >>> import torch

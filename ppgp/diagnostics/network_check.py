@@ -35,17 +35,17 @@ class NetworkCheck:
     """The result of ``check_network``; densities are mean log densities per held-out row, in nats.
 
     Attributes:
-        density: of the posterior.
-        error: its standard error.
-        bare: of the same features under a Bayesian linear head alone.
-        gain: density - bare.
-        gain_error: the standard error of the gain, paired by row.
-        promised: the density that leave-one-out on the training rows predicts, with the network
+        density: Of the posterior.
+        error: Its standard error.
+        bare: Of the same features under a Bayesian linear head alone.
+        gain: Density - bare.
+        gain_error: The standard error of the gain, paired by row.
+        promised: The density that leave-one-out on the training rows predicts, with the network
             fixed; None where the model has no leave-one-out predictions.
-        rank: the effective dimension of the features over the held-out rows, (sum of
+        rank: The effective dimension of the features over the held-out rows, (sum of
             eigenvalues)^2 / sum of squares.
-        spread: of the features over those rows, relative to their size; 0: all rows are equal.
-        findings: one sentence per failed check, with what to do.
+        spread: Of the features over those rows, relative to their size; 0: all rows are equal.
+        findings: One sentence per failed check, with what to do.
     """
 
     density: float
@@ -75,16 +75,16 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
     Rasmussen & van der Wilk (2021).
 
     Args:
-        posterior: of a model whose kernel is ``Deep``, with continuous targets.
-        held_out: rows X [m, d] and y [m] that neither the fit nor the network has used, in the
+        posterior: Of a model whose kernel is ``Deep``, with continuous targets.
+        held_out: Rows X [m, d] and y [m] that neither the fit nor the network has used, in the
             units of the data.
 
     Returns:
         The NetworkCheck.
 
     Raises:
-        NotApplicable: if the kernel is no ``Deep``.
-        DataError: if there are fewer than 10 rows, or the posterior was fitted on some of them.
+        NotApplicable: If the kernel is no ``Deep``.
+        DataError: If there are fewer than 10 rows, or the posterior was fitted on some of them.
 
     Examples:
         >>> import torch

@@ -21,12 +21,12 @@ class PredictiveDifference:
     """How the predictive distributions of two posteriors differ at the same rows.
 
     Attributes:
-        word: the verdict: "agrees"; "means agree, spread does not" (the reference gives its
+        word: The verdict: "agrees"; "means agree, spread does not" (the reference gives its
             intervals another probability than they claim); "do not use" (its means are off).
-        reason: the differences behind it.
-        shift: the root mean square, over rows, of the difference of means in predictive sds of the
+        reason: The differences behind it.
+        shift: The root mean square, over rows, of the difference of means in predictive sds of the
             reference.
-        content: the probability that the reference gives to its intervals, on average over rows.
+        content: The probability that the reference gives to its intervals, on average over rows.
     """
 
     word: str
@@ -46,10 +46,10 @@ def predictive_difference(
     the smallest set of labels that holds ``level``.
 
     Args:
-        own: the predictions to judge.
-        reference: the predictions taken as true.
-        level: of the central intervals.
-        sizes: the effective numbers of posterior draws behind ``own`` and behind ``reference``.
+        own: The predictions to judge.
+        reference: The predictions taken as true.
+        level: Of the central intervals.
+        sizes: The effective numbers of posterior draws behind ``own`` and behind ``reference``.
     """
     errors = standard_errors(2 * len(own))
     classes = own.kind == "classes"

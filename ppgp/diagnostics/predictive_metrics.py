@@ -26,9 +26,9 @@ class PredictiveMetrics:
 
     Attributes:
         metrics: ``{name: value}``.
-        prediction: of the test rows.
-        region: their conformal sets; None without calibration rows.
-        band: where the share of test rows in their conformal sets lies with probability
+        prediction: Of the test rows.
+        region: Their conformal sets; None without calibration rows.
+        band: Where the share of test rows in their conformal sets lies with probability
             ``BAND_CONFIDENCE``, by ``Calibrator.coverage_band``; None where it is not known.
     """
 
@@ -50,11 +50,11 @@ def predictive_metrics(
     One call predicts both tables, as most of its cost does not depend on the number of rows.
 
     Args:
-        posterior: the fit.
-        test: rows to evaluate.
-        calibration: rows for the conformal sets; None: no such sets.
-        level: of the intervals.
-        score: the conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
+        posterior: The fit.
+        test: Rows to evaluate.
+        calibration: Rows for the conformal sets; None: no such sets.
+        level: Of the intervals.
+        score: The conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
     """
     for rows in (test, calibration):
         refuse_censored(rows, "metrics of predictions")

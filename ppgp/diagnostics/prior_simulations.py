@@ -39,7 +39,7 @@ class OfModel:
         """Check that all priors can be drawn from.
 
         Raises:
-            NotApplicable: if a prior is Flat, or rows have weights or censored targets.
+            NotApplicable: If a prior is Flat, or rows have weights or censored targets.
         """
         if self.table is not None:
             for role in columns_given(self.table):
@@ -90,7 +90,7 @@ class OfProgram:
         """Check that all priors can be drawn from, and that some site is data.
 
         Raises:
-            NotApplicable: if a prior is improper, or no site is data.
+            NotApplicable: If a prior is improper, or no site is data.
         """
         arguments = self._all_arguments()
         sites = _sites(self.program, **arguments)

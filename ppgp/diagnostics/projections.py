@@ -23,8 +23,8 @@ def projected(sample: Sample, reference: Sample) -> list[tuple[Sample, Sample]]:
     one half of the draws and evaluated on the other, so that the choice raises no false alarm.
 
     Args:
-        sample: of the posterior that is judged.
-        reference: of the reference; every scalar of it varies.
+        sample: Of the posterior that is judged.
+        reference: Of the reference; every scalar of it varies.
     """
     scalars = len(reference.names)
     if scalars < 2:

@@ -22,7 +22,7 @@ def left_out_densities(posteriors: Sequence[Any]) -> list[np.ndarray]:
     """Return log p(y_i given the other rows), [n], of each posterior.
 
     Raises:
-        DataError: if some are no posteriors, are fits to other rows, or have no leave-one-out
+        DataError: If some are no posteriors, are fits to other rows, or have no leave-one-out
             densities.
     """
     others = [one for one in posteriors if not isinstance(one, Posterior)]

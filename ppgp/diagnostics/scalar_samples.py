@@ -18,9 +18,9 @@ class Sample:
     """Draws of all scalars of a posterior; an angle is replaced by its cosine and sine.
 
     Attributes:
-        names: of the scalars.
+        names: Of the scalars.
         values: [chain, draw, scalar].
-        independent: whether the draws are not from Markov chains.
+        independent: Whether the draws are not from Markov chains.
     """
 
     names: list[str]

@@ -50,9 +50,9 @@ class SBC:
 
     Attributes:
         ranks: ``{scalar: [simulations]}``.
-        draws: the number of draws that each true value is ranked among.
-        level: of the simultaneous bands.
-        interrupted: whether Ctrl-C stopped it before the last simulation.
+        draws: The number of draws that each true value is ranked among.
+        level: Of the simultaneous bands.
+        interrupted: Whether Ctrl-C stopped it before the last simulation.
     """
 
     ranks: dict[str, np.ndarray]
@@ -149,9 +149,9 @@ def ecdf_band(n: int, points: np.ndarray, level: float = 0.95) -> tuple[np.ndarr
     simulation.
 
     Args:
-        n: how many uniforms.
+        n: How many uniforms.
         points: [k], in (0, 1).
-        level: in (0, 1).
+        level: In (0, 1).
 
     Returns:
         The lower and the upper band, each [k].
@@ -187,35 +187,35 @@ def sbc(
     independent draws before ranking.
 
     Args:
-        model: a model, or a Pyro program whose sites of the data have the names of its arguments.
-        how: the inference method.
-        simulations: how many, at least 20.
-        seed: of all random numbers.
-        X: inputs [n, d] of every simulation; None: n rows of d standard normal columns. A Dataset
+        model: A model, or a Pyro program whose sites of the data have the names of its arguments.
+        how: The inference method.
+        simulations: How many, at least 20.
+        seed: Of all random numbers.
+        X: Inputs [n, d] of every simulation; None: n rows of d standard normal columns. A Dataset
             with an offset, trials, groups or known noise: its columns are those of every
             simulation, and its targets only have to suit the model.
-        n: how many rows, where X is None.
-        d: how many columns, where X is None.
-        arguments: of a program, those of the data left out:
+        n: How many rows, where X is None.
+        d: How many columns, where X is None.
+        arguments: Of a program, those of the data left out:
             ``sbc(program, how, arguments=dict(x=x))``.
-        workers: how many processes; None: those of an active ``joblib.parallel_config``, or else
+        workers: How many processes; None: those of an active ``joblib.parallel_config``, or else
             1. Each simulation has its own seed and one thread, so that neither the number of
             workers nor the backend changes the ranks.
-        checkpoint: a file that stores the ranks; a call with the same arguments continues from it.
-        progress: whether a progress bar is shown.
-        level: of the simultaneous bands.
+        checkpoint: A file that stores the ranks; a call with the same arguments continues from it.
+        progress: Whether a progress bar is shown.
+        level: Of the simultaneous bands.
 
     Returns:
         The SBC, with ranks [simulations] of each scalar, which have no unit; after Ctrl-C that of
         the finished simulations, with a ConvergenceWarning.
 
     Raises:
-        SettingError: if there are fewer than 20 simulations, or no worker.
-        NumericalError: if a simulation ends its worker, and does so again when it is run once more.
-        NotApplicable: if a prior is Flat, as nothing can be drawn from it, or a program has no site
+        SettingError: If there are fewer than 20 simulations, or no worker.
+        NumericalError: If a simulation ends its worker, and does so again when it is run once more.
+        NotApplicable: If a prior is Flat, as nothing can be drawn from it, or a program has no site
             of data.
-        StorageError: if the checkpoint is of another call, or another call is using it.
-        KeyboardInterrupt: if Ctrl-C came before 20 simulations.
+        StorageError: If the checkpoint is of another call, or another call is using it.
+        KeyboardInterrupt: If Ctrl-C came before 20 simulations.
 
     Examples:
         Exact draws have uniform ranks:

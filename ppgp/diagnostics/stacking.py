@@ -23,7 +23,7 @@ def _of_models(given: Any) -> Tensor:
     """Return log densities as a tensor [K, n].
 
     Raises:
-        DataError: if they are something else.
+        DataError: If they are something else.
     """
     if isinstance(given, Mapping):
         given = list(given.values())
@@ -68,7 +68,7 @@ def stacking_weights(
         The weights [K], which sum to 1, in the order given.
 
     Raises:
-        DataError: where a density is NaN or infinite, or a row is impossible under all models; for
+        DataError: Where a density is NaN or infinite, or a row is impossible under all models; for
             another shape, or what holds no numbers, such as predictions; for posteriors of
             different rows, or without leave-one-out densities.
 

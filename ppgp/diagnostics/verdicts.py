@@ -66,7 +66,7 @@ def standard_errors(comparisons: int) -> float:
     """Return how many standard errors beyond its tolerance a difference must lie to count.
 
     Args:
-        comparisons: how many comparisons are made.
+        comparisons: How many comparisons are made.
     """
     return -float(ndtri(FALSE_ALARM / (2 * comparisons)))
 
@@ -78,7 +78,7 @@ def share_limit(comparisons: int, size: float) -> float:
     the inequality of Dvoretzky, Kiefer and Wolfowitz for two samples (Wei & Dudley 2012).
 
     Args:
-        comparisons: how many comparisons are made.
+        comparisons: How many comparisons are made.
         size: 1 / (1 / n + 1 / m).
     """
     return math.sqrt(math.log(2 * comparisons / FALSE_ALARM) / (2 * size))
@@ -91,9 +91,9 @@ def distance_limit(comparisons: int, size: float, roughness: float) -> float:
     norm of mean ``roughness`` and weak variance 1; the limit bounds its tail (Borell).
 
     Args:
-        comparisons: how many comparisons are made.
+        comparisons: How many comparisons are made.
         size: 1 / (1 / n + 1 / m).
-        roughness: see ``differences.Difference``.
+        roughness: See ``differences.Difference``.
     """
     return (roughness + math.sqrt(2 * math.log(comparisons / FALSE_ALARM))) / math.sqrt(size)
 
@@ -103,10 +103,10 @@ class Verdict:
     """The verdict on a posterior, with every difference from its reference.
 
     Attributes:
-        word: the verdict.
-        reason: the difference that decides, or what is missing.
-        scalars: one row per scalar that varies in the reference.
-        joint: one row per projection, and one for the log density.
+        word: The verdict.
+        reason: The difference that decides, or what is missing.
+        scalars: One row per scalar that varies in the reference.
+        joint: One row per projection, and one for the log density.
     """
 
     word: str

@@ -74,8 +74,8 @@ def sum_over_counts(f: Callable[[Tensor, Tensor], Tensor], low: Tensor, high: Te
     Args:
         f: ``f(k, rows)`` maps numbers k [node, m] and the index of m rows to values [node, m],
             none of them negative; monotone in k.
-        low: the first number of each row.
-        high: the last; less than ``low``: the sum is 0.
+        low: The first number of each row.
+        high: The last; less than ``low``: the sum is 0.
     """
     total = torch.zeros_like(low)
     start = low.clone()

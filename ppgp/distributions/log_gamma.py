@@ -81,7 +81,7 @@ def log1p_excess(d: Tensor, log1p: Tensor) -> Tensor:
 
     Args:
         d: Numbers above -1.
-        log1p: log(1 + d), which is used where d is not small.
+        log1p: The value of log(1 + d), which is used where d is not small.
     """
     near = torch.where(d.abs() < SMALL, d, torch.zeros_like(d))
     r = near / (2 + near)  # log(1 + d) = 2 atanh(r)

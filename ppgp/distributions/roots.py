@@ -30,7 +30,7 @@ class Newton(NamedTuple):
 
     Attributes:
         value: The function, which is 0 at the root.
-        move: x minus the next x.
+        move: The present x minus the next x.
         reach: The length of a step that ends the search.
         bend: A bound on the error after Newton's step, divided by the square of the step; None if
             it is not known. The search ends with the step that it proves to be the last.

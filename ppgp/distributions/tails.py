@@ -267,8 +267,8 @@ def _log_beta_tail(
     Args:
         a: The first parameter.
         b: The second parameter.
-        log_w: log w.
-        log_rest: log(1 - w).
+        log_w: Log w.
+        log_rest: The value of log(1 - w).
     """
     w = np.exp(log_w)
     c, d = np.ones_like(w), 1 / (1 - (a + b) * w / (a + 1))

@@ -41,12 +41,12 @@ def check_estimator_given(estimator: Any, other: str = "") -> None:
     """Check an estimator, or each of a tuple.
 
     Args:
-        estimator: the estimator.
+        estimator: The estimator.
         other: "classifier" for a regressor to be, "regressor" for a classifier.
 
     Raises:
-        NotApplicable: for a class or a name, and for an estimator that predicts something else.
-        SettingError: for a frozen estimator that is not fitted.
+        NotApplicable: For a class or a name, and for an estimator that predicts something else.
+        SettingError: For a frozen estimator that is not fitted.
     """
     for one in parts_of(estimator):
         if isinstance(one, type):
@@ -129,8 +129,8 @@ class Predictor:
     """Fits the estimator to some rows, and predicts others with the fitted ones.
 
     Attributes:
-        estimator: the estimator, or (lower, upper) or (lower, middle, upper) quantile regressors.
-        probabilities: of the quantile regressors; None: the estimator is no quantile regressor.
+        estimator: The estimator, or (lower, upper) or (lower, middle, upper) quantile regressors.
+        probabilities: Of the quantile regressors; None: the estimator is no quantile regressor.
     """
 
     estimator: Any
@@ -141,9 +141,9 @@ class Predictor:
         """Return the predictor that a score needs.
 
         Args:
-            estimator: the estimator, or a pair or triple of quantile regressors.
-            score: the conformal score; None: that of the kind of estimator.
-            level: the coverage wanted, which gives the quantiles.
+            estimator: The estimator, or a pair or triple of quantile regressors.
+            score: The conformal score; None: that of the kind of estimator.
+            level: The coverage wanted, which gives the quantiles.
         """
         tail = float((1 - exact_level(level)) / 2)
         several = isinstance(estimator, list | tuple)
@@ -170,10 +170,10 @@ class Predictor:
         """Return copies of the estimators, fitted to some rows (None: all).
 
         Args:
-            X: inputs [n, d].
-            y: targets [n].
-            rows: the numbers of the rows.
-            options: further arguments of ``fit``; those with one entry per row are cut too.
+            X: Inputs [n, d].
+            y: Targets [n].
+            rows: The numbers of the rows.
+            options: Further arguments of ``fit``; those with one entry per row are cut too.
         """
         options = dict(options or {})
         if rows is not None:
@@ -192,13 +192,13 @@ class Predictor:
         """Return what the fitted estimators predict of a number y.
 
         Args:
-            fitted: what ``fitted`` returned.
-            X: rows [n, d].
-            score: the conformal score, which may need more than points.
-            **options: further arguments of ``predict``.
+            fitted: What ``fitted`` returned.
+            X: Rows [n, d].
+            score: The conformal score, which may need more than points.
+            **options: Further arguments of ``predict``.
 
         Raises:
-            NotApplicable: if the score needs quantiles or a spread, and the estimator has none.
+            NotApplicable: If the score needs quantiles or a spread, and the estimator has none.
         """
         if self.probabilities is not None:
             # a median beside the ends would change the ends where quantiles cross and are sorted
@@ -227,13 +227,13 @@ def probabilities(estimator: Any, X: Any, classes: np.ndarray, **options: Any) -
     """Return the probabilities of the classes, 0 for those that the fit did not see.
 
     Args:
-        estimator: a fitted classifier.
-        X: rows [n, d].
-        classes: all classes [K], sorted.
-        **options: further arguments of ``predict_proba``.
+        estimator: A fitted classifier.
+        X: Rows [n, d].
+        classes: All classes [K], sorted.
+        **options: Further arguments of ``predict_proba``.
 
     Raises:
-        DataError: if the classifier has other classes.
+        DataError: If the classifier has other classes.
     """
     p = np.asarray(estimator.predict_proba(X, **options))
     known = np.asarray(estimator.classes_)

@@ -42,7 +42,7 @@ class Folds:
 
     Attributes:
         pairs: (train, test) row numbers; one pair for split.
-        doubt: why no coverage is guaranteed, or "".
+        doubt: Why no coverage is guaranteed, or "".
         groups: [n], the group of each row if calibration rows are weighted by their group.
     """
 
@@ -60,17 +60,17 @@ def folds_of(method: str, cv: Any, X: Any, y: np.ndarray, groups: Any, seed: int
     """Return the rows of each fit and those that it leaves to calibrate it.
 
     Args:
-        method: one of ``METHODS``.
+        method: One of ``METHODS``.
         cv: None; the share of calibration rows of a split; the number of folds; a splitter of
             scikit-learn; or pairs of (train, test) row numbers. A split takes the last pair.
-        X: inputs [n, d].
-        y: targets [n].
+        X: Inputs [n, d].
+        y: Targets [n].
         groups: [n], whose rows stay together, or None.
-        seed: of random splits.
+        seed: Of random splits.
 
     Raises:
-        SettingError: if ``cv`` is none of these, or a row is left out by two folds.
-        DataError: if there are too few rows.
+        SettingError: If ``cv`` is none of these, or a row is left out by two folds.
+        DataError: If there are too few rows.
     """
     n = len(y)
     if n < FEWEST:

@@ -108,10 +108,10 @@ class ConformalEstimator(MetaEstimatorMixin, BaseEstimator):
         """Fit to some rows, and measure the scores of those that were left out.
 
         Args:
-            X: inputs [n, d].
-            y: targets [n] as the estimator takes them.
-            numbers: targets [n], classes as codes.
-            given: what ``fit`` was given beside these.
+            X: Inputs [n, d].
+            y: Targets [n] as the estimator takes them.
+            numbers: Targets [n], classes as codes.
+            given: What ``fit`` was given beside these.
         """
         if self.method not in METHODS:
             raise UnknownName("method of conformal prediction", str(self.method), METHODS)

@@ -40,9 +40,9 @@ class Options:
     """Arguments beside X and y, by who takes them.
 
     Attributes:
-        of_fit: of ``fit`` of the estimator.
-        of_predict: of its ``predict``, at the same rows.
-        groups: of the splitter, or None.
+        of_fit: Of ``fit`` of the estimator.
+        of_predict: Of its ``predict``, at the same rows.
+        groups: Of the splitter, or None.
     """
 
     of_fit: Mapping[str, Any] = field(default_factory=dict)
@@ -58,10 +58,10 @@ class Options:
         ``predict`` what it takes by name.
 
         Args:
-            owner: the conformal estimator.
-            estimator: the one inside.
+            owner: The conformal estimator.
+            estimator: The one inside.
             method: "fit", "predict" or "predict_proba".
-            given: what the method was given.
+            given: What the method was given.
         """
         given = {name: value for name, value in given.items() if value is not None}
         if not given:

@@ -26,14 +26,14 @@ def categories_of(X: Any, mondrian: Any) -> np.ndarray | None:
     """Return the category of each row [n], or None where there are none.
 
     Args:
-        X: inputs [n, d].
-        mondrian: the name or the number of a column, a function of X that returns [n] categories,
+        X: Inputs [n, d].
+        mondrian: The name or the number of a column, a function of X that returns [n] categories,
             or None.
 
     Raises:
-        UnknownName: if there is no such column.
-        SettingError: if it is something else.
-        DataError: if the function does not return one category per row.
+        UnknownName: If there is no such column.
+        SettingError: If it is something else.
+        DataError: If the function does not return one category per row.
     """
     if mondrian is None:
         return None
@@ -70,15 +70,15 @@ def by_category(
     """Return the CV+ sets whose left-out rows are those of the category of each new row.
 
     Args:
-        score: the conformal score.
-        new: the predictions of the m new rows, one per fold.
-        scores: the scores of the left-out rows, one tensor per fold.
-        level: the nominal level.
-        known: the categories of the left-out rows, one array per fold.
-        categories: those of the new rows [m].
+        score: The conformal score.
+        new: The predictions of the m new rows, one per fold.
+        scores: The scores of the left-out rows, one tensor per fold.
+        level: The nominal level.
+        known: The categories of the left-out rows, one array per fold.
+        categories: Those of the new rows [m].
 
     Raises:
-        DataError: if no left-out row has a category, or one alone.
+        DataError: If no left-out row has a category, or one alone.
     """
     parts: list[Region] = []
     order = []

@@ -47,7 +47,7 @@ def photographs(data_dir: str | Path | None, quick: bool) -> Tensor:
     """Return the photographs [400, 64, 64], with grey values in 0 .. 1.
 
     Args:
-        data_dir: scikit-learn's data folder, or a folder that contains it as ``olivetti``; None
+        data_dir: Scikit-learn's data folder, or a folder that contains it as ``olivetti``; None
             lets scikit-learn choose and download.
         quick: Return 80 photographs of 16 by 16 pixels.
     """

@@ -27,16 +27,16 @@ def discretised(
     Deutsch & Journel (1998), section IV.1.
 
     Args:
-        centres: the centres of the blocks [m, d]; their sides are parallel to the axes.
-        size: the lengths of the sides [d], in the units of the coordinates.
-        points: the number of points per side [d]. They are at the middles of equal parts.
+        centres: The centres of the blocks [m, d]; their sides are parallel to the axes.
+        size: The lengths of the sides [d], in the units of the coordinates.
+        points: The number of points per side [d]. They are at the middles of equal parts.
 
     Returns:
         The points [m, k, d] of the m blocks, in the units of the coordinates.
 
     Raises:
-        SettingError: if sizes or counts are not positive, or not one per column.
-        DataError: if centres have another shape, or NaN.
+        SettingError: If sizes or counts are not positive, or not one per column.
+        DataError: If centres have another shape, or NaN.
 
     Examples:
         >>> import ppgp
@@ -75,16 +75,16 @@ def block_kriging(posterior: Posterior, blocks: Any) -> Prediction:
     Isaaks & Srivastava (1989), chapter 13. A block has less uncertainty than a point at its centre.
 
     Args:
-        posterior: a fit of a kriging model.
-        blocks: the k points that represent each block [m, k, d]. ``discretised`` makes them; an
+        posterior: A fit of a kriging model.
+        blocks: The k points that represent each block [m, k, d]. ``discretised`` makes them; an
             external drift also needs its columns.
 
     Returns:
         The prediction for the m blocks, a mixture over the draws, in the units of y.
 
     Raises:
-        NotApplicable: if the model is not a kriging model.
-        DataError: if blocks have another shape, NaN, or another number of columns than the
+        NotApplicable: If the model is not a kriging model.
+        DataError: If blocks have another shape, NaN, or another number of columns than the
             training rows.
 
     Examples:

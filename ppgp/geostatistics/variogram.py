@@ -29,15 +29,15 @@ class EmpiricalVariogram:
     """Half the mean squared difference of two rows, by their distance.
 
     Attributes:
-        edges: the edges of the lags [k + 1]; a pair at distance h belongs to the lag with
+        edges: The edges of the lags [k + 1]; a pair at distance h belongs to the lag with
             edges[j] < h <= edges[j + 1].
-        distance: the mean distance of the pairs of each lag [k].
-        semivariance: the semivariance of each lag [k], in squared units of y.
-        pairs: the number of pairs in each lag [k].
-        direction: the direction of the pairs, in degrees clockwise from north (0 to 180); None:
+        distance: The mean distance of the pairs of each lag [k].
+        semivariance: The semivariance of each lag [k], in squared units of y.
+        pairs: The number of pairs in each lag [k].
+        direction: The direction of the pairs, in degrees clockwise from north (0 to 180); None:
             all directions.
-        subsampled: the number of pairs used if there were more than ``max_pairs``, else None.
-        rows: the table; None if it is not known.
+        subsampled: The number of pairs used if there were more than ``max_pairs``, else None.
+        rows: The table; None if it is not known.
     """
 
     edges: Tensor
@@ -88,27 +88,27 @@ def empirical_variogram(
     out: they show the nugget, and belong to no lag.
 
     Args:
-        data: the table, with coordinates X [n, d] and y [n].
-        lags: the number of lags k.
-        cutoff: the largest distance, in the units of the coordinates; None: a third of the
+        data: The table, with coordinates X [n, d] and y [n].
+        lags: The number of lags k.
+        cutoff: The largest distance, in the units of the coordinates; None: a third of the
             diagonal of the bounding box of the rows, as in gstat.
-        drift: the trend of y, see ``models.Kriging``. With more than a constant, the variogram is
+        drift: The trend of y, see ``models.Kriging``. With more than a constant, the variogram is
             that of the residuals of an ordinary least-squares fit of the drift.
         kind: "matheron", from the mean squared difference, or "cressie", from the fourth power of
             the mean square root of |difference|, which is robust.
-        direction: degrees clockwise from north (first column east, second north); only pairs
+        direction: Degrees clockwise from north (first column east, second north); only pairs
             within ``tolerance`` of it are used. None: all pairs.
-        tolerance: in degrees, above 0 and at most 90.
-        max_pairs: from a table with more pairs, this many are drawn with replacement.
-        seed: seed of that draw.
+        tolerance: In degrees, above 0 and at most 90.
+        max_pairs: From a table with more pairs, this many are drawn with replacement.
+        seed: Seed of that draw.
 
     Returns:
         The EmpiricalVariogram: distances [k] in the units of the coordinates, and semivariances [k]
         in squared units of y.
 
     Raises:
-        SettingError: if an option lies outside its range.
-        DataError: if a lag has no pairs, there are fewer than 2 rows, all rows are at the same
+        SettingError: If an option lies outside its range.
+        DataError: If a lag has no pairs, there are fewer than 2 rows, all rows are at the same
             place, or ``direction`` is given and there are not two coordinates.
 
     Examples:
@@ -210,7 +210,7 @@ def _check_lags(pairs: Tensor, edges: Tensor) -> None:
     """Refuse lags without pairs.
 
     Raises:
-        DataError: naming the first such lag.
+        DataError: Naming the first such lag.
     """
     empty = torch.nonzero(pairs == 0).flatten().tolist()
     if not empty:

@@ -35,10 +35,10 @@ class VariogramFit:
     counts those rows as training rows.
 
     Attributes:
-        variogram: the kernel, with a number for every hyperparameter.
-        nugget: the fitted number, or the one that was given.
-        loss: the weighted sum of squares.
-        converged: whether the optimiser reported convergence.
+        variogram: The kernel, with a number for every hyperparameter.
+        nugget: The fitted number, or the one that was given.
+        loss: The weighted sum of squares.
+        converged: Whether the optimiser reported convergence.
     """
 
     variogram: Kernel
@@ -50,8 +50,8 @@ class VariogramFit:
         """Return a ``Kriging`` recipe with these numbers.
 
         Args:
-            drift: the drift, see ``models.Kriging``.
-            **options: the other options of ``Kriging``.
+            drift: The drift, see ``models.Kriging``.
+            **options: The other options of ``Kriging``.
         """
         return Kriging(self.variogram, self.nugget, drift, **options)
 
@@ -69,10 +69,10 @@ def semivariance(
     It is (k(0, 0) + k(x, x)) / 2 - k(0, x) for x at each distance from 0.
 
     Args:
-        kernel: the kernel, for inputs with two columns.
-        theta: its hyperparameters that are not fixed.
+        kernel: The kernel, for inputs with two columns.
+        theta: Its hyperparameters that are not fixed.
         distance: [k].
-        direction: of x from 0, in degrees clockwise from north; None: east.
+        direction: Of x from 0, in degrees clockwise from north; None: east.
 
     Returns:
         [k].
@@ -100,11 +100,11 @@ def fit_variogram(
     stops early, or if the lags show no sill.
 
     Args:
-        empirical: the empirical variogram, with lags [k].
-        variogram: a kernel. Hyperparameters with a prior are fitted; the priors themselves are not
+        empirical: The empirical variogram, with lags [k].
+        variogram: A kernel. Hyperparameters with a prior are fitted; the priors themselves are not
             used. None: ``Exponential()``.
-        nugget: a number, if it is known; None: it is fitted.
-        weights: the weight of a lag: "pairs/distance^2" (gstat's default), "pairs", "cressie"
+        nugget: A number, if it is known; None: it is fitted.
+        weights: The weight of a lag: "pairs/distance^2" (gstat's default), "pairs", "cressie"
             (pairs / model^2) or "equal".
 
     Returns:
@@ -112,9 +112,9 @@ def fit_variogram(
         the units of the coordinates.
 
     Raises:
-        SettingError: if ``weights`` is none of these, or the nugget is negative.
-        DataError: if there are fewer lags than unknown numbers, or all semivariances are 0.
-        NotApplicable: for one lengthscale per column (ARD) or an unknown angle, which one direction
+        SettingError: If ``weights`` is none of these, or the nugget is negative.
+        DataError: If there are fewer lags than unknown numbers, or all semivariances are 0.
+        NotApplicable: For one lengthscale per column (ARD) or an unknown angle, which one direction
             does not determine; for an anisotropic kernel and pairs in all directions.
 
     Examples:
@@ -291,7 +291,7 @@ def with_numbers(kernel: Any, numbers: Mapping[str, float]) -> Any:
     products are numbered.
 
     Args:
-        kernel: the kernel.
+        kernel: The kernel.
         numbers: {site: number}.
     """
     if isinstance(kernel, Sum | Product):

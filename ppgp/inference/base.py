@@ -34,25 +34,25 @@ class Inference(NamedArguments):
     ``options.py``. A ``__post_init__`` of its own calls this one first.
 
     Attributes:
-        optimises_params: whether the method also optimises ``pyro.param`` values (the
+        optimises_params: Whether the method also optimises ``pyro.param`` values (the
             ``optimise_params`` of Target).
-        takes_random_density: whether it can use a density that is random at every call and unbiased
+        takes_random_density: Whether it can use a density that is random at every call and unbiased
             (a subsampled plate).
-        starts_at_a_point: whether a run begins at a point z of the target.
-        seeks_mode: whether it searches for a mode of the density of all sites.
-        params_of_run: params that describe one run, which an ensemble of runs leaves out.
-        less_memory: what to do if the draws, or a matrix behind them, do not fit in memory.
+        starts_at_a_point: Whether a run begins at a point z of the target.
+        seeks_mode: Whether it searches for a mode of the density of all sites.
+        params_of_run: Params that describe one run, which an ensemble of runs leaves out.
+        less_memory: What to do if the draws, or a matrix behind them, do not fit in memory.
 
     Raises:
-        UnknownArgument: from the constructor of every method, for an argument that it does not
+        UnknownArgument: From the constructor of every method, for an argument that it does not
             have.
-        SettingError: from the constructor, for an option of another type or outside its range; from
+        SettingError: From the constructor, for an option of another type or outside its range; from
             the call, for an ``init`` of another shape, or a ``batch_size`` above the number of
             rows.
-        UnknownName: from the constructor, for a word that an option does not have.
-        NotApplicable: from the call, if the method cannot fit the model of the target.
-        NumericalError: from the call, if the density is not finite anywhere near the start.
-        NotEnoughMemory: from ``fit``, if the draws do not fit into memory.
+        UnknownName: From the constructor, for a word that an option does not have.
+        NotApplicable: From the call, if the method cannot fit the model of the target.
+        NumericalError: From the call, if the density is not finite anywhere near the start.
+        NotEnoughMemory: From ``fit``, if the draws do not fit into memory.
 
     Examples:
         >>> import ppgp
@@ -95,10 +95,10 @@ class Inference(NamedArguments):
         """Run the method.
 
         Args:
-            target: the density.
-            seed: the seed that every random number follows from.
-            progress: whether to show a progress bar.
-            init: where to start: the mean of a Posterior over all or some of the sites, or z [p].
+            target: The density.
+            seed: The seed that every random number follows from.
+            progress: Whether to show a progress bar.
+            init: Where to start: the mean of a Posterior over all or some of the sites, or z [p].
         """
         raise NotImplementedError
 
@@ -137,8 +137,8 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
     """Check that mini-batches of this size exist.
 
     Raises:
-        NotApplicable: if the data are not a Dataset.
-        SettingError: if there are fewer rows.
+        NotApplicable: If the data are not a Dataset.
+        SettingError: If there are fewer rows.
     """
     if batch_size is None:
         return
@@ -190,7 +190,7 @@ def numbers_of(rows: Rows | None) -> Tensor | None:
     """Return the indices of the rows of a mini-batch, for a method that looks rows up in a table.
 
     Raises:
-        NotApplicable: if the rows are those of a stream.
+        NotApplicable: If the rows are those of a stream.
     """
     if isinstance(rows, Batch):
         do = "use MAP('adam') or SGLD()"
@@ -210,17 +210,17 @@ def starting_point(
     """Return the point z [p] at which a method starts.
 
     Args:
-        target: the density.
-        init: a Posterior, or the point itself. None: a point near the origin.
-        seed: the seed of a random point.
-        spread: how far from the origin a random point may be.
-        jacobian: whether the density includes the log-Jacobian.
-        check: whether to look for a point of finite density; else it is the origin.
-        compile: whether this check compiles the density.
+        target: The density.
+        init: A Posterior, or the point itself. None: a point near the origin.
+        seed: The seed of a random point.
+        spread: How far from the origin a random point may be.
+        jacobian: Whether the density includes the log-Jacobian.
+        check: Whether to look for a point of finite density; else it is the origin.
+        compile: Whether this check compiles the density.
 
     Raises:
-        SettingError: if ``init`` is something else, or has another shape.
-        NotApplicable: if no site of ``init`` is a site of the target.
+        SettingError: If ``init`` is something else, or has another shape.
+        NotApplicable: If no site of ``init`` is a site of the target.
     """
     if init is None:
         if not check:
@@ -260,7 +260,7 @@ def _mean_of(init: Posterior, target: Target) -> Tensor:
     Sites that the posterior does not have stay at the origin.
 
     Raises:
-        NotApplicable: if the two have no site in common.
+        NotApplicable: If the two have no site in common.
     """
     means = {**init.params, **{name: v.flatten(0, 1).mean(0) for name, v in init.draws.items()}}
     both = {
@@ -300,11 +300,11 @@ def attempted(
     (NotApplicable) is refused as ever. In a team every rank has to fail, so the error is raised.
 
     Args:
-        target: the density of the run.
-        notes: warnings of the posterior.
-        what: what is computed, as the sentence names it.
-        compute: the computation.
-        otherwise: what stands for its result.
+        target: The density of the run.
+        notes: Warnings of the posterior.
+        what: What is computed, as the sentence names it.
+        compute: The computation.
+        otherwise: What stands for its result.
     """
     try:
         return compute()
@@ -354,14 +354,14 @@ def finish(
     """Make a Posterior from draws z [chain, draw, p].
 
     Args:
-        how: the method.
-        target: the density.
-        z: the draws on the unconstrained scale.
-        started: when the run began, as ``time.perf_counter()``.
-        stats: what the method recorded.
-        notes: its warnings.
-        params: params that are not part of z.
-        interrupted: whether Ctrl-C ended the run early.
+        how: The method.
+        target: The density.
+        z: The draws on the unconstrained scale.
+        started: When the run began, as ``time.perf_counter()``.
+        stats: What the method recorded.
+        notes: Its warnings.
+        params: Params that are not part of z.
+        interrupted: Whether Ctrl-C ended the run early.
     """
     notes = list(notes)
     with torch.no_grad():
@@ -393,14 +393,14 @@ def from_draws(
     """Make a Posterior from draws ``{site: [chain, draw, *event]}`` on the natural scale.
 
     Args:
-        how: the method.
-        target: the density.
-        draws: the draws.
-        started: when the run began, as ``time.perf_counter()``.
-        stats: what the method recorded; ``interrupted`` is added.
-        notes: its warnings.
-        params: what was optimised.
-        interrupted: whether Ctrl-C ended the run early.
+        how: The method.
+        target: The density.
+        draws: The draws.
+        started: When the run began, as ``time.perf_counter()``.
+        stats: What the method recorded; ``interrupted`` is added.
+        notes: Its warnings.
+        params: What was optimised.
+        interrupted: Whether Ctrl-C ended the run early.
     """
     notes = list(notes)
     what = "the search for one labelling of all draws"

@@ -41,13 +41,13 @@ class Checkpoint:
     the file, and the other ranks get from it what it holds.
 
     Args:
-        path: the file. None: nothing is ever written or read.
-        how: the method.
-        target: the density.
-        seed: the seed of the run.
+        path: The file. None: nothing is ever written or read.
+        how: The method.
+        target: The density.
+        seed: The seed of the run.
 
     Raises:
-        NotApplicable: if no file can hold a fit of the model.
+        NotApplicable: If no file can hold a fit of the model.
     """
 
     def __init__(self, path: str | Path | None, how: Any, target: Target, seed: int) -> None:
@@ -87,7 +87,7 @@ class Checkpoint:
         """Return the tensors of the last save; None if there is no file.
 
         Raises:
-            StorageError: if the file is damaged, no checkpoint, or of another run.
+            StorageError: If the file is damaged, no checkpoint, or of another run.
         """
         if self.path is None:
             return None

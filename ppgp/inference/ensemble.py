@@ -44,17 +44,17 @@ class Ensemble(Inference):
     Stats: ``log_density`` [member], if the method has one; ``seconds`` [member].
 
     Args:
-        base: the method of each member. It must optimise no params, or give all members the same.
-        members: the number of members.
-        workers: how many processes fit the members, each on one thread; None: those of an active
+        base: The method of each member. It must optimise no params, or give all members the same.
+        members: The number of members.
+        workers: How many processes fit the members, each on one thread; None: those of an active
             ``joblib.parallel_config``, or else 1. The result is the same for any number, and does
             not record it. Members that are trained abreast need one process.
 
     Raises:
-        SettingError: if ``base`` is no method, or for an option outside its range.
-        NotApplicable: on use, if each member would have params of its own, such as inducing inputs
+        SettingError: If ``base`` is no method, or for an option outside its range.
+        NotApplicable: On use, if each member would have params of its own, such as inducing inputs
             that the base method moves.
-        NumericalError: on use, if the density is not finite anywhere near a start.
+        NumericalError: On use, if the density is not finite anywhere near a start.
 
     Examples:
         >>> import ppgp, pyro, torch
@@ -179,10 +179,10 @@ class _Member:
     Every member has a Target of its own, so that it depends on its seed alone.
 
     Args:
-        base: the method.
-        sendable: the density.
-        first: the seed of the member that starts where the method does.
-        init: where all members start; None: each elsewhere.
+        base: The method.
+        sendable: The density.
+        first: The seed of the member that starts where the method does.
+        init: Where all members start; None: each elsewhere.
     """
 
     base: Inference

@@ -27,13 +27,13 @@ class Exact(Inference):
     integral against density 1). ``Posterior.log_evidence`` is that in the units of the data.
 
     Args:
-        draws: the number of draws.
+        draws: The number of draws.
 
     Raises:
-        SettingError: if ``draws`` is not a positive whole number.
-        NotApplicable: on use, if the model has no closed form under its priors, or a mixture more
+        SettingError: If ``draws`` is not a positive whole number.
+        NotApplicable: On use, if the model has no closed form under its priors, or a mixture more
             than 1,000,000 assignments of rows to components.
-        DataError: on use, for flat coefficients that the inputs do not determine.
+        DataError: On use, for flat coefficients that the inputs do not determine.
 
     Examples:
         >>> import ppgp
@@ -67,7 +67,7 @@ class Exact(Inference):
         """Take the draws; ``init`` and ``progress`` have no effect.
 
         Raises:
-            NotApplicable: if the model has no closed form under its priors.
+            NotApplicable: If the model has no closed form under its priors.
         """
         started = time.perf_counter()
         model = require(target.model, ClosedForm)

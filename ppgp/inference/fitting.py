@@ -125,9 +125,9 @@ def fit(
     A model is a Pyro program (Bingham et al. 2019). The page of each method names its paper.
 
     Args:
-        model_or_program: a recipe from ``ppgp.models``, or any Pyro program: a function, or a
+        model_or_program: A recipe from ``ppgp.models``, or any Pyro program: a function, or a
             ``pyro.nn.PyroModule``, whose ``forward`` has the arguments.
-        data: a Dataset for a model; Outputs for ``models.Multi``; ``{argument: value}`` for a
+        data: A Dataset for a model; Outputs for ``models.Multi``; ``{argument: value}`` for a
             program. A Stream (``ppgp.stream``) for SVGP by SVI; for SGPR by MAP with
             "lbfgs", "adam" or "adagrad"; and for LinearRegression, LogisticRegression,
             SoftmaxRegression, GLM without groups, NeuralRegression and SVGP by SGLD, or by MAP with
@@ -135,25 +135,25 @@ def fit(
             Arrays keep their dtype, which is float64 in NumPy and pandas. Arguments and priors of a
             program need one dtype: write ``torch.zeros(2, dtype=torch.float64)`` in the priors, or
             pass float32 arguments.
-        how: the method, a record from ``ppgp.inference``. None: ``NaturalGradientBoosting()`` for
+        how: The method, a record from ``ppgp.inference``. None: ``NaturalGradientBoosting()`` for
             Boosted, a deep ensemble for NeuralRegression with flat priors, ``Laplace()`` for a
             Gaussian process of more than ``model.sampled_rows`` rows (500 of GP), and otherwise
             ``NUTS()``. If every hyperparameter is a number, nothing is fitted: the Posterior has
             one draw, and its stats hold log p(y) or a lower bound of it.
-        seed: the seed that every random number follows from.
-        progress: whether to show a progress bar.
-        standardise: whether to standardise the data first, as far as the model declares that they
+        seed: The seed that every random number follows from.
+        progress: Whether to show a progress bar.
+        standardise: Whether to standardise the data first, as far as the model declares that they
             may be scaled (never the arguments of a program). Fixed numbers, inducing inputs and
             priors inside ``priors.InUnitsOfData`` are in the units of the data, and so are
             predictions. Other priors are on the standardised scale.
 
             To fit again to other rows, pass ``posterior.recipe``: ``posterior.model`` is on the
             scale of its own rows, and is refused for rows of another scale.
-        init: where to start: a Posterior over all or some of the sites, or a vector z [p] of
+        init: Where to start: a Posterior over all or some of the sites, or a vector z [p] of
             unconstrained values (see ``Target``). The rows of that Posterior count as training rows
             of this one, as do those on which ``fit_variogram`` or ``networks.pretrained``
             determined a part of the recipe.
-        checkpoint: a file that keeps the state of a long run. If a run is killed, the same call
+        checkpoint: A file that keeps the state of a long run. If a run is killed, the same call
             continues from the file and ends as the run would have, to the last digit on the same
             machine. MAP by every optimizer, SVI with a Gaussian guide or the bound of a model
             (SVGP), NaturalGradientBoosting and all Markov chains support it (NUTS per
@@ -171,12 +171,12 @@ def fit(
         ConvergenceWarning.
 
     Raises:
-        DataError: if the data do not fit the model, or have fewer than 3 rows.
-        SettingError: if an option does not fit the data.
-        NotApplicable: if the method cannot fit this model; the message names one that can.
-        StorageError: if the checkpoint is damaged, of another run, or in use by another process,
+        DataError: If the data do not fit the model, or have fewer than 3 rows.
+        SettingError: If an option does not fit the data.
+        NotApplicable: If the method cannot fit this model; the message names one that can.
+        StorageError: If the checkpoint is damaged, of another run, or in use by another process,
             which the message names.
-        KeyboardInterrupt: if Ctrl-C comes before there is anything to return, or within two seconds
+        KeyboardInterrupt: If Ctrl-C comes before there is anything to return, or within two seconds
             of the one before it, also if that one ended an earlier fit; so a loop of fits can be
             ended. The checkpoint is saved.
 
@@ -295,10 +295,10 @@ class _Problem:
     """A model that is ready for its data.
 
     Attributes:
-        model: the prepared recipe, or the wrapped program.
-        data: the data on the scale of the model.
-        scaler: what put them on that scale.
-        recipe: the recipe as it was given; None for a program.
+        model: The prepared recipe, or the wrapped program.
+        data: The data on the scale of the model.
+        scaler: What put them on that scale.
+        recipe: The recipe as it was given; None for a program.
     """
 
     model: Any

@@ -28,7 +28,7 @@ def raise_if_interrupted(posterior: Posterior) -> Posterior:
     """Return the posterior itself, for a caller that goes on to another fit.
 
     Raises:
-        KeyboardInterrupt: if Ctrl-C ended the fit early.
+        KeyboardInterrupt: If Ctrl-C ended the fit early.
     """
     if cut_short(posterior.stats):
         raise KeyboardInterrupt("a fit was stopped before its end")
@@ -39,8 +39,8 @@ class _Handler:
     """A handler of SIGINT that notes when the signal comes, and then calls the handler before it.
 
     Attributes:
-        before: the handler before it.
-        again: whether a Ctrl-C came within two seconds of the one before it.
+        before: The handler before it.
+        again: Whether a Ctrl-C came within two seconds of the one before it.
     """
 
     def __init__(self, before: Callable[[int, Any], Any]) -> None:
@@ -67,7 +67,7 @@ def second_goes_to_the_caller() -> Iterator[None]:
     receive no signals, and a process that ignores Ctrl-C still does.
 
     Raises:
-        KeyboardInterrupt: if such a Ctrl-C came, and the block did not raise it.
+        KeyboardInterrupt: If such a Ctrl-C came, and the block did not raise it.
     """
     before = signal.getsignal(signal.SIGINT)
     in_main_thread = threading.current_thread() is threading.main_thread()

@@ -51,7 +51,7 @@ def number_of_workers(text: str) -> int | None:
     """Return the workers that a text gives, None for an empty one.
 
     Raises:
-        SettingError: if it is no whole number of at least 1.
+        SettingError: If it is no whole number of at least 1.
     """
     workers: Any = text.strip() or None
     if workers is not None and workers.lstrip("-").isdecimal():
@@ -77,18 +77,18 @@ def each(
 
     Args:
         work: ``work(job)``, which returns the same for the same job in every process.
-        jobs: what differs between the jobs. Both are sent to workers by cloudpickle, and nothing
+        jobs: What differs between the jobs. Both are sent to workers by cloudpickle, and nothing
             is stored on disk.
-        workers: how many processes, of this machine at most one for each job. 1: this one, in the
+        workers: How many processes, of this machine at most one for each job. 1: this one, in the
             order of the jobs. None: those of an active ``joblib.parallel_config``, or else 1. A job
             that has jobs of its own does them itself.
-        progress: whether to show a progress bar.
-        title: what the bar says; "": the noun in the plural.
-        noun: what one job is called in messages.
+        progress: Whether to show a progress bar.
+        title: What the bar says; "": the noun in the plural.
+        noun: What one job is called in messages.
 
     Raises:
-        SettingError: if there is no worker.
-        NumericalError: if a job ends its worker, and does so again when it is sent once more.
+        SettingError: If there is no worker.
+        NumericalError: If a job ends its worker, and does so again when it is sent once more.
     """
     check_workers(workers)
     waiting = list(jobs)
@@ -124,10 +124,10 @@ class _Place:
     """Where workers are.
 
     Attributes:
-        workers: how many are asked for; -1: as many as there are.
-        count: how many there are.
-        own: whether they are processes of loky that this module starts.
-        streams: whether results come as they end; else in batches.
+        workers: How many are asked for; -1: as many as there are.
+        count: How many there are.
+        own: Whether they are processes of loky that this module starts.
+        streams: Whether results come as they end; else in batches.
     """
 
     workers: int
@@ -185,8 +185,8 @@ def _place(workers: int | None, jobs: int | None = None) -> _Place | None:
     """Return where jobs go; None: nowhere but this process.
 
     Args:
-        workers: how many workers are asked for, as in ``each``.
-        jobs: how many jobs there are; None: it is not known yet.
+        workers: How many workers are asked for, as in ``each``.
+        jobs: How many jobs there are; None: it is not known yet.
     """
     if workers == 1 or in_a_worker():
         return None

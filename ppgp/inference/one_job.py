@@ -56,8 +56,8 @@ class Home:
     """Where a sweep was called.
 
     Attributes:
-        process: names the process.
-        turns: the locks that the caller holds while it waits.
+        process: Names the process.
+        turns: The locks that the caller holds while it waits.
         params: Pyro's parameter store there; None if it is empty.
     """
 
@@ -97,9 +97,9 @@ class Outcome:
     """How a job ended.
 
     Attributes:
-        value: what it returned.
-        error: what it raised; None if it ended well.
-        trace: the traceback of the error.
+        value: What it returned.
+        error: What it raised; None if it ended well.
+        trace: The traceback of the error.
         warned: (category, message) of its warnings.
     """
 

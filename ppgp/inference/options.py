@@ -79,8 +79,8 @@ def check_options(record: Any) -> None:
     """Check every field of a record against its annotation; convert NumPy's numbers to Python's.
 
     Raises:
-        SettingError: for a value of another type, or outside its range.
-        UnknownName: for a word that is not in its list.
+        SettingError: For a value of another type, or outside its range.
+        UnknownName: For a word that is not in its list.
     """
     for name, hint, default in _hints(type(record)):
         value = getattr(record, name)

@@ -24,9 +24,9 @@ def run(how: Inference, target: Target, options: dict[str, Any]) -> Posterior:
     """Run the method; run it again if the compiled graph of a program proves wrong afterwards.
 
     Args:
-        how: the method.
-        target: the density.
-        options: keyword arguments of the method, ``seed`` among them.
+        how: The method.
+        target: The density.
+        options: Keyword arguments of the method, ``seed`` among them.
     """
     with nullcontext() if target.random is None else seeded(options["seed"]):
         posterior = how(target, **options) if target.dim else only_draw(how, target)

@@ -29,14 +29,14 @@ def streamed_rows(model: Any, how: Any, rows: Any) -> Any:
     Other data are returned as they are.
 
     Args:
-        model: the model.
-        how: the method; None: none was given.
-        rows: the stream, or other data.
+        model: The model.
+        how: The method; None: none was given.
+        rows: The stream, or other data.
 
     Raises:
-        NotApplicable: if the model or the method needs all rows in memory.
-        SettingError: if ``batch_size`` exceeds the number of rows.
-        DataError: if a value of the stream is missing or not finite.
+        NotApplicable: If the model or the method needs all rows in memory.
+        SettingError: If ``batch_size`` exceeds the number of rows.
+        DataError: If a value of the stream is missing or not finite.
     """
     if not isinstance(rows, Stream):
         return rows

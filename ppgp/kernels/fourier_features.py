@@ -55,7 +55,7 @@ def fourier(draw: Draw, frequencies: Tensor, variance: Tensor) -> Path:
 
     Args:
         draw: The settings.
-        frequencies: w, [samples, L, d].
+        frequencies: The frequencies w, [samples, L, d].
         variance: The variance of the kernel.
 
     Returns:

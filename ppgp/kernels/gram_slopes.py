@@ -34,7 +34,7 @@ class Gram:
     """A covariance and its slopes.
 
     Attributes:
-        K: k(X, X), [n, n]. It may share memory with what ``slopes`` reads.
+        K: The matrix k(X, X), [n, n]. It may share memory with what ``slopes`` reads.
         slopes: (W, spare) -> {hyperparameter: sum_ij W_ij dK_ij / dhyperparameter}, for a symmetric
             W [n, n] with the memory of a row-major matrix. ``spare`` says whether W may be
             overwritten; it is left as it is otherwise.
@@ -70,10 +70,10 @@ def gram(
     Rasmussen & Williams (2006), equations 4.9 to 4.19, and their derivatives.
 
     Args:
-        kernel: any kernel; a part without formulas is differentiated by torch.
+        kernel: Any kernel; a part without formulas is differentiated by torch.
         theta: {hyperparameter: [] or [d]}, without fixed numbers and without leading axes.
-        rows: the rows, in double precision.
-        lengthscale: the lengthscales [d] of an ARD around the kernel, in place of its own.
+        rows: The rows, in double precision.
+        lengthscale: The lengthscales [d] of an ARD around the kernel, in place of its own.
     """
     match kernel:
         case _ if not _of_the_library(kernel):

@@ -16,10 +16,10 @@ class Profile:
     """A function of the squared distance R2 = |x - x'|^2 / lengthscale^2 at all pairs of rows.
 
     Attributes:
-        value: variance * g(R2), [n, n], row-major.
+        value: Variance * g(R2), [n, n], row-major.
         decline: [n, n], of which ``factor`` times is -2 variance * g'(R2); 0 where that is
             infinite. It may be ``value`` itself.
-        factor: see ``decline``.
+        factor: See ``decline``.
         others: {hyperparameter: variance * dg/dhyperparameter}, apart from ``variance`` and
             ``lengthscale``.
     """
@@ -34,7 +34,7 @@ class Radial(Kernel):
     """A kernel variance * g(|x - x'|^2 / lengthscale^2), with the slope of g as a formula.
 
     Attributes:
-        times: the multiple of the squared distance that ``profile`` takes.
+        times: The multiple of the squared distance that ``profile`` takes.
     """
 
     times: ClassVar[float] = 1.0
@@ -43,9 +43,9 @@ class Radial(Kernel):
         """Return the covariance and its decline.
 
         Args:
-            h: the hyperparameters [].
+            h: The hyperparameters [].
             squared: ``times`` |x - x'|^2 / lengthscale^2, [n, n], row-major.
-            spare: whether ``squared`` may be overwritten; it is left as it is otherwise. New
+            spare: Whether ``squared`` may be overwritten; it is left as it is otherwise. New
                 memory costs more than a pass over memory in use.
         """
         raise NotImplementedError
@@ -64,7 +64,7 @@ def at_least_zero(squared: Tensor, spare: bool) -> Tensor:
 
     Args:
         squared: [n, n].
-        spare: whether it may be overwritten.
+        spare: Whether it may be overwritten.
     """
     if spare:
         return squared.clamp_min_(0.0)

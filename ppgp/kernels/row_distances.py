@@ -74,10 +74,10 @@ class RowDistances:
         """Return |x - x'|^2 under the lengthscale, [n, n] in row-major memory; 0 on the diagonal.
 
         Args:
-            lengthscale: one number [], or one per column [d].
-            fixed: whether it is the same at every call. The rows are then taken in its units, so
+            lengthscale: One number [], or one per column [d].
+            fixed: Whether it is the same at every call. The rows are then taken in its units, so
                 that rows count as nearly equal where they are so under it.
-            times: a number that multiplies the result, which costs no pass over the matrix.
+            times: A number that multiplies the result, which costs no pass over the matrix.
         """
         if self.few:
             weight = lengthscale.pow(-2).expand(self.d)

@@ -43,9 +43,9 @@ class StateSpace:
     Attributes:
         transition: From steps dt [*m], not negative, to F and Q [s, s, *batch, *m].
         covariance: From times t [*m] to the prior covariance of x(t), [s, s, *batch, *m].
-        observation: s numbers.
-        blocks: the numbers of states, in order, of processes that are independent; (): one.
-        signs: by state, -1 where it changes its sign as time runs backwards, as a slope does, and
+        observation: The s numbers that map a state to f.
+        blocks: The numbers of states, in order, of processes that are independent; (): one.
+        signs: By state, -1 where it changes its sign as time runs backwards, as a slope does, and
             else 1; (): all are 1. A state in the observation has the sign 1.
     """
 

@@ -229,11 +229,11 @@ def check_is_likelihood(likelihood: Any, example: str = "likelihoods.Bernoulli()
     The message names the one that a text, or a distribution of torch or Pyro, is about.
 
     Args:
-        likelihood: the option.
-        example: what to pass otherwise, as Python code.
+        likelihood: The option.
+        example: What to pass otherwise, as Python code.
 
     Raises:
-        SettingError: if it is no likelihood.
+        SettingError: If it is no likelihood.
     """
     if isinstance(likelihood, Likelihood):
         return

@@ -33,7 +33,7 @@ def check_number_of_classes(classes: Any) -> None:
     """Check that an option is a number of classes, or None.
 
     Raises:
-        SettingError: if it is neither.
+        SettingError: If it is neither.
     """
     if classes is None or (isinstance(classes, int) and classes > 1):  # True is not above 1
         return
@@ -45,7 +45,7 @@ def check_codes(data: Dataset, classes: int) -> None:
     """Check that the targets are the codes 0 .. classes - 1.
 
     Raises:
-        DataError: naming the values of y, if they are not.
+        DataError: Naming the values of y, if they are not.
     """
     values, shown = distinct(data)
     if all(v in range(classes) for v in values):
@@ -65,7 +65,7 @@ def check_counts_of_events(data: Dataset) -> None:
     """Check that the targets are counts 0, 1, 2, ...
 
     Raises:
-        DataError: naming the first row that is not.
+        DataError: Naming the first row that is not.
     """
     wrong = torch.nonzero((data.y < 0) | (data.y != data.y.round())).flatten().tolist()
     if wrong:
@@ -82,7 +82,7 @@ def check_events_of_trials(data: Dataset, trials: torch.Tensor) -> None:
     """Check that trials [n] are 1, 2, 3, ..., and at least as many as the events in y.
 
     Raises:
-        DataError: naming the first row where they are not.
+        DataError: Naming the first row where they are not.
     """
     trials = trials.expand(data.y.shape)
     wrong = torch.nonzero((trials < 1) | (trials != trials.round())).flatten().tolist()
@@ -100,7 +100,7 @@ def check_positive(data: Dataset) -> None:
     """Check that the targets are positive.
 
     Raises:
-        DataError: naming the first row that is not.
+        DataError: Naming the first row that is not.
     """
     wrong = torch.nonzero(data.y <= 0).flatten().tolist()
     if wrong:
@@ -112,7 +112,7 @@ def check_shares(data: Dataset) -> None:
     """Check that the targets are between 0 and 1, neither included.
 
     Raises:
-        DataError: naming the first row that is not.
+        DataError: Naming the first row that is not.
     """
     wrong = torch.nonzero((data.y <= 0) | (data.y >= 1)).flatten().tolist()
     if wrong:
@@ -125,7 +125,7 @@ def check_every_class(data: Dataset, classes: int) -> None:
     """Check that every class has rows.
 
     Raises:
-        DataError: naming the first class that has none.
+        DataError: Naming the first class that has none.
     """
     counts = torch.bincount(data.y.long(), minlength=classes).tolist()
     if 0 not in counts:

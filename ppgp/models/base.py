@@ -62,57 +62,57 @@ class Model(NamedArguments):
     ``capabilities.gaussian_processes``, which these models also inherit.
 
     Attributes:
-        scales: what ``fit`` may standardise: "Xy", "X" (counts and classes), "y" (no inputs) or ""
+        scales: What ``fit`` may standardise: "Xy", "X" (counts and classes), "y" (no inputs) or ""
             (the units have a meaning).
-        known_noise: whether ``Dataset.noise_sd`` is part of the distribution of y. Then ``model``
+        known_noise: Whether ``Dataset.noise_sd`` is part of the distribution of y. Then ``model``
             takes the ``noise_sd`` [n] of its rows by that name, and ``predict`` and ``gaussian``
             that of new rows [m].
-        keeps_factor: whether ``predict`` and ``latent`` take ``kept``, a ResultCache by which the
+        keeps_factor: Whether ``predict`` and ``latent`` take ``kept``, a ResultCache by which the
             predictions of one posterior share the factor of the covariance of the training rows.
-        loo_keeps_factor: whether ``loo`` and ``log_likelihood`` take ``kept`` too. They then
+        loo_keeps_factor: Whether ``loo`` and ``log_likelihood`` take ``kept`` too. They then
             divide the draws into chunks themselves.
-        own_method: the method of ``fit`` without ``how``, a name of ``inference.own_methods``; "":
+        own_method: The method of ``fit`` without ``how``, a name of ``inference.own_methods``; "":
             NUTS up to ``sampled_rows`` rows (some ten minutes), and Laplace past them.
-        sampled_rows: see ``own_method``; None: there is no limit.
-        takes_missing: whether X may hold NaN, a missing value (``Dataset(missing="keep")``).
-        takes_censored: whether targets may be right-censored (``Dataset(right_censored=)``). Then
+        sampled_rows: See ``own_method``; None: there is no limit.
+        takes_missing: Whether X may hold NaN, a missing value (``Dataset(missing="keep")``).
+        takes_censored: Whether targets may be right-censored (``Dataset(right_censored=)``). Then
             ``model`` takes their flags by that name.
-        roles: the other columns with roles that ``model`` takes by name (``ppgp.data.roles``), such
+        roles: The other columns with roles that ``model`` takes by name (``ppgp.data.roles``), such
             as "offset"; ``takes_role`` tells all of them. ``predict`` and ``distribution`` take
             those of their rows by name.
-        takes_stream: whether rows are independent given theta, so that some of them estimate the
+        takes_stream: Whether rows are independent given theta, so that some of them estimate the
             density of all, and ``prepare`` needs no more than a sample (``ppgp.stream``).
-        takes_categories: whether columns of X may hold codes of categories
+        takes_categories: Whether columns of X may hold codes of categories
             (``Dataset(categorical=)``).
-        collapsed: sites that ``predict`` integrates out in closed form if the params of their
+        collapsed: Sites that ``predict`` integrates out in closed form if the params of their
             distribution exist.
-        latent_values: sites that hold the values of a latent function. Their joint mode with
+        latent_values: Sites that hold the values of a latent function. Their joint mode with
             their hyperparameters is a poor fit.
-        one_mode: whether the posterior density has one mode under the usual priors of the model.
-        density_at_numbers: what the density of y is where all hyperparameters are fixed numbers:
+        one_mode: Whether the posterior density has one mode under the usual priors of the model.
+        density_at_numbers: What the density of y is where all hyperparameters are fixed numbers:
             "log_evidence", "elbo" (a lower bound on it), or None.
-        joint_rows: whether y has one joint distribution given theta, and no row can count twice.
-        inputs_are_places: whether the columns that ``covariance`` reads are places in one space,
+        joint_rows: Whether y has one joint distribution given theta, and no row can count twice.
+        inputs_are_places: Whether the columns that ``covariance`` reads are places in one space,
             whose distances have a meaning, also where ``Dataset(coordinates=)`` names none.
-        sums_over_team: whether ``model`` takes the ``team`` whose ranks hold the rows, and adds up
+        sums_over_team: Whether ``model`` takes the ``team`` whose ranks hold the rows, and adds up
             over it the sums over rows that its density depends on. Without it the density of a
             team is the mean over the ranks.
-        rows_on_every_rank: whether a row depends on any other, so that each rank of a team has the
+        rows_on_every_rank: Whether a row depends on any other, so that each rank of a team has the
             rows of all, and the ranks divide the work. ``model`` takes the ``team`` here too.
-        survey: how many rows suffice to find out which sites the program has; None: it needs all
+        survey: How many rows suffice to find out which sites the program has; None: it needs all
             rows at once, because their distribution is joint.
-        given: the recipe that ``prepare`` made this one from, from which any fit to other rows
+        given: The recipe that ``prepare`` made this one from, from which any fit to other rows
             starts; None: this one.
-        made_for: the rows that ``prepare`` made this recipe ready for, on their scale, and the
+        made_for: The rows that ``prepare`` made this recipe ready for, on their scale, and the
             Scaler of that scale; None: it was not prepared.
-        structural: prefixes of the names of sites that describe the structure of a fit, such as the
+        structural: Prefixes of the names of sites that describe the structure of a fit, such as the
             splits of trees, and are not summarised.
-        standardised: whether numbers and inducing inputs are already on the scale of the model, as
+        standardised: Whether numbers and inducing inputs are already on the scale of the model, as
             in the recipe of a posterior. ``fit`` then leaves them unchanged.
 
     Raises:
-        UnknownArgument: from the constructor of every model, for an argument that it does not have.
-        SettingError: from the constructor, for a negative noise, nugget or variance; from ``fit``,
+        UnknownArgument: From the constructor of every model, for an argument that it does not have.
+        SettingError: From the constructor, for a negative noise, nugget or variance; from ``fit``,
             for a prior or number that is none, or a number in the units of the data if the model
             does not define ``in_units``.
 
@@ -228,7 +228,7 @@ class Model(NamedArguments):
         converted. Other priors are already on the scale of the model.
 
         Raises:
-            SettingError: if a number or prior has no equivalent on that scale, or if the model
+            SettingError: If a number or prior has no equivalent on that scale, or if the model
                 does not define the units of its sites.
         """
         prior_fields = []
@@ -248,7 +248,7 @@ class Model(NamedArguments):
 
         Args:
             draws: {site: [chain, draw, *event]} on the scale of the model.
-            scaler: the Scaler that standardised the data.
+            scaler: The Scaler that standardised the data.
 
         Returns:
             {site: [chain, draw, *event]}; None for a site that has no equivalent in those units.
@@ -324,8 +324,8 @@ class Model(NamedArguments):
         pixel.
 
         Args:
-            n: number of rows.
-            d: number of columns of X.
+            n: Number of rows.
+            d: Number of columns of X.
         """
         shapes = [s.shape for s in self.sites_at(d).values()]
         return n * (d * d + sum(math.prod(s) * (d if len(s) == 4 else 1) for s in shapes))
@@ -337,12 +337,12 @@ class Model(NamedArguments):
         """Check that one evaluation of the density and its gradient on n rows at once fits.
 
         Args:
-            n: number of rows.
-            d: number of columns of X.
-            like: a tensor with the dtype and the device of the computation.
+            n: Number of rows.
+            d: Number of columns of X.
+            like: A tensor with the dtype and the device of the computation.
 
         Raises:
-            NotEnoughMemory: if it does not fit into memory. This base class never raises it.
+            NotEnoughMemory: If it does not fit into memory. This base class never raises it.
         """
 
     log_evidence = evidence.log_evidence
@@ -364,9 +364,9 @@ class Model(NamedArguments):
         """Run the Pyro program of the model.
 
         Args:
-            X: inputs [n, d].
-            y: targets [n]; None: they are drawn.
-            total: number of rows that a mini-batch was taken from; None: these are all the rows.
+            X: Inputs [n, d].
+            y: Targets [n]; None: they are drawn.
+            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
 
         Returns:
             The targets [n].
@@ -381,9 +381,9 @@ class Model(NamedArguments):
 
         Args:
             theta: {site: [draw, *event]}.
-            X: inputs [n, d].
-            train: the training rows.
-            joint: whether the rows are predicted jointly.
+            X: Inputs [n, d].
+            train: The training rows.
+            joint: Whether the rows are predicted jointly.
 
         Returns:
             A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
@@ -411,8 +411,8 @@ class Model(NamedArguments):
         ignores it.
 
         Args:
-            recipe: the recipe that this one was made from.
-            rows: the training rows on their scale, and the Scaler of that scale.
+            recipe: The recipe that this one was made from.
+            rows: The training rows on their scale, and the Scaler of that scale.
 
         Returns:
             This recipe itself.
@@ -426,13 +426,13 @@ def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) ->
     """Refuse a mini-batch where the likelihood is one joint distribution of all rows.
 
     Args:
-        model: the model, for the message.
-        X: the rows of the batch.
-        total: the number of all rows; None: the batch holds all of them.
-        instead: the advice of the message: what can be mini-batched.
+        model: The model, for the message.
+        X: The rows of the batch.
+        total: The number of all rows; None: the batch holds all of them.
+        instead: The advice of the message: what can be mini-batched.
 
     Raises:
-        NotApplicable: if the batch does not hold all rows.
+        NotApplicable: If the batch does not hold all rows.
     """
     if total is not None and total != len(X):
         raise NotApplicable(
@@ -457,7 +457,7 @@ def check_labels(model: Model, data: Dataset, classes: int) -> None:
     """Refuse targets that are not the codes 0 .. classes - 1.
 
     Raises:
-        SettingError: naming the values in y.
+        SettingError: Naming the values in y.
     """
     values, shown = distinct(data)
     if any(v not in range(classes) for v in values) or (

@@ -19,7 +19,7 @@ def refuse_broken(kernel: Kernel, X: Tensor) -> None:
     No gradient leads away from such a start.
 
     Raises:
-        NumericalError: if the kernel of such a network does not distinguish the rows of X.
+        NumericalError: If the kernel of such a network does not distinguish the rows of X.
     """
     broken = kernel.check_fit({}, X)
     if not broken:

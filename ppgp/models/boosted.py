@@ -164,10 +164,10 @@ class Boosted(Model, BoostedSum):
         """Run the Pyro program: one distribution for all rows.
 
         Args:
-            X: inputs [n, d].
-            y: targets [n]; None: they are drawn.
-            total: number of rows that a mini-batch was taken from; None: these are all the rows.
-            right_censored: which targets are only known to be exceeded, [n]; None: none of them.
+            X: Inputs [n, d].
+            y: Targets [n]; None: they are drawn.
+            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
+            right_censored: Which targets are only known to be exceeded, [n]; None: none of them.
 
         Returns:
             The targets [n].
@@ -230,9 +230,9 @@ class Boosted(Model, BoostedSum):
 
         Args:
             theta: {site: [draw, *event]}.
-            X: inputs [n, d].
-            train: the training rows, which are not used.
-            joint: whether to return one distribution of batch [draw] and event [n]; rows are
+            X: Inputs [n, d].
+            train: The training rows, which are not used.
+            joint: Whether to return one distribution of batch [draw] and event [n]; rows are
                 independent given a draw.
         """
         draws = len(theta["start"])

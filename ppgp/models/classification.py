@@ -20,7 +20,7 @@ def check_two_classes(data: Dataset) -> None:
     """Refuse targets that are all of one class.
 
     Raises:
-        DataError: naming the class.
+        DataError: Naming the class.
     """
     values = torch.unique(data.y)
     if len(values) >= 2:
@@ -42,7 +42,7 @@ def check_coefficients_determined(data: Dataset, weight: PriorLike, bias: PriorL
     This is the case for more coefficients than rows, and for collinear columns.
 
     Raises:
-        DataError: naming the columns.
+        DataError: Naming the columns.
     """
     weight, bias = bare(weight), bare(bias)
     if not isinstance(weight, Flat):
@@ -86,10 +86,10 @@ def separation(data: Dataset, classes: int, weight: PriorLike, bias: PriorLike) 
     ``NEARLY_FLAT``.
 
     Args:
-        data: the training rows.
-        classes: number of classes.
-        weight: prior of the weights.
-        bias: prior of the intercepts.
+        data: The training rows.
+        classes: Number of classes.
+        weight: Prior of the weights.
+        bias: Prior of the intercepts.
 
     Returns:
         One warning, or an empty list.

@@ -39,9 +39,9 @@ class FactorUpdates(Model, Updates):
 
         Args:
             theta: {site: [draw, *event]}.
-            train: the training rows.
-            kept: where these are kept between predictions.
-            width: number of new rows at once.
+            train: The training rows.
+            kept: Where these are kept between predictions.
+            width: Number of new rows at once.
         """
 
     @abstractmethod

@@ -57,15 +57,15 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
 
     Args:
         components: K, the number of components, at least 2.
-        mean: prior of each mean, or numbers.
-        variance: prior of each variance, or one number for all, or one number per component.
-        concentration: concentration of the symmetric Dirichlet prior of the proportions.
-        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+        mean: Prior of each mean, or numbers.
+        variance: Prior of each variance, or one number for all, or one number per component.
+        concentration: Concentration of the symmetric Dirichlet prior of the proportions.
+        standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        SettingError: for fewer than 2 components, or a negative variance; from ``fit``, for a
+        SettingError: For fewer than 2 components, or a negative variance; from ``fit``, for a
             concentration that is not positive, or another number of means or variances than K.
-        DataError: from ``fit``, if there are fewer rows than components.
+        DataError: From ``fit``, if there are fewer rows than components.
 
     Examples:
         >>> import ppgp, torch
@@ -125,7 +125,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         """Return this recipe.
 
         Raises:
-            DataError: if there are fewer rows than components.
+            DataError: If there are fewer rows than components.
         """
         if data.n < self.components:
             raise DataError(
@@ -226,7 +226,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
 
         Args:
             theta: {site: [draw, *event]}.
-            y: targets [n].
+            y: Targets [n].
         """
         one = self._mixture(theta, y)
         log_prob = one.expand((1, *one.batch_shape)).component_log_prob(y[:, None])
@@ -238,7 +238,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         """Return the conjugate priors of the means and the variances; None for fixed variances.
 
         Raises:
-            NotApplicable: if the priors are not conjugate; ``what`` names the method that needs it.
+            NotApplicable: If the priors are not conjugate; ``what`` names the method that needs it.
         """
         if not isinstance(self.mean, Normal):
             raise NotApplicable(
@@ -258,7 +258,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         The sweep maps (theta {site: [chain, *event]}, generator) to the next theta.
 
         Raises:
-            NotApplicable: unless mean is Normal, and variance InverseGamma or a number.
+            NotApplicable: Unless mean is Normal, and variance InverseGamma or a number.
         """
         prior, spread = self._conjugate("Gibbs")
         centre_of_prior, sd_of_prior = single(prior.loc), single(prior.scale)
@@ -303,15 +303,15 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         It is a reference for a handful of rows.
 
         Args:
-            train: the training rows.
-            draws: number of draws.
-            generator: the random generator.
+            train: The training rows.
+            draws: Number of draws.
+            generator: The random generator.
 
         Returns:
             The draws {site: [draw, *event]}, no params, and the log evidence.
 
         Raises:
-            NotApplicable: for more than a million assignments, or priors that are not conjugate.
+            NotApplicable: For more than a million assignments, or priors that are not conjugate.
         """
         prior, spread = self._conjugate("Exact")
         y, K, n = train.y, self.components, train.n
@@ -365,8 +365,8 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         """Return the log joint density of y and each assignment, [K^n].
 
         Args:
-            subset: log marginal likelihood of each subset of the rows as one component, [2^n].
-            n: number of rows.
+            subset: Log marginal likelihood of each subset of the rows as one component, [2^n].
+            n: Number of rows.
 
         Returns:
             The log densities, and for each component the index of its subset of rows, [K^n].
@@ -392,11 +392,11 @@ def _log_marginals(
     The mean of the component is integrated out.
 
     Args:
-        member: which rows are in each subset, [2^n, n] of 0 and 1.
-        y: targets [n].
-        prior: prior of the mean.
-        spread: prior of the variance, which is then included with the width of the grid; or None.
-        log_variance: the grid of log variances, [nodes].
+        member: Which rows are in each subset, [2^n, n] of 0 and 1.
+        y: Targets [n].
+        prior: Prior of the mean.
+        spread: Prior of the variance, which is then included with the width of the grid; or None.
+        log_variance: The grid of log variances, [nodes].
 
     Returns:
         [2^n, nodes].

@@ -31,11 +31,11 @@ def observed(
     """Run the Pyro statement of y, whose rows are independent.
 
     Args:
-        distribution: of y given theta, batch [n].
-        X: inputs [n, d].
-        y: targets [n]; None: they are drawn.
-        total: number of rows that a mini-batch was taken from; None: these are all the rows.
-        weights: how often each row counts, [n]; None: once.
+        distribution: Of y given theta, batch [n].
+        X: Inputs [n, d].
+        y: Targets [n]; None: they are drawn.
+        total: Number of rows that a mini-batch was taken from; None: these are all the rows.
+        weights: How often each row counts, [n]; None: once.
 
     Returns:
         The targets [n].
@@ -58,10 +58,10 @@ def predicted(
     Args:
         distribution: ``Model.distribution``, (theta, X, **columns) -> batch [*draw, n].
         theta: {site: [draw, *event]}.
-        X: inputs [n, d].
-        joint: whether the rows are predicted jointly.
+        X: Inputs [n, d].
+        joint: Whether the rows are predicted jointly.
         columns: ``{role: column}`` of these rows, which are sliced with them; None: left out.
-        linear: whether the distribution is one of ``X weight + bias``, and its figures take more
+        linear: Whether the distribution is one of ``X weight + bias``, and its figures take more
             time than that. If X has at most ``FEW_COLUMNS`` columns, and fewer than there are
             draws, the parameters of many rows are then computed anew for each figure, which
             saves memory.

@@ -14,8 +14,8 @@ def with_known(noise: Tensor, noise_sd: Tensor | None) -> Tensor:
     """Return the error variance of each row.
 
     Args:
-        noise: the estimated noise variance [*draw, 1], the same for all rows.
-        noise_sd: the known sd of each row [n]; None: there is none.
+        noise: The estimated noise variance [*draw, 1], the same for all rows.
+        noise_sd: The known sd of each row [n]; None: there is none.
 
     Returns:
         [*draw, n], or ``noise`` itself if there is no known noise.
@@ -29,7 +29,7 @@ def check_aligned(noise_sd: Tensor | None, X: Tensor) -> None:
     """Check that the known noise that a program is given has one number per row of X.
 
     Raises:
-        DataError: if it has not.
+        DataError: If it has not.
     """
     if noise_sd is not None and noise_sd.shape != X.shape[:1]:
         raise DataError(
@@ -45,14 +45,14 @@ def refuse_duplicate_rows(
     """Refuse duplicate rows without noise: their covariance has no inverse.
 
     Args:
-        X: inputs [n, d].
-        noise_sd: the known noise of each row [n], if any.
-        nugget: the nugget of the kernel at each row [n], if it has one.
-        where: what the message expected.
-        parameter: the name of the noise variance that is fixed to 0, for the message.
+        X: Inputs [n, d].
+        noise_sd: The known noise of each row [n], if any.
+        nugget: The nugget of the kernel at each row [n], if it has one.
+        where: What the message expected.
+        parameter: The name of the noise variance that is fixed to 0, for the message.
 
     Raises:
-        DataError: naming the duplicate rows.
+        DataError: Naming the duplicate rows.
     """
     noisy = torch.zeros(len(X), dtype=torch.bool, device=X.device)
     for variance in (noise_sd, nugget):

@@ -46,7 +46,7 @@ class Mean(NamedArguments):
     theta is {site: [*draw, *event]} with the names of the model.
 
     Attributes:
-        varies: whether it depends on x.
+        varies: Whether it depends on x.
     """
 
     varies: bool = True
@@ -77,7 +77,7 @@ class ConstantMean(Mean):
     """The same mean for all rows: the site "mean".
 
     Args:
-        value: prior or number; None: 0, until ``prepare`` fills in the mean of the rows.
+        value: Prior or number; None: 0, until ``prepare`` fills in the mean of the rows.
     """
 
     value: PriorLike | None = None
@@ -115,12 +115,12 @@ class LinearMean(Mean):
     (2006), section 2.7.
 
     Args:
-        weight: prior or number of each of the d weights.
-        bias: prior or number of the value at x = 0. Under ``fit(standardise=True)`` that is the
+        weight: Prior or number of each of the d weights.
+        bias: Prior or number of the value at x = 0. Under ``fit(standardise=True)`` that is the
             mean of the training rows.
 
     Raises:
-        SettingError: from ``fit``, if weight or bias is neither a prior nor a number.
+        SettingError: From ``fit``, if weight or bias is neither a prior nor a number.
 
     Examples:
         >>> import ppgp, torch
@@ -174,10 +174,10 @@ class UserMean(Mean):
 
     Args:
         function: X [n, d] -> [n].
-        x_mean: the columns of X in the units of the data are x_mean + x_sd * X; (): X itself.
-        x_sd: see ``x_mean``.
-        y_mean: the mean on the scale of the model is (function - y_mean) / y_sd.
-        y_sd: see ``y_mean``.
+        x_mean: The columns of X in the units of the data are x_mean + x_sd * X; (): X itself.
+        x_sd: See ``x_mean``.
+        y_mean: The mean on the scale of the model is (function - y_mean) / y_sd.
+        y_sd: See ``y_mean``.
     """
 
     function: Callable[[Tensor], Tensor]
@@ -199,7 +199,7 @@ class UserMean(Mean):
         to estimate.
 
         Raises:
-            DataError: unless the function returns one finite number per row.
+            DataError: Unless the function returns one finite number per row.
         """
         if X.requires_grad or X.is_inference():
             return self._values(X)
@@ -250,8 +250,8 @@ class OutputMeans(Mean):
 
     Args:
         columns: {column of X: what its codes are}, see ``Kernel.output_columns``.
-        value: prior of each constant, on the scale of the model.
-        starts: where a search starts, one number for each output.
+        value: Prior of each constant, on the scale of the model.
+        starts: Where a search starts, one number for each output.
     """
 
     columns: Mapping[int, tuple[int, float, float]]  # a file holds no OutputColumn
@@ -301,10 +301,10 @@ def means_of_outputs(
     starts, and no estimate.
 
     Args:
-        columns: the columns of X that hold codes.
-        X: inputs of the training rows [n, d].
-        y: their targets [n].
-        weights: the weight of each row [n]; None: 1.
+        columns: The columns of X that hold codes.
+        X: Inputs of the training rows [n, d].
+        y: Their targets [n].
+        weights: The weight of each row [n]; None: 1.
     """
     number = output_of_rows(columns, X)
     of_all = float(average(y, weights))
@@ -341,7 +341,7 @@ def refuse_text(given: Any) -> None:
     """Refuse a text as mean.
 
     Raises:
-        SettingError: if the mean is a text, such as "zero".
+        SettingError: If the mean is a text, such as "zero".
     """
     if isinstance(given, str):
         wanted = "a number, a prior, a LinearMean or a function as mean"

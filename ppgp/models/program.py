@@ -35,12 +35,12 @@ class Program(Model):
     Nothing is standardised, so that draws are in the units of the program.
 
     Args:
-        function: the Pyro program.
+        function: The Pyro program.
 
     Raises:
-        NotApplicable: from ``fit``, if the function cannot be called, or for a latent site that is
+        NotApplicable: From ``fit``, if the function cannot be called, or for a latent site that is
             discrete and of infinite support.
-        DataError: from ``fit``, if the program does not have an argument, or if one that it
+        DataError: From ``fit``, if the program does not have an argument, or if one that it
             requires is missing.
 
     Examples:
@@ -74,8 +74,8 @@ class Program(Model):
         """Return the approximate number of multiplications in one run.
 
         Args:
-            n: how many numbers the arguments hold, in rows of d.
-            d: how many numbers are in a row.
+            n: How many numbers the arguments hold, in rows of d.
+            d: How many numbers are in a row.
         """
         return ELEMENT * n * d
 
@@ -96,14 +96,14 @@ class Program(Model):
 
         Args:
             theta: {site: [draw, *event]}.
-            data: the arguments of the fit.
+            data: The arguments of the fit.
 
         Returns:
             {observed site: log density, [draw, ...]}, without the entries that a mask leaves out
             or that the program computes from latent sites.
 
         Raises:
-            NotApplicable: if the program has latent sites that are not in theta (discrete ones
+            NotApplicable: If the program has latent sites that are not in theta (discrete ones
                 that were summed out), if it takes rows at random, if rows are weighted by a scale,
                 or if its masks depend on latent sites.
         """
@@ -153,15 +153,15 @@ class Program(Model):
 
         Args:
             theta: {site: [draw, *event]}.
-            arguments: arguments of the prediction; one that is left out has its default, or None.
-            data: the arguments of the fit.
-            seed: seed of the random numbers.
+            arguments: Arguments of the prediction; one that is left out has its default, or None.
+            data: The arguments of the fit.
+            seed: Seed of the random numbers.
 
         Returns:
             {site: a distribution of batch [draw, n]}.
 
         Raises:
-            NotApplicable: for an argument that the program does not have, if every site was drawn,
+            NotApplicable: For an argument that the program does not have, if every site was drawn,
                 or if new rows with latent sites of their own have observed ones.
         """
         defaults = self.arguments(data)
@@ -201,7 +201,7 @@ class Program(Model):
 
         Args:
             theta: {site or param: [draw, *event]}.
-            data: the arguments of the fit.
+            data: The arguments of the fit.
 
         Returns:
             {discrete site: [draw, ...]}.
@@ -213,7 +213,7 @@ class Program(Model):
         """Check the arguments of a fit against the signature of the program.
 
         Raises:
-            DataError: if the program does not have an argument, or if one that it requires is
+            DataError: If the program does not have an argument, or if one that it requires is
                 missing.
         """
         try:
@@ -263,7 +263,7 @@ def _without_masked(per_draw: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the entries of each site that no mask leaves out.
 
     Raises:
-        NotApplicable: if a mask differs between draws.
+        NotApplicable: If a mask differs between draws.
     """
     unmasked = {}
     for name, value in per_draw.items():

@@ -37,8 +37,8 @@ class Same:
     """What the arguments of a prediction have in common with those of the fit.
 
     Attributes:
-        arguments: whether all that are given are the same.
-        arrays: whether those are the same that are arrays, and so may have an entry per row.
+        arguments: Whether all that are given are the same.
+        arrays: Whether those are the same that are arrays, and so may have an entry per row.
     """
 
     arguments: bool
@@ -77,11 +77,11 @@ def predictive_distributions(
     """Return the predictive distribution of every site that was not drawn.
 
     Args:
-        program: runs the program with the arguments of the prediction.
-        fitted: runs it with the arguments of the fit.
-        same: what both have in common: with the same rows, the sites of rows are those of the fit.
+        program: Runs the program with the arguments of the prediction.
+        fitted: Runs it with the arguments of the fit.
+        same: What both have in common: with the same rows, the sites of rows are those of the fit.
         draws: {site: [draw, *event]}.
-        seed: seed of the random numbers.
+        seed: Seed of the random numbers.
 
     Returns:
         {site: a distribution of batch [draw, n]}. Nested plates are concatenated.
@@ -117,7 +117,7 @@ def inferred_discrete(fitted: Call, draws: Values) -> Values:
     """Return draws of the discrete sites that were summed out, given the data: {site: [draw, ...]}.
 
     Args:
-        fitted: runs the program with the arguments of the fit.
+        fitted: Runs the program with the arguments of the fit.
         draws: {site or param: [draw, *event]}.
     """
     with Run({name: value[0] for name, value in draws.items()}) as run:
@@ -166,7 +166,7 @@ def _check_nothing_known(program: Call, first: Values, own: frozenset[str], rows
     """Refuse new rows with data on them beside latent sites of their own.
 
     Raises:
-        NotApplicable: those sites would be drawn from their prior, not given these data.
+        NotApplicable: Those sites would be drawn from their prior, not given these data.
     """
     with Replay(first, own) as run:
         program()
@@ -221,11 +221,11 @@ def _parameters(
     """Run the program once, and return the parameters of each distribution of the prediction.
 
     Args:
-        program: runs the program.
-        values: the drawn and inferred values {site: [*event]}.
-        inferred: names of the discrete sites that were inferred.
-        own: names of drawn sites of the rows of the fit, which are no rows of the prediction.
-        kinds: receives {site: its distribution in this run}.
+        program: Runs the program.
+        values: The drawn and inferred values {site: [*event]}.
+        inferred: Names of the discrete sites that were inferred.
+        own: Names of drawn sites of the rows of the fit, which are no rows of the prediction.
+        kinds: Receives {site: its distribution in this run}.
 
     Returns:
         {site, NUL, parameter: tensor}.
@@ -296,7 +296,7 @@ def _over_all_draws(name: str, kind: Distribution, stacked: Values) -> Distribut
     """Return the distribution of a site over all draws, its plates concatenated.
 
     Raises:
-        NotApplicable: for several joint distributions in one site.
+        NotApplicable: For several joint distributions in one site.
     """
     values = {k.split("\0")[1]: v for k, v in stacked.items() if k.split("\0")[0] == name}
     batch, size = kind.batch_shape, math.prod(kind.batch_shape)

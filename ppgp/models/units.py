@@ -35,14 +35,14 @@ def coefficients_in_units(
     of X.
 
     Args:
-        weight: prior or number of the weights.
-        bias: prior or number of the intercept.
-        scaler: the Scaler that standardised the data.
-        conjugate: whether the sds of normal priors are in units of the noise sd, which is itself
+        weight: Prior or number of the weights.
+        bias: Prior or number of the intercept.
+        scaler: The Scaler that standardised the data.
+        conjugate: Whether the sds of normal priors are in units of the noise sd, which is itself
             divided by y_sd.
 
     Raises:
-        SettingError: for a bias in the units of the data beside weights that are not fixed. A
+        SettingError: For a bias in the units of the data beside weights that are not fixed. A
             flat bias is accepted: it is also flat at the mean of X.
     """
     x_sd = tuple(scaler.x_sd.tolist())
@@ -87,8 +87,8 @@ def coefficients_of_data(
 
     Args:
         draws: {site: [chain, draw, *event]} on the scale of the model.
-        weight: the weights on that scale, drawn or fixed: [chain, draw, d] or [].
-        scaler: the Scaler that standardised the data.
+        weight: The weights on that scale, drawn or fixed: [chain, draw, d] or [].
+        scaler: The Scaler that standardised the data.
 
     Returns:
         "weight" [chain, draw, d] and "bias" [chain, draw], whichever of them are in ``draws``.

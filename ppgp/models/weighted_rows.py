@@ -26,10 +26,10 @@ class WeightedRows(Model):
         """Run the Pyro program of the model.
 
         Args:
-            X: inputs [n, d].
-            y: targets [n]; None: they are drawn.
-            total: number of rows that a mini-batch was taken from; None: these are all the rows.
-            weights: how many rows each row counts as, [n]; None: one.
+            X: Inputs [n, d].
+            y: Targets [n]; None: they are drawn.
+            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
+            weights: How many rows each row counts as, [n]; None: one.
 
         Returns:
             The targets [n].

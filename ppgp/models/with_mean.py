@@ -33,7 +33,7 @@ class WithMean(Model):
     """A model of f ~ GP(mean, kernel).
 
     Attributes:
-        mean: number, prior, ``LinearMean`` or function X [n, d] -> [n]; None: the mean of the
+        mean: Number, prior, ``LinearMean`` or function X [n, d] -> [n]; None: the mean of the
             training rows, or 0; where the kernel has a ``Coregionalisation`` and y holds numbers,
             a constant for each output that is estimated, see ``OutputMeans``.
     """
@@ -106,10 +106,10 @@ class WithMean(Model):
         """Return the mean; in place of None that of the rows, or one for each output.
 
         Args:
-            data: the training rows.
+            data: The training rows.
 
         Raises:
-            DataError: if a function does not return one finite number per row.
+            DataError: If a function does not return one finite number per row.
         """
         if self.mean is None:
             if not self.mean_is_free:
@@ -132,7 +132,7 @@ class WithMean(Model):
         Args:
             draws: {site: [chain, draw, *event]} on the scale of the model.
             factors: {site: what brings it into the units of the data}, without mean and noise.
-            scaler: the Scaler that standardised the data.
+            scaler: The Scaler that standardised the data.
         """
         converted = times(draws, {**factors, "noise": power(float(scaler.y_sd), 2)})
         return {**converted, **self.mean_function.of_data(draws, scaler)}

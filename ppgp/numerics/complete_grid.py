@@ -19,8 +19,8 @@ class Grid(NamedTuple):
     """A complete grid.
 
     Attributes:
-        levels: the different values of each group of columns, [n_i, d_i] each.
-        cell: the number of the cell of each row [n], in the order of a flat grid.
+        levels: The different values of each group of columns, [n_i, d_i] each.
+        cell: The number of the cell of each row [n], in the order of a flat grid.
     """
 
     levels: list[Tensor]
@@ -59,12 +59,12 @@ def complete_grid(X: Tensor, groups: Sequence[Sequence[int]], instead: str) -> G
     """Return the complete grid that the rows of X form.
 
     Args:
-        X: rows [n, d].
-        groups: the columns along each axis of the grid.
-        instead: what to do with rows that form none, for the messages.
+        X: Rows [n, d].
+        groups: The columns along each axis of the grid.
+        instead: What to do with rows that form none, for the messages.
 
     Raises:
-        DataError: if a combination of levels is missing, or occurs twice.
+        DataError: If a combination of levels is missing, or occurs twice.
     """
     levels, cell = [], torch.zeros(len(X), dtype=torch.long, device=X.device)
     for columns in groups:

@@ -19,11 +19,11 @@ def conjugate_gradients(
     is not positive (Steihaug 1983). In the second case x is b itself if no step was taken.
 
     Args:
-        product: v [p] -> A v.
-        b: the right-hand side, [p].
-        start: the first x, [p]; None: 0.
-        steps: the largest number of steps.
-        left: the share of |b| at which they end.
+        product: The function v [p] -> A v.
+        b: The right-hand side, [p].
+        start: The first x, [p]; None: 0.
+        steps: The largest number of steps.
+        left: The share of |b| at which they end.
     """
     x, residual = torch.zeros_like(b), b.clone()
     if start is not None:

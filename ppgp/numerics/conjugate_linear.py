@@ -49,7 +49,7 @@ class Decomposition:
         n: The number of rows, or the sum of their weights.
         outside: The sum of squares of y outside the column space.
         total: The sum of squares of y.
-        prior_square: m0'P m0.
+        prior_square: The number m0'P m0.
         log_prior: The log normaliser of the prior, over its proper coordinates.
         proper: The number of coefficients with a proper prior.
     """

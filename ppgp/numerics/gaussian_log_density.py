@@ -74,7 +74,7 @@ def value_and_slopes(
         K: [n, n], symmetric. Its diagonal is changed meanwhile where ``in_place``.
         noise: [1] or [n].
         r: [n], the residual.
-        in_place: whether the noise is added to K itself. Under vmap it cannot be where K is the
+        in_place: Whether the noise is added to K itself. Under vmap it cannot be where K is the
             same for all points.
 
     Returns:

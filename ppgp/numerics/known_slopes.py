@@ -22,8 +22,8 @@ def with_known_slopes(evaluate: Evaluate, *inputs: Tensor) -> Tensor:
     A second derivative is a central difference of slopes along the direction asked for.
 
     Args:
-        evaluate: inputs -> the value [] and its slope in each input.
-        inputs: the tensors that it depends on.
+        evaluate: Inputs -> the value [] and its slope in each input.
+        inputs: The tensors that it depends on.
     """
     value: Any = _Value.apply(evaluate, *inputs)
     return value

@@ -193,9 +193,9 @@ def kronecker_log_density(R: Tensor, noise: Tensor, Ks: Sequence[Tensor]) -> Ten
     Saatci (2011), section 5.2. The cost is O(n (n_1 + ... + n_p)) beside the eigenvectors.
 
     Args:
-        R: the residuals of the cells [n_1, ..., n_p].
-        noise: the variance of the noise [].
-        Ks: the covariance of the levels along each axis, [n_i, n_i].
+        R: The residuals of the cells [n_1, ..., n_p].
+        noise: The variance of the noise [].
+        Ks: The covariance of the levels along each axis, [n_i, n_i].
 
     Returns:
         []; NaN where a covariance is not finite.
@@ -209,7 +209,7 @@ class GridMarginal(dist.TorchDistribution):
 
     Args:
         loc: [n], the mean.
-        Ks: the covariance of the levels along each axis, [n_i, n_i].
+        Ks: The covariance of the levels along each axis, [n_i, n_i].
         noise: [], the variance of the noise.
         cell: [n], the number of the cell of each row, in the order of a flat grid.
     """

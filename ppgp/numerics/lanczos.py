@@ -47,10 +47,10 @@ def krylov(
     """Return the bases of M from each column of b, with full reorthogonalisation.
 
     Args:
-        product: v [m, k] -> M v, and what to keep of the step.
+        product: The function v [m, k] -> M v, and what to keep of the step.
         b: [m, k], none of its columns 0.
-        left: the share of each column that a solution in its basis may leave.
-        most: the largest number of steps.
+        left: The share of each column that a solution in its basis may leave.
+        most: The largest number of steps.
     """
     kept, diagonal, beside = [], [], []
     newest = (b / b.norm(dim=0)).T
@@ -113,8 +113,8 @@ class LogDet:
 
     Attributes:
         value: [].
-        error: its standard error [].
-        lowest: the smallest eigenvalue of M in the bases []; the value is that of a positive
+        error: Its standard error [].
+        lowest: The smallest eigenvalue of M in the bases []; the value is that of a positive
             definite M only if this is positive.
         mixed: [k, steps, r]; the slope of the value in M is the sum of a a' over the columns a of
             V_k mixed_k, for all k bases V_k.
@@ -133,7 +133,7 @@ def log_det(T: Tensor, m: int) -> LogDet:
 
     Args:
         T: [k, steps, steps], M in the bases of k probes of signs.
-        m: the number of rows of M.
+        m: The number of rows of M.
     """
     k = len(T)
     roots, S = torch.linalg.eigh(T)

@@ -31,11 +31,11 @@ def laplace_log_evidence_under(
     where the second derivatives at the end of the search are not those of a mode.
 
     Args:
-        prior: makes the prior of f - mean from the tensors.
-        tensors: what the prior depends on.
+        prior: Makes the prior of f - mean from the tensors.
+        tensors: What the prior depends on.
         mean: [n], the mean of f.
-        rows: the log densities of the rows.
-        parameters: those of ``rows``.
+        rows: The log densities of the rows.
+        parameters: Those of ``rows``.
     """
     value: Any = _LogEvidence.apply(prior, rows, len(tensors), mean, *tensors, *parameters)
     return value

@@ -55,13 +55,13 @@ class _Sites:
     """Sites, and the approximation of f that they give.
 
     Attributes:
-        tau: their precisions [n].
-        nu: their shifts [n], precision times mean.
+        tau: Their precisions [n].
+        nu: Their shifts [n], precision times mean.
         root: L [n, n] of I + s K s, s the square root of tau.
         R: K - K R K is the covariance of f, [n, n].
-        variance: the diagonal of that covariance, [n].
-        weights: a [n], where K a is the mean of h.
-        h: the mean of h, [n].
+        variance: The diagonal of that covariance, [n].
+        weights: The weights a [n], where K a is the mean of h.
+        h: The mean of h, [n].
     """
 
     tau: Tensor
@@ -95,10 +95,10 @@ def expand_by_ep(K: Tensor, mean: Tensor, rows: TiltedRows) -> LatentGaussian:
     Args:
         K: [n, n], the covariance of f.
         mean: [n], its mean.
-        rows: the averages of the rows.
+        rows: The averages of the rows.
 
     Raises:
-        NumericalError: if the sites do not converge.
+        NumericalError: If the sites do not converge.
     """
     sites = _converged(K, mean, rows)
     if sites is None:
@@ -115,7 +115,7 @@ def ep_log_evidence(K: Tensor, mean: Tensor, rows: TiltedRows) -> Tensor:
     Args:
         K: [n, n], the covariance of f.
         mean: [n], its mean.
-        rows: the averages of the rows.
+        rows: The averages of the rows.
     """
     value: Any = _LogEvidence.apply(rows, K, mean)
     return value

@@ -27,7 +27,7 @@ class LatentGaussian:
     """A Gaussian approximation of f given the rows, as predictions need it.
 
     Attributes:
-        weights: a [n], with mean + K a the mean of f.
+        weights: The weights a [n], with mean + K a the mean of f.
         precision: W [n], that of a Gaussian row in the place of each row.
         root: L [n, n], where L L' = I + s K s and s is the square root of W.
         downdate: R [n, n], where K - K R K is the covariance of f. It takes the place of L if an
@@ -173,11 +173,11 @@ def expand_at_mode(
     Args:
         K: [n, n], the covariance of f.
         mean: [n], its mean.
-        rows: the log densities of the rows.
-        parameters: those of ``rows``.
+        rows: The log densities of the rows.
+        parameters: Those of ``rows``.
 
     Raises:
-        NumericalError: if there is no finite mode.
+        NumericalError: If there is no finite mode.
     """
     a, _, W = require_mode(DensePrior(K), mean, rows, parameters)
     if bool((W < 0).any()):
@@ -194,8 +194,8 @@ def laplace_log_evidence(
     Args:
         K: [n, n], the covariance of f.
         mean: [n], its mean.
-        rows: the log densities of the rows.
-        parameters: those of ``rows``.
+        rows: The log densities of the rows.
+        parameters: Those of ``rows``.
     """
     return laplace_log_evidence_under(DensePrior, (K,), mean, rows, parameters)
 

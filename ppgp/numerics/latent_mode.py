@@ -90,9 +90,9 @@ class LatentPrior(Protocol):
         """Return h given Gaussian rows.
 
         Args:
-            W: the precision of each, [n], of any sign.
-            b: the precision of each times its value, [n].
-            differentiable: whether derivatives of the result will be taken.
+            W: The precision of each, [n], of any sign.
+            b: The precision of each times its value, [n].
+            differentiable: Whether derivatives of the result will be taken.
         """
         ...
 
@@ -102,8 +102,8 @@ class LatentPrior(Protocol):
         h = K a has to hold up to rounding. NaN stands for no solution.
 
         Args:
-            W: the precision of each row, [n], none negative.
-            b: as in ``given``.
+            W: The precision of each row, [n], none negative.
+            b: As in ``given``.
         """
         ...
 
@@ -161,7 +161,7 @@ def require_mode(
     """Return a and h of ``mode_of``, and W [n] at the mode.
 
     Raises:
-        NumericalError: if there is no finite mode.
+        NumericalError: If there is no finite mode.
     """
     a, h = mode_of(prior, mean, rows, parameters)
     if not bool(torch.isfinite(h).all()):
@@ -206,10 +206,10 @@ def _rough_step(
     An exact step on a parabola ascends by half of its gain.
 
     Args:
-        step: the step in a and h; None: there is none.
+        step: The step in a and h; None: there is none.
         along: ``_along`` of a step and its length.
-        value: what the mode maximises, before the step.
-        slope: its slope in h there.
+        value: What the mode maximises, before the step.
+        slope: Its slope in h there.
     """
     if step is None:
         return None
@@ -228,10 +228,10 @@ def _observed_step(
     """Return a, h, the value and the gain of a whole Newton step; None if it does not ascend.
 
     Args:
-        step: the step, with the observed curvature.
+        step: The step, with the observed curvature.
         along: ``_along`` of a step and its length.
-        value: what the mode maximises, before the step.
-        slope: its slope in h there.
+        value: What the mode maximises, before the step.
+        slope: Its slope in h there.
     """
     gain = float(slope @ step.h)
     if not gain >= 0:

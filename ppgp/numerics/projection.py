@@ -23,7 +23,7 @@ class Projection:
     Attributes:
         S: A A' [m, m].
         Ar: A r [m].
-        rr: r'r.
+        rr: R'r.
         trace: The trace of Knn.
         n: The number of rows.
     """
@@ -106,7 +106,7 @@ def derivative_in_noise(sums: Projection, noise: Tensor, B: Tensor, c: Tensor) -
 
     Args:
         sums: The sums over rows.
-        noise: s2.
+        noise: The variance s2 of the noise.
         B: The inverse of B in the notation of the module.
         c: B^-1 Ar.
     """

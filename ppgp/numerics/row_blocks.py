@@ -40,8 +40,8 @@ class Rows:
 
     Args:
         run: (X, *weights) -> outputs. The output of a row depends on that row alone.
-        rows: rows per block.
-        random: whether ``run`` draws random numbers.
+        rows: Rows per block.
+        random: Whether ``run`` draws random numbers.
     """
 
     run: Run
@@ -80,9 +80,9 @@ class _Back:
     """(slopes [n, q], X [n, d], *weights) -> slopes of those inputs that need one.
 
     Args:
-        rows: what computes the outputs.
-        needed: whether X and each of the weights needs a slope.
-        states: those of the random numbers before each block; none if it draws none.
+        rows: What computes the outputs.
+        needed: Whether X and each of the weights needs a slope.
+        states: Those of the random numbers before each block; none if it draws none.
     """
 
     rows: Rows
@@ -178,9 +178,9 @@ def evaluated(rows: Rows, X: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
     """Return the outputs [n, q] of a network at X [n, d], with derivatives of any order.
 
     Args:
-        rows: what computes them.
-        X: the rows.
-        weights: those of the network.
+        rows: What computes them.
+        X: The rows.
+        weights: Those of the network.
     """
     mode = _get_current_dispatch_mode()
     inputs = (X, *weights)
@@ -202,10 +202,10 @@ def rows_at_once(
     evaluation mode, inside transforms of ``torch.func`` and in the step of a recorded loop.
 
     Args:
-        module: the network.
-        state: its weights and buffers.
-        X: the rows [n, d].
-        random: whether it drops units out at random.
+        module: The network.
+        state: Its weights and buffers.
+        X: The rows [n, d].
+        random: Whether it drops units out at random.
     """
     n = len(X)
     if n <= PROBED or peek_interpreter_stack() is not None:

@@ -11,10 +11,10 @@ def robust(bread: Tensor, scores: Tensor, weights: Tensor, leverage: Tensor | No
 
     Args:
         bread: B [p, p], the inverse of minus the Hessian of the log likelihood.
-        scores: s [n, p], the gradient of each row's log density.
-        weights: w [n], how many equal rows each row counts as.
-        leverage: h [n], which divides the scores by 1 - h, as HC3 of MacKinnon & White (1985) does;
-            None: HC0.
+        scores: The scores s [n, p], the gradient of each row's log density.
+        weights: The weights w [n], how many equal rows each row counts as.
+        leverage: The leverages h [n]; the scores are divided by 1 - h, as in HC3 of MacKinnon &
+            White (1985). None: HC0.
     """
     if leverage is not None:
         scores = scores / (1 - leverage[:, None])

@@ -35,9 +35,9 @@ class SparseLaplace:
         entries: [k, n], those of the rows of U, the diagonal last.
         members: [n, k], their columns; -1 for none.
         mean: [n], of f.
-        rows: the log densities of the rows.
-        parameters: those of ``rows``.
-        seed: that of the probes and of the draws.
+        rows: The log densities of the rows.
+        parameters: Those of ``rows``.
+        seed: That of the probes and of the draws.
     """
 
     entries: Tensor
@@ -106,7 +106,7 @@ class SparseLaplace:
             sqrt(2 / DRAWS).
 
         Raises:
-            NumericalError: if there is no finite mode.
+            NumericalError: If there is no finite mode.
         """
         given = self.mean, self.rows, self.parameters
         if self.n > MOST_DENSE_COVARIANCE:

@@ -50,7 +50,7 @@ class SparsePrior:
     Args:
         entries: [k, n], those of the rows of U, the diagonal last.
         members: [n, k], their columns; -1 for none.
-        seed: the seed of the probes.
+        seed: The seed of the probes.
     """
 
     def __init__(self, entries: Tensor, members: Tensor, seed: int) -> None:
@@ -84,7 +84,7 @@ class Precision:
     """A of one W, with the first rows eliminated.
 
     Args:
-        prior: that of h.
+        prior: That of h.
         W: [n], the precision of each row.
     """
 
@@ -194,7 +194,7 @@ class SparseConditioned:
     ``half_log_det`` in W: right on average over probes, not for each row.
 
     Attributes:
-        precision: that of h.
+        precision: That of h.
         a: [n].
         h: [n].
     """

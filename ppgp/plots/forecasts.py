@@ -36,7 +36,7 @@ def forecast(
             axis its name.
         history: (times [m], y [m]) of earlier rows, shown as a line with dots; a Series y gives the
             axis its name.
-        observed: y of the predicted rows [n], if it is known by now.
+        observed: The y of the predicted rows [n], if it is known by now.
         levels: The probabilities of the intervals.
         ax: The axes to draw in; None: those of a new figure.
 

@@ -42,8 +42,8 @@ def to_arviz(
             empty groups are left out.
         coords: ``{axis: coordinates}``.
         dims: ``{variable: [axis, ...]}``, without chain and draw.
-        attrs: attributes of the whole object.
-        library: a module with ``from_dict``: ArviZ by default; ``arviz_base`` works too.
+        attrs: Attributes of the whole object.
+        library: A module with ``from_dict``: ArviZ by default; ``arviz_base`` works too.
     """
     az = library if library is not None else arviz()
     arrays: dict[str, dict[str, np.ndarray]] = {}

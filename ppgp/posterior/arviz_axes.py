@@ -74,8 +74,8 @@ def renamed(
     """Replace names and coordinates by those of the user, in place.
 
     Raises:
-        UnknownName: if ``user_coords`` names an axis that no variable has.
-        DataError: if an axis has another length than its coordinates.
+        UnknownName: If ``user_coords`` names an axis that no variable has.
+        DataError: If an axis has another length than its coordinates.
     """
     dims |= {name: list(axes) for name, axes in (user_dims or {}).items()}
     known = {axis for axes in dims.values() for axis in axes}

@@ -240,7 +240,7 @@ def _prior(
     """Return the groups prior and prior_predictive, each of one chain.
 
     Raises:
-        SettingError: if ``prior`` is neither a number of draws nor a mapping.
+        SettingError: If ``prior`` is neither a number of draws nor a mapping.
     """
     if isinstance(prior, Mapping):
         samples = {name: torch.as_tensor(v)[None] for name, v in prior.items()}
@@ -285,7 +285,7 @@ def _check_proper(fit: Fitted) -> None:
     """Refuse to draw from a flat prior.
 
     Raises:
-        NotApplicable: naming the site that has one.
+        NotApplicable: Naming the site that has one.
     """
     for name, site in one_run(fit).items():
         if site["type"] != "sample":

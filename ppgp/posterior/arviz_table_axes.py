@@ -22,8 +22,8 @@ def table_axes(
     lengthscale under ``ARD`` in a ``Subspace`` gets an axis of the columns of the subspace.
 
     Args:
-        model: the prepared model.
-        data: the training table.
+        model: The prepared model.
+        data: The training table.
         shapes: ``{site: event shape}``.
     """
     names: list[Any] = list(data.feature_names or range(data.d))

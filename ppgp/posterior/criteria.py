@@ -56,7 +56,7 @@ def _at_the_mode(fit: Fitted, criterion: str) -> tuple[float, int, int]:
     """Return (log likelihood, free parameters, observations) at the fitted mode.
 
     Raises:
-        NotKnown: if the fit has no mode, or nothing is observed.
+        NotKnown: If the fit has no mode, or nothing is observed.
     """
     stats = fit.stats
     if "log_likelihood" not in stats:

@@ -25,7 +25,7 @@ def check_fields(posterior: Posterior) -> None:
     """Check that the fields are those of one fit.
 
     Raises:
-        StorageError: naming the first field that is not.
+        StorageError: Naming the first field that is not.
     """
     for name, holds in _facts(posterior):
         if not holds:
@@ -79,7 +79,7 @@ def check_shapes(posterior: Posterior) -> None:
     """Check the names and shapes of the weights of a module against those in the file.
 
     Raises:
-        StorageError: naming the first weight that differs.
+        StorageError: Naming the first weight that differs.
     """
     if not posterior.data.is_table:  # the sites of a program are not known without a run
         return

@@ -22,8 +22,8 @@ def model_inputs(fit: Fitted, X: Any) -> Tensor:
     Columns with names are put in the order of the training columns.
 
     Raises:
-        DataError: if X has NaN, another number of columns or a column that the fit does not know.
-        UnknownName: if a column is missing.
+        DataError: If X has NaN, another number of columns or a column that the fit does not know.
+        UnknownName: If a column is missing.
     """
     table, _ = read(X, fit.data)
     return _on_scale(fit, table)
@@ -35,16 +35,16 @@ def inputs_and_roles(
     """Return the rows of X and their columns with roles, on the scale of the model.
 
     Args:
-        fit: the posterior.
-        X: the new rows.
+        fit: The posterior.
+        X: The new rows.
         given: ``{role: column}``, in the units of the data; they replace those that X itself holds.
 
     Returns:
         ``model_inputs``, and ``{role: column}`` of the roles that ``predict`` of the model takes.
 
     Raises:
-        NotApplicable: if the model does not take such a column.
-        DataError: if the fit used an offset, trials or groups and the new rows have none.
+        NotApplicable: If the model does not take such a column.
+        DataError: If the fit used an offset, trials or groups and the new rows have none.
     """
     table, own = read(X, fit.data)
     rows = _on_scale(fit, table)

@@ -17,9 +17,9 @@ class Origin:
     """The function of one row that gave a prediction.
 
     Attributes:
-        fit: the posterior.
-        method: its method, in words.
-        settings: what the method was told, one value for all rows.
+        fit: The posterior.
+        method: Its method, in words.
+        settings: What the method was told, one value for all rows.
         unknown: () -> why it cannot be told which rows are training rows; "" where it can.
     """
 
@@ -68,13 +68,13 @@ def of_program(
     """Return the origin of the prediction of a program's site.
 
     Args:
-        fit: the posterior.
-        site: the site.
-        arguments: the arguments of the prediction.
-        rows: how many rows the site has. Arguments with one entry per row, and counts of the rows,
+        fit: The posterior.
+        site: The site.
+        arguments: The arguments of the prediction.
+        rows: How many rows the site has. Arguments with one entry per row, and counts of the rows,
             belong to the rows.
-        seed: of the draws.
-        unknown: see ``Origin``.
+        seed: Of the draws.
+        unknown: See ``Origin``.
     """
     settings: dict[str, Any] = {"seed": seed}
     for name, value in arguments.items():

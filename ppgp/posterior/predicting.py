@@ -33,10 +33,10 @@ def in_data_units(
     """Return the Prediction of a distribution of y on the scale of the model.
 
     Args:
-        fit: the posterior.
-        distribution: batch [draw, m], or batch [draw] and event [m].
-        rows: the new rows [m, d], on the scale of the model.
-        method: the method of the posterior that found it, in words.
+        fit: The posterior.
+        distribution: Batch [draw, m], or batch [draw] and event [m].
+        rows: The new rows [m, d], on the scale of the model.
+        method: The method of the posterior that found it, in words.
     """
     offset, scale = fit.scaler.location_and_scale
     provenance = of_table(rows, fit.data, fit.scaler, fit.also_seen)
@@ -75,7 +75,7 @@ def predict_table(fit: Fitted, X: Any, joint: Any, arguments: Mapping[str, Any])
     """Return the prediction of a model on a table; see ``Posterior.predict``.
 
     Raises:
-        NotApplicable: if there are arguments which only a program takes.
+        NotApplicable: If there are arguments which only a program takes.
     """
     roles = [name for name, role in ROLES.items() if role.predicts]
     others = [name for name in arguments if name not in roles]
@@ -104,14 +104,14 @@ def predict_program(
     """Return the prediction of a user's own program; see ``Posterior.predict``.
 
     Args:
-        fit: the posterior.
+        fit: The posterior.
         named: X, joint and seed as the caller gave them. A program may have arguments of these
             names, which then receive the values.
-        arguments: the other arguments of the program.
+        arguments: The other arguments of the program.
 
     Raises:
-        NotApplicable: if X is given and the program has no argument of that name.
-        DataError: if the program fails because of the kinds, dtypes or sizes of its arguments, or
+        NotApplicable: If X is given and the program has no argument of that name.
+        DataError: If the program fails because of the kinds, dtypes or sizes of its arguments, or
             NaN among them gives no prediction.
     """
     own = fit.model.arguments(fit.data)

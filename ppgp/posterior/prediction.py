@@ -51,8 +51,8 @@ class Prediction(GivenPredictions):
     Args:
         distribution: Batch [draw, n] (or [n], one draw); or a joint distribution over the rows,
             with batch [draw] and event [n].
-        offset: y = offset + scale * z, where z has this distribution: one number, or one for each
-            row [n]. A standardised model predicts in the units of the data this way.
+        offset: The offset in y = offset + scale * z, where z has this distribution: one number, or
+            one for each row [n]. A standardised model predicts in the units of the data this way.
         scale: See ``offset``; positive.
         classes: Names of the labels, for Bernoulli and Categorical.
         in_training: Which rows are training rows: [n] bool, or a Provenance that decides it once

@@ -27,7 +27,7 @@ class _Batch(Messenger):
 
     Attributes:
         sizes: {plate: (how many rows it takes, how many there are)}.
-        index: the numbers of the rows that it took.
+        index: The numbers of the rows that it took.
     """
 
     def __init__(self, start: int) -> None:

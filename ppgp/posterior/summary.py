@@ -62,10 +62,10 @@ def table_of(
     Args:
         draws: ``{site: [chain, draw, *event]}``.
         names: ``{site: names of its elements}``, in row-major order.
-        left: the sites that are on the standardised scale for want of an equivalent.
-        title: the name of the index.
-        chains: the number of chains; 0 if the draws are independent.
-        angles: the sites that are angles.
+        left: The sites that are on the standardised scale for want of an equivalent.
+        title: The name of the index.
+        chains: The number of chains; 0 if the draws are independent.
+        angles: The sites that are angles.
     """
     import pandas as pd
 
@@ -102,8 +102,8 @@ def chain_statistics(
 
     Args:
         draws: ``{site: [chain, draw, *event]}``.
-        chains: the number of chains; R-hat is left out if it is 1.
-        angles: the sites that are angles.
+        chains: The number of chains; R-hat is left out if it is 1.
+        angles: The sites that are angles.
 
     Returns:
         ``{statistic: [scalar]}``, the names of the statistics being the columns of a summary.

@@ -21,14 +21,14 @@ def draws_in(
     Args:
         units: "model" or "data".
         draws: ``{site: [chain, draw, *event]}`` on the scale of the model.
-        model: the prepared model.
-        scaler: the standardisation of the data.
+        model: The prepared model.
+        scaler: The standardisation of the data.
 
     Returns:
         The draws, and the sites that stay on the scale of the model for want of an equivalent.
 
     Raises:
-        UnknownName: if ``units`` is neither "model" nor "data".
+        UnknownName: If ``units`` is neither "model" nor "data".
     """
     if units not in UNITS:
         raise UnknownName("system of units", units, UNITS)

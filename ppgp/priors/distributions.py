@@ -18,9 +18,9 @@ class LogUniformDistribution(dist.TorchDistribution):
     Hamming (1970).
 
     Args:
-        low: the smallest value, above 0, [*batch].
-        high: the largest value, [*batch].
-        validate_args: whether to check arguments, as in torch.
+        low: The smallest value, above 0, [*batch].
+        high: The largest value, [*batch].
+        validate_args: Whether to check arguments, as in torch.
     """
 
     arg_constraints: Any = {"low": constraints.positive, "high": constraints.positive}

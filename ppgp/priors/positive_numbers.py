@@ -68,7 +68,7 @@ class Lengthscale(LogNormal):
     Args:
         loc: The mean of the logarithm for one column.
         scale: The standard deviation of the logarithm.
-        columns: d; ``ARD`` sets it.
+        columns: The number d; ``ARD`` sets it.
 
     Raises:
         SettingError: If a number is not finite, or the scale or the number of columns is not

@@ -73,10 +73,10 @@ def of_table(X: Tensor, train: Dataset, scaler: Scaler, others: Sequence[Any] = 
     """Return the provenance of rows of a table.
 
     Args:
-        X: the rows [m, d], on the scale of the training table.
-        train: the training table.
-        scaler: the standardisation of the training table.
-        others: other tables that influenced the fit, in the units of the data.
+        X: The rows [m, d], on the scale of the training table.
+        train: The training table.
+        scaler: The standardisation of the training table.
+        others: Other tables that influenced the fit, in the units of the data.
     """
 
     def inputs(rows: Tensor) -> Table:

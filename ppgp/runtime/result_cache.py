@@ -25,7 +25,7 @@ class ResultCache:
     nothing.
 
     Args:
-        limit: the bytes that are kept; 0 keeps nothing.
+        limit: The bytes that are kept; 0 keeps nothing.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -46,11 +46,11 @@ class ResultCache:
         available memory. That is taken to be ``memory.SMALL`` at least, without a look.
 
         Args:
-            key: a name of the result.
+            key: A name of the result.
             compute: () -> the result.
-            inputs: what the result is computed from. If one of them was replaced or changed in
+            inputs: What the result is computed from. If one of them was replaced or changed in
                 place, this is another result.
-            alike: whether other processes compute the result together with this one, so that all
+            alike: Whether other processes compute the result together with this one, so that all
                 keep the same ones, whatever memory each has available.
         """
         kept: Any = self.found(key, inputs)

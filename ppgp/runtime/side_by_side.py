@@ -31,14 +31,14 @@ def side_by_side(
     are on, and on a GPU. The results do not depend on the number of threads.
 
     Args:
-        function: piece -> None. It stores its result, in a place of its own for each piece.
-        pieces: the pieces.
-        work: the number of multiplications of all pieces together.
-        at_once: the number of pieces that fit into memory at once.
-        device: where the function computes.
+        function: Piece -> None. It stores its result, in a place of its own for each piece.
+        pieces: The pieces.
+        work: The number of multiplications of all pieces together.
+        at_once: The number of pieces that fit into memory at once.
+        device: Where the function computes.
 
     Raises:
-        Exception: what ``function`` raises at the first piece that fails.
+        Exception: What ``function`` raises at the first piece that fails.
     """
     number = min(at_once, len(pieces), threads_allowed())
     serial = torch.is_grad_enabled() or device.type != "cpu" or work < PAYS_FROM

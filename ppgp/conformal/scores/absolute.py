@@ -19,7 +19,7 @@ class Absolute(Score):
     mean, its median is used. The scores [n] and the threshold are in the units of y.
 
     Raises:
-        NotApplicable: by ``calibrate`` and by its calibrator, if y is a class.
+        NotApplicable: By ``calibrate`` and by its calibrator, if y is a class.
 
     Examples:
         >>> import ppgp

@@ -27,7 +27,7 @@ def row_uniforms(table: Tensor, seed: int) -> Tensor:
 
     Args:
         table: [n, K], one row per number.
-        seed: of the hash.
+        seed: Of the hash.
     """
 
     def mixed(x: np.ndarray) -> np.ndarray:
@@ -58,13 +58,13 @@ class APS(Score):
     are ranked in their fixed order. The scores [n] are probabilities.
 
     Args:
-        randomized: whether U is uniform: where rows differ in their probabilities the coverage is
+        randomized: Whether U is uniform: where rows differ in their probabilities the coverage is
             at most level + 1 / (n + 1), and sets may be empty. Otherwise U = 1, and the coverage
             may exceed the level, as labels that rank last all have the score 1.
-        seed: of U, which is a function of the seed and of the row.
+        seed: Of U, which is a function of the seed and of the row.
 
     Raises:
-        NotApplicable: by ``calibrate`` and by its calibrator, if y is not a class.
+        NotApplicable: By ``calibrate`` and by its calibrator, if y is not a class.
 
     Examples:
         The eighth smallest of nine scores is 0.88. Labels are added, the most probable first, while
@@ -130,15 +130,15 @@ class RAPS(APS):
     all labels, [n, K].
 
     Args:
-        randomized: as in ``APS``.
-        seed: as in ``APS``.
-        penalty: per label beyond ``k_reg``, at least 0; in the units of the score, a total of
+        randomized: As in ``APS``.
+        seed: As in ``APS``.
+        penalty: Per label beyond ``k_reg``, at least 0; in the units of the score, a total of
             probabilities.
-        k_reg: how many labels have no penalty.
+        k_reg: How many labels have no penalty.
 
     Raises:
-        SettingError: if ``penalty`` or ``k_reg`` is negative.
-        NotApplicable: by ``calibrate`` and by its calibrator, if y is not a class.
+        SettingError: If ``penalty`` or ``k_reg`` is negative.
+        NotApplicable: By ``calibrate`` and by its calibrator, if y is not a class.
 
     Examples:
         The penalty of 0.2 counts once for the second label, twice for the third:

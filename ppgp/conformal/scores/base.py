@@ -36,17 +36,17 @@ class Score(NamedArguments):
     is in the same units, and the set in the units of y.
 
     Attributes:
-        kinds: the kinds of Prediction that the score is for.
-        sides: columns of the score; 2 where each side has its own.
-        conservative: whether the set can only grow beyond the model's own, so that coverage has no
+        kinds: The kinds of Prediction that the score is for.
+        sides: Columns of the score; 2 where each side has its own.
+        conservative: Whether the set can only grow beyond the model's own, so that coverage has no
             upper bound.
-        of_level: whether the score of a y may differ between levels.
-        roundings: the number of roundings by which the score of one row may differ between two
+        of_level: Whether the score of a y may differ between levels.
+        roundings: The number of roundings by which the score of one row may differ between two
             batches of rows.
 
     Raises:
-        UnknownArgument: if the constructor of a score has no argument of a name.
-        NotApplicable: by ``check``, if the score is not for such a y.
+        UnknownArgument: If the constructor of a score has no argument of a name.
+        NotApplicable: By ``check``, if the score is not for such a y.
 
     Examples:
         A score of one's own, the residual relative to the mean:
@@ -94,9 +94,9 @@ class Score(NamedArguments):
         """Return the set of y whose score is at most q.
 
         Args:
-            prediction: of the n rows.
-            q: a scalar, or [n] with one threshold per row; with two sides, a last axis of 2.
-            level: the nominal coverage, in (0, 1).
+            prediction: Of the n rows.
+            q: A scalar, or [n] with one threshold per row; with two sides, a last axis of 2.
+            level: The nominal coverage, in (0, 1).
         """
         raise NotImplementedError
 
@@ -108,7 +108,7 @@ class Score(NamedArguments):
         """Check that the score is for such a y.
 
         Raises:
-            NotApplicable: if it is not.
+            NotApplicable: If it is not.
         """
         if prediction.kind in self.kinds:
             return
@@ -124,7 +124,7 @@ def check_score(score: Any) -> None:
     """Check that an argument is a score.
 
     Raises:
-        NotApplicable: if it is not, such as the class or the name of a score.
+        NotApplicable: If it is not, such as the class or the name of a score.
     """
     if isinstance(score, Score):
         return
@@ -146,7 +146,7 @@ def check_prediction(prediction: Any) -> None:
     """Check that an argument is a Prediction.
 
     Raises:
-        NotApplicable: if it is not, such as the inputs themselves or a posterior.
+        NotApplicable: If it is not, such as the inputs themselves or a posterior.
     """
     if isinstance(prediction, Prediction):
         return
@@ -229,7 +229,7 @@ class Ends:
         Args:
             q_below: [] or [n].
             q_above: [] or [n].
-            level: the nominal coverage of the Region.
+            level: The nominal coverage of the Region.
         """
         each_below, each_above = (q.expand(self.lower.shape) for q in (q_below, q_above))
 
@@ -320,7 +320,7 @@ def end_of_set(holds: Condition, guess: Tensor, q: Tensor, outward: int) -> Tens
     opposite side.
 
     Args:
-        holds: whether values of y, at some rows, belong to the set.
+        holds: Whether values of y, at some rows, belong to the set.
         guess: [n], numbers near the end.
         q: [] or [n], thresholds.
         outward: 1 for the upper end, -1 for the lower.
@@ -383,9 +383,9 @@ def raised_at_ties(q: Tensor, scores: Tensor, roundings: int) -> Tensor:
     and the same predictive distribution, computed in another batch, may be some roundings higher.
 
     Args:
-        q: thresholds of any shape, with a last axis of sides where ``scores`` has columns.
+        q: Thresholds of any shape, with a last axis of sides where ``scores`` has columns.
         scores: [n] or [n, sides], of the calibration rows.
-        roundings: how many.
+        roundings: How many.
     """
     columns = scores.reshape(len(scores), -1)
     two_sided = columns.shape[1] > 1

@@ -28,7 +28,7 @@ class Density(Score):
     unit adds one constant to all of them, and the sets are the same.
 
     Raises:
-        NotApplicable: by ``calibrate`` and by its calibrator, if y is a count or a class; by the
+        NotApplicable: By ``calibrate`` and by its calibrator, if y is a count or a class; by the
             calibrator, if the predictions have no density (points or quantiles alone).
 
     Examples:

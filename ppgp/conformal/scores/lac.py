@@ -21,11 +21,11 @@ class LAC(Score):
     A set may be empty. Sadinle, Lei & Wasserman (2019). The scores [n] are probabilities.
 
     Args:
-        keep_best: whether every set holds the most probable label, so that none is empty. The
+        keep_best: Whether every set holds the most probable label, so that none is empty. The
             coverage exceeds the level where this label alone is right more often than that.
 
     Raises:
-        NotApplicable: by ``calibrate`` and by its calibrator, if y is not a class.
+        NotApplicable: By ``calibrate`` and by its calibrator, if y is not a class.
 
     Examples:
         The eighth smallest of nine scores is 0.45: labels with a probability of 0.55 or more.

@@ -23,7 +23,7 @@ class Normalized(Score):
     are numbers of standard deviations.
 
     Raises:
-        NotApplicable: by ``calibrate`` and by its calibrator, if y is a class; by the calibrator,
+        NotApplicable: By ``calibrate`` and by its calibrator, if y is a class; by the calibrator,
             if predictions are points without a spread.
 
     Examples:

@@ -27,7 +27,7 @@ class PIT(Score):
     log of a probability, at least log 2.
 
     Raises:
-        NotApplicable: by ``calibrate`` and by its calibrator, if y is a count or a class; by the
+        NotApplicable: By ``calibrate`` and by its calibrator, if y is a count or a class; by the
             calibrator, if the predictions have no CDF (points or quantiles alone).
 
     Examples:

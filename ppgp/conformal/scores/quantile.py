@@ -24,16 +24,16 @@ class Quantile(Score):
     too wide; where the ends would cross, the set is empty. The scores are [n], one per row.
 
     Args:
-        widen_only: whether the score is clipped at 0, so that the set never shrinks. It covers at
+        widen_only: Whether the score is clipped at 0, so that the set never shrinks. It covers at
             least as often as the model's own interval, and more than the level where that interval
             was already wide enough.
-        unit: of the score: "y"; "median" (each side in units of the distance from its end to the
+        unit: Of the score: "y"; "median" (each side in units of the distance from its end to the
             median: CQR-m) or "width" (in units of the interval's width: CQR-r). With the last two,
             wide rows are widened by more. Sesia & Candes (2020).
 
     Raises:
-        UnknownName: if ``unit`` is none of these.
-        NotApplicable: by ``calibrate`` and by its calibrator, if y is a class; by the calibrator,
+        UnknownName: If ``unit`` is none of these.
+        NotApplicable: By ``calibrate`` and by its calibrator, if y is a class; by the calibrator,
             if the predictions have no such quantiles.
 
     Examples:

@@ -23,11 +23,11 @@ class Signed(Score):
     symmetric score needs, and one more: 19 in place of 9 at the level 0.9.
 
     Args:
-        normalized: whether the residuals are in units of the predictive standard deviation
+        normalized: Whether the residuals are in units of the predictive standard deviation
             (``Prediction.spread``). The scores [n, 2] are in the units of y otherwise.
 
     Raises:
-        NotApplicable: by ``calibrate`` and by its calibrator, if y is a class; by ``ACI``,
+        NotApplicable: By ``calibrate`` and by its calibrator, if y is a class; by ``ACI``,
             ``AgACI`` and ``PID``, which need one side.
 
     Examples:

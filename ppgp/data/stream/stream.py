@@ -56,7 +56,7 @@ class Stream:
         target_name: The name of the target.
         weights_name: The name of the column of frequency weights; None: there is none.
         coordinates: The inputs that are places in one space; None: there are none.
-        dtype: float32 if all inputs are float32 or float16 in the files, else float64.
+        dtype: Float32 if all inputs are float32 or float16 in the files, else float64.
         kind: What the target holds: "text", "booleans", or the type of its numbers in Arrow.
         pieces: Where the rows are: row groups, or parts of them.
         team: The processes that read other rows (``Team.share``). ``statistics`` and ``classes``

@@ -28,11 +28,11 @@ class OfBody(Recorder):
     gradients: one graph of all steps would not give what the steps give one by one.
 
     Args:
-        outer: what records the program around the loop.
+        outer: What records the program around the loop.
 
     Attributes:
-        others: the tensors from outside, in the order of the arguments after those of the step.
-        refused: whether an operation was refused. The step may have caught the error.
+        others: The tensors from outside, in the order of the arguments after those of the step.
+        refused: Whether an operation was refused. The step may have caught the error.
     """
 
     takes_calls = False
@@ -88,11 +88,11 @@ class Body:
     """One step of a loop: a graph (*carry, *x, *others) -> (*carry, *y).
 
     Args:
-        graph: the graph.
-        n_carry: how many tensors the carry has.
-        n_x: how many tensors x has.
-        others: the tensors that it uses besides.
-        example: arguments of the graph.
+        graph: The graph.
+        n_carry: How many tensors the carry has.
+        n_x: How many tensors x has.
+        others: The tensors that it uses besides.
+        example: Arguments of the graph.
     """
 
     graph: fx.GraphModule
@@ -114,12 +114,12 @@ def body_of(
 
     Args:
         step: (*carry, *x) -> [*carry, *y].
-        outer: what records the program around the loop.
-        carry: the first one.
-        x: of the first step.
+        outer: What records the program around the loop.
+        carry: The first one.
+        x: Of the first step.
 
     Raises:
-        RuntimeError: if the step keeps tensors, as by appending them to a list: it ran once more
+        RuntimeError: If the step keeps tensors, as by appending them to a list: it ran once more
             than the loop has steps.
     """
     own = OfBody(outer)

@@ -191,10 +191,10 @@ class Lines:
     """Lines of Python that compute the numbers of tensors.
 
     Args:
-        constants: the nodes of a graph whose values are known.
+        constants: The nodes of a graph whose values are known.
 
     Attributes:
-        lines: the lines, without indentation.
+        lines: The lines, without indentation.
     """
 
     def __init__(self, constants: dict[fx.Node, Tensor]) -> None:
@@ -324,8 +324,8 @@ def inlined(lines: list[str], kept: Iterable[str] = ()) -> list[str]:
     brackets is limited, as Python limits it.
 
     Args:
-        lines: as those of ``Lines``.
-        kept: the names that others read too.
+        lines: As those of ``Lines``.
+        kept: The names that others read too.
     """
     last = set(kept)
     reads = Counter(last)
@@ -358,9 +358,9 @@ def function_of(lines: list[str], name: str, arguments: str) -> Callable[..., An
     """Return the function that does the lines, all of which the library wrote.
 
     Args:
-        lines: the lines.
-        name: that of the function.
-        arguments: their names, with commas.
+        lines: The lines.
+        name: That of the function.
+        arguments: Their names, with commas.
     """
     body = "\n ".join(lines)
     code = compile(f"def {name}({arguments}):\n {body}", f"<{name} of floats>", "exec")

@@ -56,8 +56,8 @@ def fuse_parts(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
     """Change the graph of a module to do the same on whole vectors.
 
     Args:
-        module: the graph, whose constants are its buffers.
-        mutated: nodes that an operation in place changes, which are left alone.
+        module: The graph, whose constants are its buffers.
+        mutated: Nodes that an operation in place changes, which are left alone.
     """
     known = _Fusion(module, mutated)
     known.run()

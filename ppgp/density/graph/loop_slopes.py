@@ -20,10 +20,10 @@ def looped(body: Body, recorder: Recorder, carry: list[Tensor], xs: list[Tensor]
     """Return the last carry and the stacked results of a loop, recorded as one operation.
 
     Args:
-        body: that of the loop.
-        recorder: what records the program around it.
-        carry: the first one.
-        xs: what the steps take, [steps, ...] each.
+        body: That of the loop.
+        recorder: What records the program around it.
+        carry: The first one.
+        xs: What the steps take, [steps, ...] each.
     """
     return list(_Recorded.apply(body, recorder, *carry, *xs, *body.others))
 
@@ -76,9 +76,9 @@ class _StepBack:
     """The derivatives of a step: a graph (*slopes of carry, *carry, *x, *slopes of y, *others).
 
     Args:
-        graph: it returns the slopes of the carry, of x and of the others that have one.
-        example: arguments of the graph.
-        of: the places of the arguments of the body that have slopes, in order.
+        graph: It returns the slopes of the carry, of x and of the others that have one.
+        example: Arguments of the graph.
+        of: The places of the arguments of the body that have slopes, in order.
     """
 
     graph: fx.GraphModule
@@ -93,11 +93,11 @@ class _Back:
     recorded one by one, and the steps before them, which have the same slopes, as a loop.
 
     Args:
-        body: that of the loop.
-        recorder: what records the program around it.
-        needed: which inputs of the loop need slopes.
-        inputs: those of the loop.
-        past: the carries before each step.
+        body: That of the loop.
+        recorder: What records the program around it.
+        needed: Which inputs of the loop need slopes.
+        inputs: Those of the loop.
+        past: The carries before each step.
     """
 
     def __init__(
@@ -193,9 +193,9 @@ def _step_back(body: Body, needed: list[bool], given: tuple[int, ...]) -> _StepB
     """Return the derivatives of a step.
 
     Args:
-        body: the step.
-        needed: which of its arguments need slopes.
-        given: the places of the results that have slopes.
+        body: The step.
+        needed: Which of its arguments need slopes.
+        given: The places of the results that have slopes.
     """
     n, m = body.n_carry, body.n_carry + body.n_x
     slopes = {i: _one(body.results[i]) for i in given}

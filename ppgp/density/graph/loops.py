@@ -28,14 +28,14 @@ class Loop:
     error for them, and in all other loops, they run on tensors.
 
     Args:
-        graph: of a step, (*carry, *x, *others) -> (*carry, *y, *terms of the sums).
-        example: arguments of the graph.
-        counts: how many tensors carry, x and y have.
-        keeps: whether the carries before each step are returned.
-        backwards: whether the last step is done first. The results [steps, ...] stay in the order
+        graph: Of a step, (*carry, *x, *others) -> (*carry, *y, *terms of the sums).
+        example: Arguments of the graph.
+        counts: How many tensors carry, x and y have.
+        keeps: Whether the carries before each step are returned.
+        backwards: Whether the last step is done first. The results [steps, ...] stay in the order
             of xs.
-        k: the number of loops abreast: the first axis of all tensors, before the steps.
-        floats: one loop of those abreast on floats; None where they run on tensors.
+        k: The number of loops abreast: the first axis of all tensors, before the steps.
+        floats: One loop of those abreast on floats; None where they run on tensors.
     """
 
     def __init__(
@@ -134,9 +134,9 @@ class Floats:
     Args:
         run: (carry, steps, others) -> last carry, ys, sums, carries before each step, as lists of
             numbers or of a list for each number.
-        counts: how many tensors carry, x and y have.
-        results: the layouts of the results, without the axis of the steps.
-        n_own: how many of them a step computes; the others are the carries before each step.
+        counts: How many tensors carry, x and y have.
+        results: The layouts of the results, without the axis of the steps.
+        n_own: How many of them a step computes; the others are the carries before each step.
     """
 
     def __init__(
@@ -173,8 +173,8 @@ class Floats:
         """Return the results, of one loop or of k abreast; see ``Loop``.
 
         Raises:
-            ArithmeticError: where Python raises it for what is infinite in torch.
-            ValueError: outside the domain of a function of floats.
+            ArithmeticError: Where Python raises it for what is infinite in torch.
+            ValueError: Outside the domain of a function of floats.
         """
         n, n_x, n_y = self.counts
         count = given[n].shape[int(k is not None)]

@@ -21,8 +21,8 @@ def peephole(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
     """Change the graph of a module, whose constants are its buffers.
 
     Args:
-        module: the graph.
-        mutated: nodes that an operation in place changes, which are left alone.
+        module: The graph.
+        mutated: Nodes that an operation in place changes, which are left alone.
     """
     for node in list(module.graph.nodes):
         if node.op != "call_function" or not mutated.isdisjoint([node, *node.all_input_nodes]):

@@ -25,8 +25,8 @@ class Part:
 
     Args:
         run: (*inputs) -> a tuple.
-        inputs: the nodes of the inputs.
-        outputs: nodes, and the place of each in the tuple.
+        inputs: The nodes of the inputs.
+        outputs: Nodes, and the place of each in the tuple.
     """
 
     run: Callable[..., Any]
@@ -38,9 +38,9 @@ class InPieces:
     """(*arguments) -> what a graph of several results computes. Its operations keep their order.
 
     Args:
-        module: the graph.
-        example: arguments of it.
-        script: compiles what lies between two loops.
+        module: The graph.
+        example: Arguments of it.
+        script: Compiles what lies between two loops.
     """
 
     def __init__(self, module: fx.GraphModule, example: tuple[Tensor, ...], script: Script) -> None:

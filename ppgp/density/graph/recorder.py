@@ -238,11 +238,11 @@ def recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.Gr
     """Return the graph of the operations that a function does.
 
     Args:
-        function: takes tensors, and returns a tensor, or a list or tuple of tensors.
-        example: arguments at which it is recorded.
+        function: Takes tensors, and returns a tensor, or a list or tuple of tensors.
+        example: Arguments at which it is recorded.
 
     Raises:
-        RuntimeError: if the function turns a value into a Python number, as an ``if`` does, or
+        RuntimeError: If the function turns a value into a Python number, as an ``if`` does, or
             into an array of NumPy.
     """
     recorder = Recorder()

@@ -40,14 +40,14 @@ def scan(step: Callable[[Any, Any], tuple[Any, Any]], init: Carry, xs: Any) -> t
             results: no ``pyro.sample``, no counter, no list to which it appends. Any of carry, x
             and y is a tensor, or a tuple, list or dictionary of tensors; y may also be a number, or
             None.
-        init: the first carry; every step returns tensors of the same shapes and dtypes.
-        xs: tensors [steps, ...], of which x is one slice each. Their length is the number of steps.
+        init: The first carry; every step returns tensors of the same shapes and dtypes.
+        xs: Tensors [steps, ...], of which x is one slice each. Their length is the number of steps.
 
     Returns:
         The last carry, and tensors [steps, ...] in the structure of y.
 
     Raises:
-        DataError: if there are no steps, the lengths of xs differ, a step has a site of Pyro, or it
+        DataError: If there are no steps, the lengths of xs differ, a step has a site of Pyro, or it
             changes the structure, shape or dtype of the carry or of y.
 
     Source: Bradbury et al. (2018), JAX: composable transformations of Python+NumPy programs.

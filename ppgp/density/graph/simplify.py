@@ -60,8 +60,8 @@ def simplified(module: fx.GraphModule, together: bool = True) -> fx.GraphModule:
     """Return ``module`` itself, changed to compute the same with fewer operations.
 
     Args:
-        module: a recorded graph.
-        together: whether operations on parts of a vector, and some that follow each other, are done
+        module: A recorded graph.
+        together: Whether operations on parts of a vector, and some that follow each other, are done
             in one. A step that runs on floats has no form for these.
     """
     graph = module.graph
@@ -334,9 +334,9 @@ def _constant(node: fx.Node, constants: Constants, room: int) -> Tensor | tuple[
     An operation with several results, such as a Cholesky factor and whether it failed, has a tuple.
 
     Args:
-        node: the node.
-        constants: those known so far.
-        room: the numbers that may be stored in addition to them.
+        node: The node.
+        constants: Those known so far.
+        room: The numbers that may be stored in addition to them.
     """
     target: Any = node.target
     parts = [part.meta.get("layout") for part in _results(node)]

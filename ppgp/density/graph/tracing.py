@@ -52,7 +52,7 @@ def one_point(function: ValueAndGradient, example: tuple[Tensor, ...]) -> fx.Gra
 
     Args:
         function: (z [p], *tables) -> value, gradient [p].
-        example: arguments at which it is recorded.
+        example: Arguments at which it is recorded.
     """
     return simplified(recorded(function, example))
 
@@ -92,11 +92,11 @@ def traced(
 
     Args:
         function: (z [p], *tables) -> value, gradient [p], or what ``one_point`` made of it.
-        example: arguments at which it is recorded.
-        k: the graph takes z [k, p]; None for one point. A graph that is not ``worth_widening``
+        example: Arguments at which it is recorded.
+        k: The graph takes z [k, p]; None for one point. A graph that is not ``worth_widening``
             takes the points in turn.
-        own_tables: whether each of k points has tables of its own, [k, ...].
-        few: whether a graph of several points runs too few times to repay TorchScript.
+        own_tables: Whether each of k points has tables of its own, [k, ...].
+        few: Whether a graph of several points runs too few times to repay TorchScript.
     """
     graph = function
     if not isinstance(graph, fx.GraphModule):
@@ -171,8 +171,8 @@ class WithoutAutograd:
     """A compiled density, run without what autograd does at each operation.
 
     Attributes:
-        function: by TorchScript.
-        optimised: whether TorchScript looks for a faster order of operations at the first calls.
+        function: By TorchScript.
+        optimised: Whether TorchScript looks for a faster order of operations at the first calls.
     """
 
     function: ValueAndGradient
@@ -241,12 +241,12 @@ def agree(
     """Return whether two values and gradients are the same up to rounding.
 
     Args:
-        a: value and gradient.
-        b: value and gradient of the other.
-        near: those of the other at a point one rounding error away. Ill-conditioned matrices
+        a: Value and gradient.
+        b: Value and gradient of the other.
+        near: Those of the other at a point one rounding error away. Ill-conditioned matrices
             magnify such an error. What is computed in another order may then differ by ten times as
             much, but not by more than ten times the usual tolerance.
-        single: whether some of the numbers behind both are in float32.
+        single: Whether some of the numbers behind both are in float32.
     """
     tolerance = 1e-3 if single or a[0].dtype == torch.float32 else 1e-8
     for x, y, beside in zip(a, b, b if near is None else near, strict=True):
@@ -326,11 +326,11 @@ def several_of(
     The points of one call differ, so that a graph that mixes them is found.
 
     Args:
-        graph: that of k points.
+        graph: That of k points.
         points: [p] each.
-        tables: those of each point; without ``own_tables`` all are the same.
-        k: see ``traced``.
-        own_tables: see ``traced``.
+        tables: Those of each point; without ``own_tables`` all are the same.
+        k: See ``traced``.
+        own_tables: See ``traced``.
     """
     if k is None or isinstance(graph, Looped):
         one = graph.graph if isinstance(graph, Looped) else graph

@@ -34,12 +34,12 @@ class Vectors:
     """What is known of the vectors in a graph.
 
     Args:
-        module: the graph, whose constants are its buffers.
-        mutated: nodes that an operation in place changes, which are left alone.
+        module: The graph, whose constants are its buffers.
+        mutated: Nodes that an operation in place changes, which are left alone.
 
     Attributes:
-        parts: the nodes that are parts of vectors.
-        equal: for a part, the other vectors that hold the same numbers in its range.
+        parts: The nodes that are parts of vectors.
+        equal: For a part, the other vectors that hold the same numbers in its range.
     """
 
     def __init__(self, module: fx.GraphModule, mutated: set[fx.Node]) -> None:
@@ -60,10 +60,10 @@ class Vectors:
         """Return the constant vector of the constants that are operands of operations on parts.
 
         Args:
-            members: the operations, with the range of each.
-            at: which operand of each it is.
-            layout: of the vector.
-            rest: the number outside the ranges.
+            members: The operations, with the range of each.
+            at: Which operand of each it is.
+            layout: Of the vector.
+            rest: The number outside the ranges.
         """
         whole = torch.full(layout.shape, rest, dtype=layout.dtype, device=layout.device)
         for (node, (start, stop)), i in zip(members.items(), at, strict=True):

@@ -28,11 +28,11 @@ class Member:
     """One draw of the result.
 
     Attributes:
-        fit: the fit whose stages are the draw.
-        log_temperature: the log of its temperature.
-        held_out_score: the mean score at the rows that chose its steps.
-        capped: whether the score at those rows was best at the last step.
-        seconds: how long it took.
+        fit: The fit whose stages are the draw.
+        log_temperature: The log of its temperature.
+        held_out_score: The mean score at the rows that chose its steps.
+        capped: Whether the score at those rows was best at the last step.
+        seconds: How long it took.
     """
 
     fit: Fit
@@ -48,19 +48,19 @@ class Run:
     A fit that only chooses the number of steps is followed by one of all its rows.
 
     Attributes:
-        how: the method, ``NaturalGradientBoosting``.
-        settings: what all fits share.
-        rows: all rows.
-        seed: the seed of the learners.
-        saved: the checkpoint.
-        folds: the fold of each row [n]; None: one member learns from all rows.
-        members: those that are complete; one that was interrupted only if it is the first.
-        before: the constants and the tensors that member j goes on from; [] without ``init``.
-        found: the state of the fits in the checkpoint, names beginning with the number of the fit.
-        finished: the state of the fits that have ended here, by the same names.
-        fits: how many fits have begun.
-        taken: how many stages all fits have taken here.
-        interrupted: whether Ctrl-C came.
+        how: The method, ``NaturalGradientBoosting``.
+        settings: What all fits share.
+        rows: All rows.
+        seed: The seed of the learners.
+        saved: The checkpoint.
+        folds: The fold of each row [n]; None: one member learns from all rows.
+        members: Those that are complete; one that was interrupted only if it is the first.
+        before: The constants and the tensors that member j goes on from; [] without ``init``.
+        found: The state of the fits in the checkpoint, names beginning with the number of the fit.
+        finished: The state of the fits that have ended here, by the same names.
+        fits: How many fits have begun.
+        taken: How many stages all fits have taken here.
+        interrupted: Whether Ctrl-C came.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Run:
         A member that was interrupted is kept only if it is the first.
 
         Raises:
-            KeyboardInterrupt: if Ctrl-C came before the first stage.
+            KeyboardInterrupt: If Ctrl-C came before the first stage.
         """
         for train, fold in self._parts():
             began = time.perf_counter()

@@ -50,33 +50,33 @@ class NaturalGradientBoosting(Inference):
 
     Args:
         score: "crps" or "nll", the negative log density.
-        steps: the largest number of stages.
-        learning_rate: what each step is multiplied by.
-        rows: the share of the rows, drawn anew, that each stage is fitted to.
-        weights: how learners weigh the squared errors of rows: "unit", or "metric" (the diagonal
+        steps: The largest number of stages.
+        learning_rate: What each step is multiplied by.
+        rows: The share of the rows, drawn anew, that each stage is fitted to.
+        weights: How learners weigh the squared errors of rows: "unit", or "metric" (the diagonal
             of the Riemannian metric).
-        search: how the length of a step is found: "halving" from 1 until the score does not rise,
+        search: How the length of a step is found: "halving" from 1 until the score does not rise,
             "exact" for the best length up to 1, or None for 1.
-        folds: a number of folds; or one label per row, a splitter of scikit-learn, or its pairs of
+        folds: A number of folds; or one label per row, a splitter of scikit-learn, or its pairs of
             indices, such as ``list(GroupKFold(4).split(X, y, groups))``, which train on all rows
             outside a fold. None: one fit to all rows.
-        hold_out: without folds, the share of the rows on which the number of steps is chosen,
+        hold_out: Without folds, the share of the rows on which the number of steps is chosen,
             before all rows are fitted for so many steps. None: all ``steps`` are taken.
-        patience: how many stages without improvement end a search for the number of steps.
-        stopping: what chooses the steps and the temperature of a member: "inside" (a tenth of its
+        patience: How many stages without improvement end a search for the number of steps.
+        stopping: What chooses the steps and the temperature of a member: "inside" (a tenth of its
             own training rows, so that the coverage of CV+ is guaranteed) or "fold" (the fold that
             it is not trained on; sharper, and the coverage of CV+ is then approximate).
-        temperature: whether to rescale the distributions by a temperature fitted on rows held out,
+        temperature: Whether to rescale the distributions by a temperature fitted on rows held out,
             which only widens those of classes and of censored targets. It has no effect where no
             rows are held out: ``folds=None`` without ``hold_out``.
 
     Raises:
-        SettingError: for an option outside its range, or ``hold_out`` beside folds; on use, for
+        SettingError: For an option outside its range, or ``hold_out`` beside folds; on use, for
             folds that do not fit the rows.
-        UnknownName: if there is no such score, search, way to weigh or to stop.
-        NotApplicable: on use, if the model is no ``Boosted``, a parameter has a prior, or the
+        UnknownName: If there is no such score, search, way to weigh or to stop.
+        NotApplicable: On use, if the model is no ``Boosted``, a parameter has a prior, or the
             likelihood has no such score.
-        DataError: on use, if all targets are equal, and the likelihood predicts their spread.
+        DataError: On use, if all targets are equal, and the likelihood predicts their spread.
 
     Examples:
         >>> import ppgp, torch
@@ -138,20 +138,20 @@ class NaturalGradientBoosting(Inference):
         """Boost the model of the target.
 
         Args:
-            target: the density.
-            seed: the seed that every random number follows from.
-            progress: whether to show a progress bar.
-            init: a boosted Posterior of this model, these rows and these folds, to whose stages
+            target: The density.
+            seed: The seed that every random number follows from.
+            progress: Whether to show a progress bar.
+            init: A boosted Posterior of this model, these rows and these folds, to whose stages
                 others are added. It takes ``stopping="fold"``, or neither folds nor ``hold_out``.
-            checkpoint: a file that keeps the state of the run.
+            checkpoint: A file that keeps the state of the run.
 
         Raises:
-            NotApplicable: if the model is no sum of learners, a parameter has a prior, the
+            NotApplicable: If the model is no sum of learners, a parameter has a prior, the
                 likelihood has no such score, or ``init`` is of another model or other rows, folds
                 or members, or has learned from the rows that would choose its steps.
-            DataError: if all targets are equal, and the likelihood predicts their spread.
-            SettingError: if the folds do not fit the rows.
-            NotEnoughMemory: if so many steps, functions and members do not fit.
+            DataError: If all targets are equal, and the likelihood predicts their spread.
+            SettingError: If the folds do not fit the rows.
+            NotEnoughMemory: If so many steps, functions and members do not fit.
         """
         started = time.perf_counter()
         model = require(target.model, BoostedSum)

@@ -43,17 +43,17 @@ class Settings:
     """What all fits of one run share.
 
     Attributes:
-        likelihood: that of y in the unit of the fit; every parameter is a number or predicted.
-        kind: the score.
-        learner: the learner.
-        learning_rate: what each step is multiplied by.
-        rows: the share of rows per stage.
-        metric_weights: whether learners weigh rows by the diagonal of the metric.
-        search: how the length of a step is found: "halving", "exact" or None.
-        steps: the largest number of stages.
-        patience: how many stages without improvement on the rows held out end a fit.
-        categorical: columns of codes.
-        threads: of the learner, which do not change the result.
+        likelihood: That of y in the unit of the fit; every parameter is a number or predicted.
+        kind: The score.
+        learner: The learner.
+        learning_rate: What each step is multiplied by.
+        rows: The share of rows per stage.
+        metric_weights: Whether learners weigh rows by the diagonal of the metric.
+        search: How the length of a step is found: "halving", "exact" or None.
+        steps: The largest number of stages.
+        patience: How many stages without improvement on the rows held out end a fit.
+        categorical: Columns of codes.
+        threads: Of the learner, which do not change the result.
     """
 
     likelihood: Any
@@ -74,20 +74,20 @@ class Fit:
     """A boosted fit in progress, of the L = ``likelihood.learned`` functions that boosting finds.
 
     Attributes:
-        settings: what it shares with others.
-        train: the rows that it learns from.
-        seed: the seed of the learners.
-        held_out: the rows that end it; None: it takes all its steps.
-        given_start: the constants [L] to start from; None: those of least score.
-        before: tensors of the learner to go on from, steps included.
-        start: the constants [L].
-        steps: the lengths of the steps so far, learning rate included.
-        f: the functions at the rows of ``train``, [L, n].
-        f_held_out: the same at ``held_out``, at the best number of stages.
-        value: the total score at ``train``.
-        held_out_scores: the mean score at ``held_out`` after each stage, before the first included.
-        best: the number of stages that were best on ``held_out``; all of them without it.
-        ended: whether no further stage would be kept.
+        settings: What it shares with others.
+        train: The rows that it learns from.
+        seed: The seed of the learners.
+        held_out: The rows that end it; None: it takes all its steps.
+        given_start: The constants [L] to start from; None: those of least score.
+        before: Tensors of the learner to go on from, steps included.
+        start: The constants [L].
+        steps: The lengths of the steps so far, learning rate included.
+        f: The functions at the rows of ``train``, [L, n].
+        f_held_out: The same at ``held_out``, at the best number of stages.
+        value: The total score at ``train``.
+        held_out_scores: The mean score at ``held_out`` after each stage, before the first included.
+        best: The number of stages that were best on ``held_out``; all of them without it.
+        ended: Whether no further stage would be kept.
     """
 
     settings: Settings

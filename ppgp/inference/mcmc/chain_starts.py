@@ -23,10 +23,10 @@ def start_of_chain(target: Target, centre: Tensor | None, seed: int) -> Tensor:
     """Return the start z [p] of one chain.
 
     Args:
-        target: the density.
-        centre: the point that the caller gives, near which the chain starts, [p]; None: there is
+        target: The density.
+        centre: The point that the caller gives, near which the chain starts, [p]; None: there is
             none.
-        seed: the seed of this chain.
+        seed: The seed of this chain.
     """
     seed %= 2**63
     if centre is not None:

@@ -32,7 +32,7 @@ class Coordinates:
 
     Args:
         target: The density of z [p].
-        preconditioner: origin [p] and root [p, p]; None: w is z.
+        preconditioner: Origin [p] and root [p, p]; None: w is z.
     """
 
     def __init__(self, target: Target, preconditioner: Origin | None) -> None:

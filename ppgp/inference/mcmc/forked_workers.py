@@ -46,7 +46,7 @@ class WorkerPool:
 
     Args:
         work: ``work(job, report)`` runs in the child; it may call ``report(*numbers)``.
-        cores: the largest number of children at a time.
+        cores: The largest number of children at a time.
         heard: ``heard(job, numbers)`` runs in this process after each report.
     """
 
@@ -60,8 +60,8 @@ class WorkerPool:
         """Yield pairs of a job and the result of its work, as they finish.
 
         Raises:
-            Exception: the error that the work raised.
-            RuntimeError: if a child died.
+            Exception: The error that the work raised.
+            RuntimeError: If a child died.
         """
         waiting = list(jobs)
         while waiting or self._running:

@@ -24,13 +24,13 @@ class Gibbs(Chains):
     them in the units of the data.
 
     Args:
-        draws: draws per chain that are kept.
-        warmup: draws per chain that are thrown away.
-        chains: the number of chains, which advance together.
+        draws: Draws per chain that are kept.
+        warmup: Draws per chain that are thrown away.
+        chains: The number of chains, which advance together.
 
     Raises:
-        SettingError: for an option outside its range.
-        NotApplicable: on use, if the model has no conditionals in closed form under its priors.
+        SettingError: For an option outside its range.
+        NotApplicable: On use, if the model has no conditionals in closed form under its priors.
 
     Examples:
         >>> import ppgp
@@ -51,7 +51,7 @@ class Gibbs(Chains):
         """Return one sweep over the blocks.
 
         Raises:
-            NotApplicable: if the model has no conditionals in closed form under its priors.
+            NotApplicable: If the model has no conditionals in closed form under its priors.
         """
         sweep = require(target.model, FullConditionals).gibbs(target.data)
 

@@ -41,18 +41,18 @@ class HMC(Chains):
     nats), ``step_size``.
 
     Args:
-        draws: draws per chain that are kept.
-        warmup: draws per chain that are thrown away.
-        chains: the number of chains, which advance together.
-        trajectory: the mean length of a trajectory in posterior standard deviations; pi / 2 makes
+        draws: Draws per chain that are kept.
+        warmup: Draws per chain that are thrown away.
+        chains: The number of chains, which advance together.
+        trajectory: The mean length of a trajectory in posterior standard deviations; pi / 2 makes
             successive draws of a Gaussian independent. Each length is this times
             Uniform(0.5, 1.5), which avoids resonance.
-        target_accept: the mean acceptance that the step size is tuned to.
+        target_accept: The mean acceptance that the step size is tuned to.
 
     Raises:
-        SettingError: for an option outside its range.
-        ImproperPosterior: on use, if the density does not fall in some direction.
-        NumericalError: on use, if the density is not finite anywhere near the start.
+        SettingError: For an option outside its range.
+        ImproperPosterior: On use, if the density does not fall in some direction.
+        NumericalError: On use, if the density is not finite anywhere near the start.
 
     Examples:
         >>> import ppgp, pyro, torch

@@ -30,15 +30,15 @@ class MetropolisHastings(Chains):
     ``step_size`` (in posterior standard deviations).
 
     Args:
-        draws: draws per chain that are kept; each draw is the last of ``thin`` steps.
-        warmup: draws per chain that are thrown away.
-        chains: the number of chains, which advance together.
-        thin: steps per draw.
+        draws: Draws per chain that are kept; each draw is the last of ``thin`` steps.
+        warmup: Draws per chain that are thrown away.
+        chains: The number of chains, which advance together.
+        thin: Steps per draw.
 
     Raises:
-        SettingError: for an option outside its range.
-        ImproperPosterior: on use, if the density does not fall in some direction.
-        NumericalError: on use, if the density is not finite anywhere near the start.
+        SettingError: For an option outside its range.
+        ImproperPosterior: On use, if the density does not fall in some direction.
+        NumericalError: On use, if the density is not finite anywhere near the start.
 
     Examples:
         >>> import ppgp, pyro, torch

@@ -51,8 +51,8 @@ def run_nutpie(
     """Run all chains that the checkpoint does not hold.
 
     Raises:
-        NumericalError: if the density cannot be sampled anywhere near the start.
-        KeyboardInterrupt: if Ctrl-C came before there was a draw.
+        NumericalError: If the density cannot be sampled anywhere near the start.
+        KeyboardInterrupt: If Ctrl-C came before there was a draw.
     """
     arviz()  # nutpie imports it, with its notice
     finished: dict[int, Parts] = {}  # the draws and statistics of each chain

@@ -48,11 +48,11 @@ class NutpieSampler:
     """What all chains share: the density in the coordinates w of the sampler.
 
     Args:
-        options: the options of the run.
-        target: the density.
-        centre: the point near which all chains start, [p]; None: there is none.
-        preconditioner: origin [p] and root [p, p]; None: the coordinates are z itself.
-        seed: the seed of the run.
+        options: The options of the run.
+        target: The density.
+        centre: The point near which all chains start, [p]; None: there is none.
+        preconditioner: Origin [p] and root [p, p]; None: the coordinates are z itself.
+        seed: The seed of the run.
     """
 
     def __init__(
@@ -187,8 +187,8 @@ class Chain:
         """Wait for the end of the chain, and return its draws.
 
         Raises:
-            NumericalError: if nutpie cannot sample the density.
-            Exception: the first error that the density raised.
+            NumericalError: If nutpie cannot sample the density.
+            Exception: The first error that the density raised.
         """
         try:
             raw = sampler.wait()

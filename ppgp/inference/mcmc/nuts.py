@@ -35,8 +35,8 @@ class NUTS(Inference):
     ``target_accept`` that were used.
 
     Args:
-        draws: draws per chain that are kept.
-        warmup: draws per chain that are thrown away. None chooses: 200 if the posterior is nearly
+        draws: Draws per chain that are kept.
+        warmup: Draws per chain that are thrown away. None chooses: 200 if the posterior is nearly
             normal, 300 if it is not but has a Laplace approximation, and 1000 without one, with the
             metric "diagonal" and with the engine "pyro". Nearly normal: at two standard deviations
             along each axis of the approximation, and at 20 draws from it, the log density has
@@ -44,26 +44,26 @@ class NUTS(Inference):
             200 or 300 (an R-hat above 1.05, or more where few draws make it uncertain), or more
             than one draw in a hundred diverges (at an acceptance of 0.7, two in a thousand), they
             are run again with 1000, and at an acceptance of 0.8 if it was chosen too.
-        chains: the number of chains. nutpie runs them in parallel: in threads, or on Linux in
+        chains: The number of chains. nutpie runs them in parallel: in threads, or on Linux in
             forked processes if the gradient is so cheap that threads would wait for one another.
             The number of cores does not change the draws.
         engine: "nutpie" (its Rust sampler on the compiled gradient) or "pyro" (``pyro.infer.NUTS``
             on the program).
-        target_accept: the mean acceptance that the step size is tuned to. Raise it against
+        target_accept: The mean acceptance that the step size is tuned to. Raise it against
             divergences. None: 0.7 in up to 6 dimensions, if the posterior is nearly normal
             and falls at most 1.6 times as fast as the approximation along each axis; else 0.8.
-        max_depth: at most 2^max_depth gradients per draw.
-        metric: the form of the mass matrix. nutpie has "low_rank" (in the coordinates of the
+        max_depth: At most 2^max_depth gradients per draw.
+        metric: The form of the mass matrix. nutpie has "low_rank" (in the coordinates of the
             Laplace approximation, if there is one: a diagonal, and those directions in which draws
             and gradients show that it is not enough; Seyboldt, Carlson & Carpenter 2026) and
             "diagonal". pyro has "diagonal" and "dense". None: the first of these; for nutpie in
             more than 200 dimensions the second.
 
     Raises:
-        UnknownName: if there is no such engine, or if the engine does not have the metric.
-        SettingError: for an option outside its range.
-        ImproperPosterior: on use, if the density does not fall in some direction.
-        NumericalError: on use, if the density is not finite anywhere near the start.
+        UnknownName: If there is no such engine, or if the engine does not have the metric.
+        SettingError: For an option outside its range.
+        ImproperPosterior: On use, if the density does not fall in some direction.
+        NumericalError: On use, if the density is not finite anywhere near the start.
 
     Examples:
         >>> import ppgp, pyro, torch
@@ -115,8 +115,8 @@ class NUTS(Inference):
         """Run the chains; ``checkpoint`` keeps those that have finished (nutpie only).
 
         Raises:
-            NumericalError: if the density cannot be sampled anywhere near the start.
-            NotApplicable: for a checkpoint with the engine "pyro".
+            NumericalError: If the density cannot be sampled anywhere near the start.
+            NotApplicable: For a checkpoint with the engine "pyro".
         """
         started = time.perf_counter()
         if self.engine == "pyro" and checkpoint is not None:

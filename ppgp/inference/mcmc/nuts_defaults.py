@@ -60,9 +60,9 @@ def run_plan(
     short.
 
     Args:
-        options: those of the caller.
-        target: the density.
-        preconditioner: origin [p] and root [p, p] of the Laplace approximation, an identity if
+        options: Those of the caller.
+        target: The density.
+        preconditioner: Origin [p] and root [p, p] of the Laplace approximation, an identity if
             there is no approximation; None: it is not used.
     """
     warmup, accept = options.warmup, options.target_accept
@@ -104,9 +104,9 @@ def trusted(z: np.ndarray, diverging: np.ndarray, accept: float = ACCEPT) -> boo
     step size is still too large, disagree or diverge.
 
     Args:
-        z: the draws [chain, draw, p].
+        z: The draws [chain, draw, p].
         diverging: [chain, draw].
-        accept: the acceptance at which they were drawn.
+        accept: The acceptance at which they were drawn.
     """
     share = DIVERGING if accept >= ACCEPT else DIVERGING_NEARLY_NORMAL
     if diverging.sum() > max(1.0, share * diverging.size):
@@ -131,9 +131,9 @@ def falls(target: Target, origin: Tensor, root: Tensor) -> tuple[np.ndarray, np.
     """Return by how much the log density falls, in units of the fall of its approximation.
 
     Args:
-        target: the density.
-        origin: the mode, [p].
-        root: a square root [p, p] of the covariance, whose columns are the axes.
+        target: The density.
+        origin: The mode, [p].
+        root: A square root [p, p] of the covariance, whose columns are the axes.
 
     Returns:
         The ratios at REACH standard deviations along each axis, either way [2p], and at draws of

@@ -32,8 +32,8 @@ def run_pyro(
     """Run all chains.
 
     Raises:
-        NotApplicable: for a program with angles.
-        KeyboardInterrupt: if Ctrl-C came before there was a chain.
+        NotApplicable: For a program with angles.
+        KeyboardInterrupt: If Ctrl-C came before there was a chain.
     """
     check_flat(target.slices, "engine='nutpie'")
     args, kwargs = target.data.passed()

@@ -43,21 +43,21 @@ class SGLD(Chains):
     ``cut`` (share of the steps cut short).
 
     Args:
-        draws: draws per chain that are kept; each is the last of ``thin`` steps.
-        warmup: draws per chain that are thrown away.
-        chains: the number of chains, which advance together on the same mini-batches.
-        step: the size of a step after the warm-up. During the warm-up it falls polynomially from
+        draws: Draws per chain that are kept; each is the last of ``thin`` steps.
+        warmup: Draws per chain that are thrown away.
+        chains: The number of chains, which advance together on the same mini-batches.
+        step: The size of a step after the warm-up. During the warm-up it falls polynomially from
             ten times that, but at most from 1.
-        batch_size: rows per step, drawn without replacement, which makes the gradient unbiased.
+        batch_size: Rows per step, drawn without replacement, which makes the gradient unbiased.
             None: all rows, but 1,000 of a stream.
-        thin: steps per draw.
+        thin: Steps per draw.
 
     Raises:
-        SettingError: for an option outside its range; on use, for a ``batch_size`` above the number
+        SettingError: For an option outside its range; on use, for a ``batch_size`` above the number
             of rows.
-        NotApplicable: on use, for mini-batches of a model that needs all rows at once, such as GP.
-        ImproperPosterior: on use, if the density does not fall in some direction.
-        NumericalError: on use, if the density is not finite anywhere near the start.
+        NotApplicable: On use, for mini-batches of a model that needs all rows at once, such as GP.
+        ImproperPosterior: On use, if the density does not fall in some direction.
+        NumericalError: On use, if the density is not finite anywhere near the start.
 
     Examples:
         >>> import ppgp, torch
@@ -87,8 +87,8 @@ class SGLD(Chains):
         """Return ``move`` for one target.
 
         Raises:
-            SettingError: if there are fewer rows than ``batch_size``.
-            NotApplicable: if the data are not a Dataset and ``batch_size`` is given.
+            SettingError: If there are fewer rows than ``batch_size``.
+            NotApplicable: If the data are not a Dataset and ``batch_size`` is given.
         """
         check_batch(self, target, self.batch_size)
         return super().transition(target)
@@ -176,20 +176,20 @@ class SGHMC(SGLD):
     those of ``SGLD``.
 
     Args:
-        draws: draws per chain that are kept; each is the last of ``thin`` steps.
-        warmup: draws per chain that are thrown away.
-        chains: the number of chains, which advance together on the same mini-batches.
-        step: the step in time, in posterior standard deviations; the error is of order step^2.
-        batch_size: rows per step. None: all rows.
-        thin: steps per draw.
-        friction: the share of the momentum that is lost per step.
+        draws: Draws per chain that are kept; each is the last of ``thin`` steps.
+        warmup: Draws per chain that are thrown away.
+        chains: The number of chains, which advance together on the same mini-batches.
+        step: The step in time, in posterior standard deviations; the error is of order step^2.
+        batch_size: Rows per step. None: all rows.
+        thin: Steps per draw.
+        friction: The share of the momentum that is lost per step.
 
     Raises:
-        SettingError: for an option outside its range; on use, for a ``batch_size`` above the number
+        SettingError: For an option outside its range; on use, for a ``batch_size`` above the number
             of rows.
-        NotApplicable: on use, for mini-batches of a model that needs all rows at once, such as GP.
-        ImproperPosterior: on use, if the density does not fall in some direction.
-        NumericalError: on use, if the density is not finite anywhere near the start.
+        NotApplicable: On use, for mini-batches of a model that needs all rows at once, such as GP.
+        ImproperPosterior: On use, if the density does not fall in some direction.
+        NumericalError: On use, if the density is not finite anywhere near the start.
 
     Examples:
         >>> import ppgp, torch

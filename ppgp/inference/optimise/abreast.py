@@ -44,10 +44,10 @@ def by_entry_abreast(
     The results are those of ``by_entry`` from each start, up to rounding.
 
     Args:
-        options: those of the search.
-        target: the density.
+        options: Those of the search.
+        target: The density.
         starts: [k, p].
-        seeds: of the mini-batches of each search, [k].
+        seeds: Of the mini-batches of each search, [k].
     """
     z = starts.clone()
     rates = options.rates(target)

@@ -28,11 +28,11 @@ class CurvatureOfRows:
     Martens (2020), section 8.
 
     Args:
-        target: the density.
-        jacobian: whether it includes the log-Jacobian of the transforms.
+        target: The density.
+        jacobian: Whether it includes the log-Jacobian of the transforms.
 
     Raises:
-        NotApplicable: if the model is no likelihood of functions of the rows.
+        NotApplicable: If the model is no likelihood of functions of the rows.
     """
 
     def __init__(self, target: Target, jacobian: bool) -> None:

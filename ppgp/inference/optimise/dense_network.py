@@ -19,8 +19,8 @@ class Dense:
     """The layers of a network in z [*draw, p].
 
     Args:
-        model: the model, whose network has one output.
-        target: its density.
+        model: The model, whose network has one output.
+        target: Its density.
     """
 
     def __init__(self, model: GaussianNetwork, target: Target) -> None:

@@ -34,16 +34,16 @@ class Peak:
     """A mode of the unconstrained density, and its second-order expansion.
 
     Attributes:
-        mode: the mode, [p].
-        log_density: the log density there.
-        root: a square root [p, p] of the covariance, the inverse of minus the Hessian; each column
+        mode: The mode, [p].
+        log_density: The log density there.
+        root: A square root [p, p] of the covariance, the inverse of minus the Hessian; each column
             is along an eigenvector.
-        axes: these eigenvectors, [p, p], in units of each coordinate's own curvature.
-        half_log_det_covariance: half the log determinant of the covariance.
-        steps: iterations of the search.
-        notes: reasons to doubt the expansion.
-        interrupted: whether Ctrl-C ended the search.
-        definite: whether the density curves down in every direction.
+        axes: These eigenvectors, [p, p], in units of each coordinate's own curvature.
+        half_log_det_covariance: Half the log determinant of the covariance.
+        steps: Iterations of the search.
+        notes: Reasons to doubt the expansion.
+        interrupted: Whether Ctrl-C ended the search.
+        definite: Whether the density curves down in every direction.
     """
 
     mode: Tensor
@@ -73,8 +73,8 @@ def expand_at_mode(target: Target, z0: Tensor, progress: bool, steps: int) -> Pe
     Directions in which the density does not curve down get a made-up spread and a note.
 
     Raises:
-        NumericalError: if the second derivatives are not finite.
-        ImproperPosterior: if the density is constant along a line through the mode.
+        NumericalError: If the second derivatives are not finite.
+        ImproperPosterior: If the density is constant along a line through the mode.
     """
     result = find_mode(target, z0, progress, jacobian=True, steps=steps)
     if target.has_curvature:  # the formula takes one pass, autograd one for each coordinate
@@ -229,8 +229,8 @@ def laplace_preconditioner(
         origin [p] and root [p, p].
 
     Raises:
-        ImproperPosterior: if the density is constant along a line.
-        KeyboardInterrupt: if Ctrl-C ended the search.
+        ImproperPosterior: If the density is constant along a line.
+        KeyboardInterrupt: If Ctrl-C ended the search.
     """
     identity = torch.eye(target.dim, dtype=start.dtype, device=start.device)
     try:

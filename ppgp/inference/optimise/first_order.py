@@ -121,9 +121,9 @@ class Gradients:
     """Log densities and gradients at successive steps, from mini-batches and with dropout if asked.
 
     Attributes:
-        exact: whether every step uses all rows, no dropout and no adversarial step.
-        dropout: whether units are left out.
-        rows: the last mini-batch; None for all rows.
+        exact: Whether every step uses all rows, no dropout and no adversarial step.
+        dropout: Whether units are left out.
+        rows: The last mini-batch; None for all rows.
     """
 
     def __init__(
@@ -175,11 +175,11 @@ class _Ascent:
     """The points of a loop, and its way into a checkpoint and back.
 
     Attributes:
-        z: the point, which the steps move in place, [p].
-        best: the highest log density, where every step has that of all rows.
-        best_z: its place, [p].
-        last_finite: the last point with a finite gradient, where steps have a part of the rows.
-        stopped: whether early stopping has ended the loop.
+        z: The point, which the steps move in place, [p].
+        best: The highest log density, where every step has that of all rows.
+        best_z: Its place, [p].
+        last_finite: The last point with a finite gradient, where steps have a part of the rows.
+        stopped: Whether early stopping has ended the loop.
     """
 
     def __init__(
@@ -283,14 +283,14 @@ def ended(
     """Return the result of a search by sgd, Adam or AdaGrad that ended at z [p].
 
     Args:
-        options: those of the search.
-        target: the density.
-        z: the last point.
-        losses: minus the log density at each step.
-        notes: reasons to doubt the result.
-        interrupted: whether Ctrl-C ended the search.
-        best: the highest log density on the way, where it is known.
-        best_z: its place, which is the result if it is higher than z.
+        options: Those of the search.
+        target: The density.
+        z: The last point.
+        losses: Minus the log density at each step.
+        notes: Reasons to doubt the result.
+        interrupted: Whether Ctrl-C ended the search.
+        best: The highest log density on the way, where it is known.
+        best_z: Its place, which is the result if it is higher than z.
     """
     value, gradient = target.value_and_grad(z, jacobian=options.jacobian)
     if best_z is not None and not float(value) >= best:

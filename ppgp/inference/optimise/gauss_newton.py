@@ -73,11 +73,11 @@ class _Search:
     """The point reached, and the steps that lead on.
 
     Attributes:
-        z: the best point so far, [p].
-        value: the log density there.
-        gradient: its gradient, [p].
-        losses: minus the log density at the start and after each step that was taken.
-        converged: whether the search has ended by its own rule.
+        z: The best point so far, [p].
+        value: The log density there.
+        gradient: Its gradient, [p].
+        losses: Minus the log density at the start and after each step that was taken.
+        converged: Whether the search has ended by its own rule.
     """
 
     def __init__(self, options: SearchOptions, target: Target, z0: Tensor) -> None:
@@ -130,9 +130,9 @@ class _Search:
         bring in what the matrix leaves out, the second derivatives of the functions.
 
         Args:
-            matrix: that of the point before.
-            step: the step taken with it, [p].
-            fall: by how much the gradient fell along it, [p].
+            matrix: That of the point before.
+            step: The step taken with it, [p].
+            fall: By how much the gradient fell along it, [p].
         """
         pairs = [(step, fall)]
         for _ in range(MORE_STEPS):
@@ -164,9 +164,9 @@ class _Solver:
     """Solutions with the matrix at a point, which is computed if the record does not have them.
 
     Args:
-        record: what the search has computed so far.
-        curvature: the matrix as a function of the point.
-        z: the point, [p].
+        record: What the search has computed so far.
+        curvature: The matrix as a function of the point.
+        z: The point, [p].
     """
 
     def __init__(self, record: Record, curvature: CurvatureOfRows, z: Tensor) -> None:

@@ -28,18 +28,18 @@ class EarlyStopping:
     """Track the best point of a search, judged by rows that are held out (Prechelt 1998).
 
     Attributes:
-        target: the density given the rows that are not held out, which the search maximises.
+        target: The density given the rows that are not held out, which the search maximises.
 
     Args:
-        how: the method, recorded in the posteriors that are evaluated.
-        every: the number of steps between two evaluations of these rows.
-        share: the share of the rows to hold out.
-        target: the density given all rows.
-        seed: the seed of the random choice of rows.
+        how: The method, recorded in the posteriors that are evaluated.
+        every: The number of steps between two evaluations of these rows.
+        share: The share of the rows to hold out.
+        target: The density given all rows.
+        seed: The seed of the random choice of rows.
 
     Raises:
-        NotApplicable: if the data are not a Dataset.
-        SettingError: if fewer than two rows would be held out, or left.
+        NotApplicable: If the data are not a Dataset.
+        SettingError: If fewer than two rows would be held out, or left.
     """
 
     def __init__(self, how: Inference, every: int, share: float, target: Target, seed: int) -> None:
@@ -125,9 +125,9 @@ def overfitting_notes(optimizer: str, guarded: bool, target: Target) -> list[str
     """Return a warning if nothing regularises a network with more weights than there are rows.
 
     Args:
-        optimizer: its name.
-        guarded: whether rows are held out, or units of networks drop out in the steps.
-        target: the density that was maximised.
+        optimizer: Its name.
+        guarded: Whether rows are held out, or units of networks drop out in the steps.
+        target: The density that was maximised.
     """
     if guarded or not target.data.is_table:
         return []

@@ -37,7 +37,7 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
     used: the search is deterministic.
 
     Raises:
-        NumericalError: if the density is not defined at the start.
+        NumericalError: If the density is not defined at the start.
     """
     z = z0.clone()
     notes: list[str] = []

@@ -46,7 +46,7 @@ def kfac(
     place of targets that are drawn from the model: the mean of the factors is the same.
 
     Raises:
-        NotApplicable: if the network has no such layer, or the likelihood no scores.
+        NotApplicable: If the network has no such layer, or the likelihood no scores.
     """
     z = z0.clone()
     gradients = Gradients(options, target, z, options.batch_size, seed)
@@ -59,11 +59,11 @@ class _Steps(Steps):
     """Steps of z in place, ``steps(gradient, factor)`` with a factor on the learning rates.
 
     Args:
-        options: the learning rates.
-        target: the density.
-        z: the point [p], which the steps move.
-        gradients: those of the mini-batches, which knows their rows.
-        seed: of the random signs.
+        options: The learning rates.
+        target: The density.
+        z: The point [p], which the steps move.
+        gradients: Those of the mini-batches, which knows their rows.
+        seed: Of the random signs.
     """
 
     def __init__(

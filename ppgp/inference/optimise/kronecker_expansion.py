@@ -24,10 +24,10 @@ class LayerSpread:
     """The precision A kron G + prior I of the weights of a layer, by its eigenvectors.
 
     Attributes:
-        layer: the layer.
-        by_inputs: the eigenvectors of A, [in, in].
-        by_outputs: the eigenvectors of G, [out, out].
-        values: the eigenvalues of the precision, [out, in].
+        layer: The layer.
+        by_inputs: The eigenvectors of A, [in, in].
+        by_outputs: The eigenvectors of G, [out, out].
+        values: The eigenvalues of the precision, [out, in].
     """
 
     layer: Layer
@@ -41,15 +41,15 @@ class KroneckerPeak:
     """A mode of the density of a network, and its expansion by Kronecker factors.
 
     Attributes:
-        mode: the mode, [p].
-        log_density: the log density there.
-        layers: the spread of the weights of each layer.
-        own: the coordinates of the sites of the likelihood.
-        root: a square root [q, q] of the covariance of these.
-        half_log_det_covariance: half the log determinant of the covariance.
-        steps: iterations of the search.
-        notes: reasons to doubt the expansion.
-        interrupted: whether Ctrl-C ended the search.
+        mode: The mode, [p].
+        log_density: The log density there.
+        layers: The spread of the weights of each layer.
+        own: The coordinates of the sites of the likelihood.
+        root: A square root [q, q] of the covariance of these.
+        half_log_det_covariance: Half the log determinant of the covariance.
+        steps: Iterations of the search.
+        notes: Reasons to doubt the expansion.
+        interrupted: Whether Ctrl-C ended the search.
     """
 
     mode: Tensor
@@ -80,7 +80,7 @@ def check_kron(target: Target) -> None:
     """Check that every weight of the network has Kronecker factors.
 
     Raises:
-        NotApplicable: if one has not, or the model is no network, or its likelihood has no scores.
+        NotApplicable: If one has not, or the model is no network, or its likelihood has no scores.
     """
     sites = sites_of_network(target)
     CurvatureOfRows(target, True)
@@ -111,8 +111,8 @@ def kronecker_expansion(target: Target, result: SearchResult) -> KroneckerPeak:
     independent of one another.
 
     Raises:
-        NotApplicable: if the weights of a layer have no normal prior of one variance.
-        ImproperPosterior: if the precision of a layer is singular.
+        NotApplicable: If the weights of a layer have no normal prior of one variance.
+        ImproperPosterior: If the precision of a layer is singular.
     """
     z = result.z
     curvature, layers = CurvatureOfRows(target, True), layers_of(target)

@@ -35,9 +35,9 @@ class Layer:
     """A Linear or Conv2d layer, and its place in z.
 
     Attributes:
-        name: the name of the module in the network.
-        weight: the place of its weight [out, ...].
-        bias: the place of its bias [out]; None if it has none.
+        name: The name of the module in the network.
+        weight: The place of its weight [out, ...].
+        bias: The place of its bias [out]; None if it has none.
     """
 
     name: str
@@ -98,7 +98,7 @@ def layers_of(target: Target) -> list[Layer]:
     """Return the Linear and Conv2d layers of a network.
 
     Raises:
-        NotApplicable: if the model is no network.
+        NotApplicable: If the model is no network.
     """
     prefix, module = require(target.model, NetworkWeights).network_module(target.data.d)
     found = []
@@ -114,8 +114,8 @@ class KroneckerFactors:
     """The factors of layers at any weights and rows.
 
     Args:
-        curvature: the Gauss-Newton matrix.
-        layers: the layers of the network.
+        curvature: The Gauss-Newton matrix.
+        layers: The layers of the network.
     """
 
     def __init__(self, curvature: CurvatureOfRows, layers: Sequence[Layer]) -> None:
@@ -128,9 +128,9 @@ class KroneckerFactors:
         """Return A [in, in] and G [out, out] of each layer at z [p].
 
         Args:
-            z: the weights.
-            rows: the indices of some rows; None for all.
-            generator: of random signs. With it, the sum over the columns of the root of the
+            z: The weights.
+            rows: The indices of some rows; None for all.
+            generator: Of random signs. With it, the sum over the columns of the root of the
                 information is replaced by one combination of the columns, which has the same mean.
         """
         data, z = self.curvature.target.data, z.detach()
@@ -226,8 +226,8 @@ def directions(metric: Tensor, generator: torch.Generator | None) -> list[Tensor
     """Return vectors v [n, K] whose sum of v v' is the metric [n, K, K], or has it as its mean.
 
     Args:
-        metric: positive semidefinite matrices.
-        generator: of random signs of the columns of a root, which are then added up.
+        metric: Positive semidefinite matrices.
+        generator: Of random signs of the columns of a root, which are then added up.
     """
     if metric.shape[-1] == 1:
         return [metric[..., 0].clamp_min(0.0).sqrt()]

@@ -59,12 +59,12 @@ class Laplace(Inference):
     expanded together with its hyperparameters (an SVGP), a poor fit.
 
     Args:
-        draws: the number of draws. None: 1,000, or 100 where the density of the model has a search
+        draws: The number of draws. None: 1,000, or 100 where the density of the model has a search
             inside or visits the rows in chunks, since each draw then costs as much in ``predict``.
             Such are a GP, StateSpaceGP or Vecchia with a likelihood, groups of a GLM whose effects
             are integrated out by Laplace's approximation, and an SGPR, SKI or Vecchia of many rows.
-        steps: the largest number of iterations of L-BFGS.
-        starts: the number of searches for the mode, as in ``MAP``: several by default if a prior
+        steps: The largest number of iterations of L-BFGS.
+        starts: The number of searches for the mode, as in ``MAP``: several by default if a prior
             leaves the scale of a site open.
         structure: "full"; "kron" for a network of Linear and Conv2d layers under a normal prior: a
             Kronecker product per layer in place of its block of the Gauss-Newton matrix, plus the
@@ -75,17 +75,17 @@ class Laplace(Inference):
             the variance of the noise (unless it is a number) maximise the evidence, whatever their
             priors. MacKay (1992).
             The stats are then ``log_evidence``, ``precision``, ``noise`` and ``mode``.
-        base: of a network, how the mode is found, such as ``MAP("adam")``. None: L-BFGS.
-        linearised: whether predictions of a network are those of the network linearised at the
+        base: Of a network, how the mode is found, such as ``MAP("adam")``. None: L-BFGS.
+        linearised: Whether predictions of a network are those of the network linearised at the
             mode, rather than those of the network itself at each draw.
 
     Raises:
-        SettingError: for an option outside its range; on use, if ``base`` is given for a model that
+        SettingError: For an option outside its range; on use, if ``base`` is given for a model that
             is no network.
-        UnknownName: if there is no such structure.
-        NotApplicable: on use, if a network has more than 5,000 weights for the full structure, or
+        UnknownName: If there is no such structure.
+        NotApplicable: On use, if a network has more than 5,000 weights for the full structure, or
             has no Kronecker factors for "kron".
-        ImproperPosterior: on use, if the density does not fall in some direction from the mode, or
+        ImproperPosterior: On use, if the density does not fall in some direction from the mode, or
             a flat prior leaves the precision of "kron" singular.
 
     Examples:
@@ -271,7 +271,7 @@ def _precision(target: Target, z: Tensor) -> Tensor:
     """Return minus the second derivatives [p, p] at the mode z [p].
 
     Raises:
-        KeyboardInterrupt: after Ctrl-C, as without them there is no approximation.
+        KeyboardInterrupt: After Ctrl-C, as without them there is no approximation.
     """
     try:
         return -target.hessian(z)

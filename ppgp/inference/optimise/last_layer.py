@@ -27,12 +27,12 @@ class Evidence:
     """Bayesian linear regression, y ~ N(Phi w, noise) and w ~ N(0, 1 / precision), by evidence.
 
     Attributes:
-        mean: the posterior mean of w, [q].
-        V: the directions [q, r] that the rows determine.
-        sd: the posterior sds in these directions, [r].
-        precision: the prior precision of w.
-        noise: the variance of the noise.
-        log_evidence: log p(y given precision and noise).
+        mean: The posterior mean of w, [q].
+        V: The directions [q, r] that the rows determine.
+        sd: The posterior sds in these directions, [r].
+        precision: The prior precision of w.
+        noise: The variance of the noise.
+        log_evidence: Log p(y given precision and noise).
     """
 
     mean: Tensor
@@ -58,9 +58,9 @@ def by_evidence(Phi: Tensor, y: Tensor, noise: float | None) -> Evidence:
     the noise, the best noise has a closed form, so that the search is in one dimension.
 
     Args:
-        Phi: the features, [n, q].
-        y: the targets, [n].
-        noise: the variance of the noise where it is known.
+        Phi: The features, [n, q].
+        y: The targets, [n].
+        noise: The variance of the noise where it is known.
     """
     n = len(y)
     U, S, Vt = torch.linalg.svd(Phi, full_matrices=False)
@@ -108,7 +108,7 @@ def last_layer(
     The second result is z [p] at their mean.
 
     Raises:
-        NotApplicable: if the model is no network with Gaussian noise of one variance.
+        NotApplicable: If the model is no network with Gaussian noise of one variance.
     """
     model = require(target.model, GaussianNetwork)
     refuse_weights(target.data, "the evidence of the last layer")

@@ -70,40 +70,40 @@ class MAP(Inference):
             with a likelihood: steps of Linear and Conv2d layers by the inverse of a Kronecker
             product per layer, Martens & Grosse 2015, and Adam for other sites; Notes tell when it
             pays).
-        steps: the largest number of iterations.
-        starts: the number of searches. The first begins at the usual place (or ``init``), the
+        steps: The largest number of iterations.
+        starts: The number of searches. The first begins at the usual place (or ``init``), the
             others at draws from the prior (within a factor of e^2 of the usual place where the
             prior is improper). The highest end is the answer, and a warning reports searches that
             ended apart. None: 1 with ``init`` or ``hold_out``, and for the linear models, whose
             density has one mode; otherwise 8 if a prior is improper (``Flat``) or the log of a
             site has a prior sd above 3, reduced to 5 if the first 5 end alike; otherwise 1.
-        learning_rate: the rate of gd and sgd (on the density per row), of Adam, of AdaGrad and of
+        learning_rate: The rate of gd and sgd (on the density per row), of Adam, of AdaGrad and of
             K-FAC. One number, or ``{site: rate}``, with "kernel.network" for all sites under it
             and "" for the rest. None: 0.1 for sgd, 0.05 for Adam, 0.5 for AdaGrad, 0.01 for K-FAC.
             One number for K-FAC is that of its layers, and other sites have 0.05.
-        schedule: how the rate falls over the steps: "constant", "cosine" (to 1 % of itself) or
+        schedule: How the rate falls over the steps: "constant", "cosine" (to 1 % of itself) or
             "inverse" (as 1 / t). None: "inverse" for sgd, "constant" otherwise.
-        batch_size: rows per step of sgd (None: 32), Adam, AdaGrad and K-FAC (None: all).
-        hold_out: the share of the rows, such as 0.1, that lbfgs, sgd, Adam, AdaGrad and K-FAC do
+        batch_size: Rows per step of sgd (None: 32), Adam, AdaGrad and K-FAC (None: all).
+        hold_out: The share of the rows, such as 0.1, that lbfgs, sgd, Adam, AdaGrad and K-FAC do
             not use. The search ends when the predictive density of these rows has stopped rising,
             and returns the point where it was highest. The posterior is then conditional on all
             rows. Meant for deep kernels.
-        adversarial: adversarial training by sgd, Adam, AdaGrad and K-FAC: the length of a step in
+        adversarial: Adversarial training by sgd, Adam, AdaGrad and K-FAC: the length of a step in
             each column of X, as a share of its range, such as 0.01. The log density of the rows
             that are moved so far against the sign of its slope by X is added to that of the rows,
             so that the distribution of y is smooth around them. Goodfellow, Shlens & Szegedy
             (2015). The rows have to be independent given the sites.
-        workers: how many processes make the searches, each on one thread; None: those of an active
+        workers: How many processes make the searches, each on one thread; None: those of an active
             ``joblib.parallel_config``, or else 1. The result is the same for any number, and does
             not record it. With ``hold_out`` or a checkpoint the searches follow one another.
 
     Raises:
-        SettingError: if ``hold_out``, ``batch_size`` or ``adversarial`` does not apply to the
+        SettingError: If ``hold_out``, ``batch_size`` or ``adversarial`` does not apply to the
             optimizer, or for an option outside its range.
-        UnknownName: if there is no such optimizer or schedule; on use, for a rate of a site that
+        UnknownName: If there is no such optimizer or schedule; on use, for a rate of a site that
             the model does not have.
-        NotApplicable: on use, for "gauss_newton" or "kfac" of a model that does not serve them.
-        NumericalError: on use, if the density is not finite anywhere near the start.
+        NotApplicable: On use, for "gauss_newton" or "kfac" of a model that does not serve them.
+        NumericalError: On use, if the density is not finite anywhere near the start.
 
     Notes:
         K-FAC pays where the density at the mode is what counts, as for ``Laplace``. In 8 seconds of
@@ -188,8 +188,8 @@ class MAP(Inference):
         """Return the learning rate of each site.
 
         Raises:
-            UnknownName: if a rate is given for a site that the model does not have.
-            SettingError: if a site has no rate.
+            UnknownName: If a rate is given for a site that the model does not have.
+            SettingError: If a site has no rate.
         """
         return self._options(False).rates(target)
 

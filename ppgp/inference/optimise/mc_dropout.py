@@ -49,18 +49,18 @@ class MCDropout(Inference):
     of the last training.
 
     Args:
-        rates: the rates among which it chooses.
-        epochs: passes over the rows. The published results need 4,000.
-        draws: the number of draws.
-        batch_size: rows per step.
-        learning_rate: of Adam.
-        validation: the share of the rows that choose rate and precision.
-        lengthscale: l of the penalty.
+        rates: The rates among which it chooses.
+        epochs: Passes over the rows. The published results need 4,000.
+        draws: The number of draws.
+        batch_size: Rows per step.
+        learning_rate: Of Adam.
+        validation: The share of the rows that choose rate and precision.
+        lengthscale: The lengthscale l of the penalty.
 
     Raises:
-        SettingError: if a rate is not between 0 and 1, or for an option outside its range; on use,
+        SettingError: If a rate is not between 0 and 1, or for an option outside its range; on use,
             if fewer than 2 rows are held out, or left.
-        NotApplicable: on use, for another model than a network of dense layers with Gaussian noise
+        NotApplicable: On use, for another model than a network of dense layers with Gaussian noise
             of one variance.
 
     Examples:
@@ -237,9 +237,9 @@ def best_precision(f: Tensor, y: Tensor, noise: float | None) -> float:
     """Return the precision of the highest log score; 1 / noise if the noise is known.
 
     Args:
-        f: means at the rows, [draw, n].
-        y: their targets, [n].
-        noise: the variance of the noise, or None.
+        f: Means at the rows, [draw, n].
+        y: Their targets, [n].
+        noise: The variance of the noise, or None.
     """
     if noise is not None:
         return 1 / noise

@@ -26,7 +26,7 @@ def sites_of_network(target: Target) -> list[str]:
     """Return the sites that are weights of the network.
 
     Raises:
-        NotApplicable: if the model is no network.
+        NotApplicable: If the model is no network.
     """
     prefix, _ = require(target.model, NetworkWeights).network_module(target.data.d)
     return [name for name in target.slices if name.startswith(f"{prefix}.")]

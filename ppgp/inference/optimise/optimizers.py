@@ -24,14 +24,14 @@ class Optimizer:
     Attributes:
         search: ``search(options, target, z0, seed)``, which also takes ``early_stopping`` if the
             optimizer is stoppable.
-        default_rate: the learning rate where the user gives none; None: it has no learning rate.
-        stochastic: whether it takes mini-batches, drops units of networks out, and lets the model
+        default_rate: The learning rate where the user gives none; None: it has no learning rate.
+        stochastic: Whether it takes mini-batches, drops units of networks out, and lets the model
             select its inducing inputs again.
-        stoppable: whether rows can be held out of its search.
-        compiles_late: whether it compiles the density only after many evaluations, not at the
+        stoppable: Whether rows can be held out of its search.
+        compiles_late: Whether it compiles the density only after many evaluations, not at the
             start.
-        search_with_curvature: its search where the model knows its own curvature; None: ``search``.
-        needs: what the model must be able to do.
+        search_with_curvature: Its search where the model knows its own curvature; None: ``search``.
+        needs: What the model must be able to do.
     """
 
     search: Search

@@ -28,7 +28,7 @@ class Record:
     Results past ``LARGEST`` bytes are not kept: a search that starts again computes them again.
 
     Args:
-        checkpoint: the file. None: nothing is kept.
+        checkpoint: The file. None: nothing is kept.
     """
 
     def __init__(self, checkpoint: Checkpoint | None = None) -> None:
@@ -53,9 +53,9 @@ class Record:
         """Return ``compute()``, or what it returned when an earlier run was at this place.
 
         Args:
-            z: what the results depend on besides their place in the order, [p].
-            orders: of the results as derivatives by z: 0 for a number, 1 for [p], 2 for [p, p].
-            compute: the evaluation.
+            z: What the results depend on besides their place in the order, [p].
+            orders: Of the results as derivatives by z: 0 for a number, 1 for [p], 2 for [p, p].
+            compute: The evaluation.
         """
         if self._checkpoint is None:
             return _contiguous(compute())
@@ -137,8 +137,8 @@ class Loop:
     A step that Ctrl-C or an error cuts short leaves no trace in it.
 
     Attributes:
-        saved: the tensors that an earlier run kept; empty if there are none.
-        history: the numbers that it kept, one for each step.
+        saved: The tensors that an earlier run kept; empty if there are none.
+        history: The numbers that it kept, one for each step.
     """
 
     def __init__(self, record: Record, saved: Mapping[str, Tensor]) -> None:
@@ -155,9 +155,9 @@ class Loop:
         """Keep the state after a step, and write it to the file if it is time to.
 
         Args:
-            state: returns all that the next step depends on, as tensors that later steps do not
+            state: Returns all that the next step depends on, as tensors that later steps do not
                 change.
-            history: a number for each step so far, a list that only grows.
+            history: A number for each step so far, a list that only grows.
         """
         if not self._record.active:
             return

@@ -31,13 +31,13 @@ def site_rates(given: float | Mapping[str, float], target: Target) -> dict[str, 
     """Return the learning rate of each site.
 
     Args:
-        given: one rate for all sites, or ``{site: rate}``. The name of a group such as
+        given: One rate for all sites, or ``{site: rate}``. The name of a group such as
             ``kernel.network`` stands for all sites in it, and "" for all other sites.
-        target: the density, whose sites are the ones to optimise.
+        target: The density, whose sites are the ones to optimise.
 
     Raises:
-        UnknownName: if a rate is given for a site that the target does not have.
-        SettingError: if a site has no rate.
+        UnknownName: If a rate is given for a site that the target does not have.
+        SettingError: If a site has no rate.
     """
     rates = given if isinstance(given, Mapping) else {"": given}
     groups = {name: [group for group in rates if _is_in(name, group)] for name in target.slices}

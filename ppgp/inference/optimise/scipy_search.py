@@ -186,12 +186,12 @@ def _maximised(
     """Maximise the log density from z0 [p] by a method of SciPy.
 
     Args:
-        options: the options of the search.
-        target: the density.
-        z0: the start.
+        options: The options of the search.
+        target: The density.
+        z0: The start.
         scales: [p], the units in which SciPy sees z.
-        arguments: those of ``scipy.optimize.minimize`` that state the method.
-        early_stopping: ends the search on held-out rows; None: there are none.
+        arguments: Those of ``scipy.optimize.minimize`` that state the method.
+        early_stopping: Ends the search on held-out rows; None: there are none.
     """
     unit = scales.double().cpu().numpy()
     objective = _Objective(target, options, unit, z0.dtype)

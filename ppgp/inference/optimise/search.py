@@ -33,17 +33,17 @@ class SearchOptions:
     """The numbers that a search for a mode needs.
 
     Attributes:
-        optimizer: its name, which the progress bar and the notes show.
-        steps: the largest number of iterations.
-        learning_rate: one number, or one number per site. None: ``default_rate``.
-        default_rate: the default of the optimizer. None: it has no learning rate.
-        schedule: how the learning rate changes over the steps. None: the default of the optimizer.
-        batch_size: rows per step. None: all rows, or 32 for "sgd".
-        reach: the length of an adversarial step in each column of X, [d]. None: no such step.
-        jacobian: whether the density includes the log-Jacobian of the transform.
-        progress: whether to show a progress bar.
-        compile_after: evaluations after which the SciPy searches compile the density.
-        record: what the search has computed so far, for a checkpoint.
+        optimizer: Its name, which the progress bar and the notes show.
+        steps: The largest number of iterations.
+        learning_rate: One number, or one number per site. None: ``default_rate``.
+        default_rate: The default of the optimizer. None: it has no learning rate.
+        schedule: How the learning rate changes over the steps. None: the default of the optimizer.
+        batch_size: Rows per step. None: all rows, or 32 for "sgd".
+        reach: The length of an adversarial step in each column of X, [d]. None: no such step.
+        jacobian: Whether the density includes the log-Jacobian of the transform.
+        progress: Whether to show a progress bar.
+        compile_after: Evaluations after which the SciPy searches compile the density.
+        record: What the search has computed so far, for a checkpoint.
     """
 
     optimizer: str = "lbfgs"
@@ -62,8 +62,8 @@ class SearchOptions:
         """Return the learning rate of each site.
 
         Raises:
-            UnknownName: if a rate is given for a site that the model does not have.
-            SettingError: if a site has no rate, or the optimizer has no learning rate.
+            UnknownName: If a rate is given for a site that the model does not have.
+            SettingError: If a site has no rate, or the optimizer has no learning rate.
         """
         given = self.learning_rate
         if given is None:
@@ -79,10 +79,10 @@ class SearchResult:
     """Where a search for a mode ended.
 
     Attributes:
-        z: the end on the unconstrained scale, [p].
-        stats: numbers of the search, such as ``log_density``, ``gradient``, ``steps``, ``losses``.
-        notes: reasons to doubt that z is a mode. Empty if the search converged.
-        interrupted: whether Ctrl-C ended the search.
+        z: The end on the unconstrained scale, [p].
+        stats: Numbers of the search, such as ``log_density``, ``gradient``, ``steps``, ``losses``.
+        notes: Reasons to doubt that z is a mode. Empty if the search converged.
+        interrupted: Whether Ctrl-C ended the search.
     """
 
     z: Tensor

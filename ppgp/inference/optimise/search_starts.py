@@ -50,15 +50,15 @@ def best_of(
     """Search from z0 and from ``starts - 1`` draws from the prior, and return the highest end.
 
     Args:
-        target: the density.
+        target: The density.
         search: ``search(target, z, seed)``, one search. Its stats hold ``log_density``, and notes
             mean that its end is no mode.
-        z0: the first start, [p].
-        starts: the number of searches.
-        seed: the seed of the first search; each further search has the next one.
-        jacobian: whether the density that is maximised includes the log-Jacobian.
-        enough: end after so many searches if these end alike.
-        workers: how many processes search, as in ``jobs.each``.
+        z0: The first start, [p].
+        starts: The number of searches.
+        seed: The seed of the first search; each further search has the next one.
+        jacobian: Whether the density that is maximised includes the log-Jacobian.
+        enough: End after so many searches if these end alike.
+        workers: How many processes search, as in ``jobs.each``.
 
     Returns:
         The best result. Its stats gain ``ends`` [start, p] on the unconstrained scale,

@@ -42,20 +42,20 @@ class SWAG(Inference):
     recorded; ``learning_rate``, that of the run; ``losses``.
 
     Args:
-        rank: the largest K.
-        steps: the number of steps of gradient descent.
-        learning_rate: their rate, on the log density per row. A run that diverges (its loss rises
+        rank: The largest K.
+        steps: The number of steps of gradient descent.
+        learning_rate: Their rate, on the log density per row. A run that diverges (its loss rises
             by half, and by 0.5 nats per row) starts again at a quarter of the rate.
-        batch_size: rows per step; None: 32, or all if there are fewer.
-        every: the number of steps between two iterates that are recorded; None: those of one pass
+        batch_size: Rows per step; None: 32, or all if there are fewer.
+        every: The number of steps between two iterates that are recorded; None: those of one pass
             over the rows, or fewer so that ``rank`` iterates are recorded.
-        draws: the number of draws.
-        base: how the mode is found; with ``init`` it starts there.
+        draws: The number of draws.
+        base: How the mode is found; with ``init`` it starts there.
 
     Raises:
-        SettingError: for an option outside its range; on use, for a ``batch_size`` above the number
+        SettingError: For an option outside its range; on use, for a ``batch_size`` above the number
             of rows.
-        NotApplicable: on use, for a program with its own arguments, or for mini-batches of a model
+        NotApplicable: On use, for a program with its own arguments, or for mini-batches of a model
             that needs all rows at once, such as GP.
 
     Examples:
@@ -174,13 +174,13 @@ class Moments:
     """The running mean and variance of iterates, and their last deviations from the mean so far.
 
     Args:
-        first: the mean as long as no iterate was added, [p].
-        rank: how many deviations are kept.
+        first: The mean as long as no iterate was added, [p].
+        rank: How many deviations are kept.
 
     Attributes:
         mean: [p].
-        last: the deviations, [K, p].
-        count: how many iterates were added.
+        last: The deviations, [K, p].
+        count: How many iterates were added.
     """
 
     def __init__(self, first: Tensor, rank: int) -> None:

@@ -29,13 +29,13 @@ def below_a_gaussian(
     """Return a warning if a full-rank Gaussian guide has a higher ELBO than another guide, else [].
 
     Args:
-        target: the density.
-        params: the params of the model, which stay fixed while the Gaussian guide is fitted.
-        elbos: estimates [k] of the ELBO of the other guide, from one draw each.
-        seed: the seed of the fit.
+        target: The density.
+        params: The params of the model, which stay fixed while the Gaussian guide is fitted.
+        elbos: Estimates [k] of the ELBO of the other guide, from one draw each.
+        seed: The seed of the fit.
 
     Raises:
-        KeyboardInterrupt: if Ctrl-C ended the fit.
+        KeyboardInterrupt: If Ctrl-C ended the fit.
     """
     if target.random is not None:
         return []  # fixed draws would fit the Gaussian guide to one choice of the rows

@@ -59,14 +59,14 @@ def fit_collapsed_elbo(
     """Maximise log p(theta) + ELBO over the hyperparameters and the params of the collapsed sites.
 
     Args:
-        how: the method, recorded in the posterior.
-        options: its numbers.
-        target: the collapsed bound, or the full density, from which the bound is then built.
-        seed: every random number follows from it.
-        progress: whether to show a progress bar.
-        init: where the search starts.
-        started: when the fit began, as ``time.perf_counter()``.
-        checkpoint: a file that keeps the state of the fit.
+        how: The method, recorded in the posterior.
+        options: Its numbers.
+        target: The collapsed bound, or the full density, from which the bound is then built.
+        seed: Every random number follows from it.
+        progress: Whether to show a progress bar.
+        init: Where the search starts.
+        started: When the fit began, as ``time.perf_counter()``.
+        checkpoint: A file that keeps the state of the fit.
 
     Returns:
         A Posterior with one draw of the hyperparameters. Stats: ``elbo``, a lower bound of
@@ -203,8 +203,8 @@ class NaturalSteps:
     """Natural-gradient steps of the collapsed part of z, if the model has one.
 
     Attributes:
-        names: the sites that the steps move.
-        rate: the rate of steps on all rows. It is halved if a step lowers the bound, which
+        names: The sites that the steps move.
+        rate: The rate of steps on all rows. It is halved if a step lowers the bound, which
             likelihoods far from normal do at rate 1.
     """
 
@@ -275,11 +275,11 @@ class JointSteps:
     AdaGrad, from the same rows.
 
     Args:
-        options: the learning rates and the rows per step.
-        bound: the objective.
-        natural: the natural-gradient steps.
-        z: the point [p], which the steps move.
-        generator: of mini-batches and dropout.
+        options: The learning rates and the rows per step.
+        bound: The objective.
+        natural: The natural-gradient steps.
+        z: The point [p], which the steps move.
+        generator: Of mini-batches and dropout.
     """
 
     def __init__(

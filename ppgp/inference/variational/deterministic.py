@@ -33,12 +33,12 @@ class GuideFit:
     """A guide fitted over fixed draws.
 
     Attributes:
-        guide: the best guide.
-        history: the ELBO over the fixed draws at each step.
-        notes: reasons to doubt that the fit converged.
-        interrupted: whether Ctrl-C ended the fit.
-        e: the fixed draws, [k, p].
-        loss: about how many nats the guide is from the best ELBO, because the draws are so few.
+        guide: The best guide.
+        history: The ELBO over the fixed draws at each step.
+        notes: Reasons to doubt that the fit converged.
+        interrupted: Whether Ctrl-C ended the fit.
+        e: The fixed draws, [k, p].
+        loss: About how many nats the guide is from the best ELBO, because the draws are so few.
     """
 
     guide: GaussianGuide

@@ -21,9 +21,9 @@ class GaussianGuide:
     """The parameters of a Gaussian guide, their gradients, and draws.
 
     Args:
-        origin: the fixed part of the mean, [p].
-        root: the fixed coordinates, [p, p]; diagonal unless ``correlated``.
-        correlated: whether the covariance is full; else it is diagonal.
+        origin: The fixed part of the mean, [p].
+        root: The fixed coordinates, [p, p]; diagonal unless ``correlated``.
+        correlated: Whether the covariance is full; else it is diagonal.
     """
 
     def __init__(self, origin: Tensor, root: Tensor, correlated: bool) -> None:
@@ -74,9 +74,9 @@ class GaussianGuide:
         """Return unbiased estimates of the ELBO and of its gradient, one per draw.
 
         Args:
-            target: the density.
-            e: standard normal draws, [k, p].
-            kind: the estimate of the gradient.
+            target: The density.
+            e: Standard normal draws, [k, p].
+            kind: The estimate of the gradient.
                 "pathwise": d/dw [log p - log q] carried back to the parameters, without the score
                 of the guide, so that the variance is zero if q equals p ("sticking the landing",
                 Roeder, Wu & Duvenaud 2017).
@@ -85,7 +85,7 @@ class GaussianGuide:
                 "score_baseline": the same with a control variate a * score, whose coefficient for
                 each parameter, E[f h^2] / E[h^2], is estimated from the other draws (Ranganath,
                 Gerrish & Blei 2014, section 3.2); k >= 2.
-            batch: the rows of a mini-batch; None: all rows.
+            batch: The rows of a mini-batch; None: all rows.
 
         Returns:
             The ELBOs [k], and one gradient [k, *shape] per parameter.
@@ -138,9 +138,9 @@ class GaussianGuide:
         a Gaussian target.
 
         Args:
-            e: standard normal draws, [k, p].
-            slope: the gradients of the log density at these draws, from ``evaluate``, [k, p].
-            rate: the size of the step.
+            e: Standard normal draws, [k, p].
+            slope: The gradients of the log density at these draws, from ``evaluate``, [k, p].
+            rate: The size of the step.
 
         Returns:
             False if no step was possible.
@@ -182,8 +182,8 @@ class GaussianGuide:
         of such an optimum.
 
         Args:
-            e: draws in pairs, the second half minus the first, [k, p].
-            slope: the gradients of the log density at these draws, from ``evaluate``, [k, p].
+            e: Draws in pairs, the second half minus the first, [k, p].
+            slope: The gradients of the log density at these draws, from ``evaluate``, [k, p].
         """
         own, pairs = e[: len(e) // 2], len(e) // 2
         pull = self._pull(e, slope)

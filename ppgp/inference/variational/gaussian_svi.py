@@ -38,15 +38,15 @@ def fit_gaussian_guide(
     """Fit a Gaussian guide to a density, and draw from it.
 
     Args:
-        how: the method, recorded in the posterior.
-        options: its numbers.
-        target: the density.
-        correlated: whether the guide has a full covariance; else it is mean field.
-        seed: every random number follows from it.
-        progress: whether to show a progress bar.
-        init: where the guide starts.
-        started: when the fit began, as ``time.perf_counter()``.
-        checkpoint: a file that keeps guide, optimiser and random numbers.
+        how: The method, recorded in the posterior.
+        options: Its numbers.
+        target: The density.
+        correlated: Whether the guide has a full covariance; else it is mean field.
+        seed: Every random number follows from it.
+        progress: Whether to show a progress bar.
+        init: Where the guide starts.
+        started: When the fit began, as ``time.perf_counter()``.
+        checkpoint: A file that keeps guide, optimiser and random numbers.
 
     Returns:
         The Posterior, with the stats that ``SVI`` lists for Gaussian guides.

@@ -41,7 +41,7 @@ def initial_gaussian(
         origin [p], root [p, p] (diagonal unless ``correlated``), and whether Ctrl-C came.
 
     Raises:
-        ImproperPosterior: if the density is constant along a line.
+        ImproperPosterior: If the density is constant along a line.
     """
     generator = torch.Generator().manual_seed(seed)
     e = standard_normal(generator, DRAWS, target.dim).to(start)

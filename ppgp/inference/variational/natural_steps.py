@@ -50,11 +50,11 @@ def natural_direction(
     the diagonal of F. Martens (2020).
 
     Args:
-        scores: the derivatives of log q at each draw, [draw, p].
+        scores: The derivatives of log q at each draw, [draw, p].
         gradient: [p].
-        damping: what is added to F, relative to its diagonal.
-        start: where conjugate gradients begin, [p].
-        left: the share of the gradient that they leave.
+        damping: What is added to F, relative to its diagonal.
+        start: Where conjugate gradients begin, [p].
+        left: The share of the gradient that they leave.
     """
     added = damping * float(scores.square().mean())
 
@@ -69,14 +69,14 @@ class NaturalSteps:
     """The guide, the scores of its last draws, and the last direction.
 
     Args:
-        options: the numbers of the fit.
-        target: the density.
-        program: the Pyro program of the density.
-        guide: the guide, a Pyro program with parameters.
-        generator: of the rows of mini-batches.
+        options: The numbers of the fit.
+        target: The density.
+        program: The Pyro program of the density.
+        guide: The guide, a Pyro program with parameters.
+        generator: Of the rows of mini-batches.
 
     Raises:
-        NotApplicable: if the guide has no parameters.
+        NotApplicable: If the guide has no parameters.
     """
 
     def __init__(

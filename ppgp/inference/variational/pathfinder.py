@@ -44,7 +44,7 @@ class PathGaussian:
         scale: [p].
         Q: [p, 2 history].
         L: [2 history, 2 history].
-        elbo: an estimate of its ELBO.
+        elbo: An estimate of its ELBO.
     """
 
     mean: Tensor
@@ -94,14 +94,14 @@ class Pathfinder(Inference):
     draws, [1, draw].
 
     Args:
-        draws: draws from the mixture.
-        paths: the number of paths, which start Uniform(-1, 1) around the origin of unconstrained
+        draws: Draws from the mixture.
+        paths: The number of paths, which start Uniform(-1, 1) around the origin of unconstrained
             space.
-        steps: the largest number of steps of L-BFGS.
+        steps: The largest number of steps of L-BFGS.
 
     Raises:
-        SettingError: for an option outside its range.
-        NumericalError: on use, if no Gaussian of any path has a finite ELBO, or the density is not
+        SettingError: For an option outside its range.
+        NumericalError: On use, if no Gaussian of any path has a finite ELBO, or the density is not
             finite anywhere near a start.
 
     Examples:
@@ -223,11 +223,11 @@ def best_on_path(
     """Return the Gaussian of highest ELBO on the path of L-BFGS from z0 [p].
 
     Args:
-        target: the density.
-        z0: the start of the path.
-        seed: the seed of the draws behind each ELBO.
-        steps: the largest number of steps of L-BFGS.
-        candidates: how many Gaussians of the path to evaluate. None: all.
+        target: The density.
+        z0: The start of the path.
+        seed: The seed of the draws behind each ELBO.
+        steps: The largest number of steps of L-BFGS.
+        candidates: How many Gaussians of the path to evaluate. None: all.
 
     Returns:
         The best Gaussian; None if none has a finite ELBO.

@@ -44,19 +44,19 @@ def fit_pyro_guide(
     """Fit a guide with Pyro, and draw from it.
 
     Args:
-        how: the method, recorded in the posterior.
-        options: its numbers.
-        target: the density, whose program is fitted.
-        guide: a Pyro guide, an autoguide class, or the name of an autoguide.
-        seed: every random number follows from it.
-        progress: whether to show a progress bar.
-        started: when the fit began, as ``time.perf_counter()``.
+        how: The method, recorded in the posterior.
+        options: Its numbers.
+        target: The density, whose program is fitted.
+        guide: A Pyro guide, an autoguide class, or the name of an autoguide.
+        seed: Every random number follows from it.
+        progress: Whether to show a progress bar.
+        started: When the fit began, as ``time.perf_counter()``.
 
     Returns:
         The Posterior, with the stats ``elbo`` and ``elbo_history``.
 
     Raises:
-        NotApplicable: for a site that is an angle.
+        NotApplicable: For a site that is an angle.
     """
     check_flat(target.slices, "guide='normal' or 'multivariate_normal'")
     program, data = target.guarded_program, target.data

@@ -15,8 +15,8 @@ class Plateau:
     """Find the step from which the moving average of the ELBO has not risen for ``patience`` steps.
 
     Attributes:
-        average: the mean of the last ``patience`` ELBOs; those that are not finite count as 0.
-        reached_at: the number of steps after which the plateau was seen; None: not yet.
+        average: The mean of the last ``patience`` ELBOs; those that are not finite count as 0.
+        reached_at: The number of steps after which the plateau was seen; None: not yet.
     """
 
     def __init__(self, patience: int) -> None:

@@ -62,10 +62,10 @@ class SVI(Inference):
             dozen iterations and has no learning rate and no noise; Giordano, Ingram & Broderick
             (2024) introduce the fixed draws. A mean-field guide then comes with its linear-response
             covariance.
-        steps: the largest number of steps.
-        learning_rate: the rate of the optimiser at the start; for a model with a bound of its own
+        steps: The largest number of steps.
+        learning_rate: The rate of the optimiser at the start; for a model with a bound of its own
             also ``{site: rate}``, as in MAP. None: 0.02, and 0.5 for "adagrad".
-        schedule: how the rate falls over the steps: "cosine" (to 1 % of itself), "inverse"
+        schedule: How the rate falls over the steps: "cosine" (to 1 % of itself), "inverse"
             (as 1 / t) or "constant".
         optimizer: "adam"; "adagrad" (each entry of the gradient divided by the root of the sum of
             its squares so far; Duchi, Hazan & Singer 2011); or "natural" for steps along the
@@ -73,26 +73,26 @@ class SVI(Inference):
             products with the Fisher matrix of the guide's own draws for others (Martens 2020),
             where about 100 steps at ``learning_rate=0.5``, of at least 64 draws each, take the
             place of thousands. A step moves the guide by at most 0.1 nats of KL divergence.
-        gradient: the estimate of the gradient for a Gaussian guide: "pathwise", "score", or
+        gradient: The estimate of the gradient for a Gaussian guide: "pathwise", "score", or
             "score_baseline" (at least 2 particles). All are unbiased; their variances differ by
             orders of magnitude.
-        particles: draws per step.
-        batch_size: rows per step. None: all rows, but 1,000 for a model with a bound of its own
+        particles: Draws per step.
+        batch_size: Rows per step. None: all rows, but 1,000 for a model with a bound of its own
             (SVGP) and more than 10,000 rows; ``stats["batch_size"]`` states it. The number of
             rows stands for all of them.
-        patience: once the moving average of the ELBO over so many steps has not risen for as many
+        patience: Once the moving average of the ELBO over so many steps has not risen for as many
             steps, the rate falls to nothing over as many more, and the fit ends. "deterministic"
             ignores it: that fit ends when an iteration raises the ELBO by less than 0.001 nats,
             and for a model with a bound of its own when L-BFGS has converged.
-        draws: draws from the fitted guide.
+        draws: Draws from the fitted guide.
 
     Raises:
-        SettingError: for options that exclude each other, or one outside its range; on use, for a
+        SettingError: For options that exclude each other, or one outside its range; on use, for a
             ``batch_size`` above the number of rows.
-        UnknownName: if there is no such guide, method, schedule, optimizer or gradient.
-        NotApplicable: on use, for options that the guide does not support, mini-batches of a model
+        UnknownName: If there is no such guide, method, schedule, optimizer or gradient.
+        NotApplicable: On use, for options that the guide does not support, mini-batches of a model
             that needs all rows at once, or a program without uncertain sites.
-        ImproperPosterior: on use of a Gaussian guide, if the density does not fall in some
+        ImproperPosterior: On use of a Gaussian guide, if the density does not fall in some
             direction.
 
     Examples:
@@ -198,7 +198,7 @@ class SVI(Inference):
         The optimiser and the random numbers are in it too.
 
         Raises:
-            NotApplicable: for options that the guide does not support.
+            NotApplicable: For options that the guide does not support.
         """
         started = time.perf_counter()
         options = self._options()

@@ -39,12 +39,12 @@ def train(
     ``patience`` more steps, and the training ends.
 
     Args:
-        options: the steps, the patience, the learning rate and its schedule.
+        options: The steps, the patience, the learning rate and its schedule.
         step: ``step(rate)`` takes one step and returns an estimate of the ELBO.
-        progress: whether to show a progress bar.
+        progress: Whether to show a progress bar.
         interrupted: Ctrl-C came before the first step, so none is taken.
-        history: the ELBOs of earlier steps, from a checkpoint.
-        after_step: called with the history after each step.
+        history: The ELBOs of earlier steps, from a checkpoint.
+        after_step: Called with the history after each step.
     """
     history = [] if history is None else history
     notes: list[str] = []

@@ -44,14 +44,14 @@ class Option:
     """One model in an ``Advice``.
 
     Attributes:
-        model: the name of the class in ``ppgp.models``.
-        suits: whether it suits the data.
-        reason: why, or why not.
-        recipe: how it is written, where ``kernel`` stands for a kernel.
-        seconds: about how long a fit by MAP takes on one thread (SVGP: by SVI in mini-batches),
+        model: The name of the class in ``ppgp.models``.
+        suits: Whether it suits the data.
+        reason: Why, or why not.
+        recipe: How it is written, where ``kernel`` stands for a kernel.
+        seconds: About how long a fit by MAP takes on one thread (SVGP: by SVI in mini-batches),
             right within a factor of a few; NaN if the model does not apply.
-        memory: about how many bytes the fit holds; NaN if the model does not apply.
-        exact: whether it approximates nothing.
+        memory: About how many bytes the fit holds; NaN if the model does not apply.
+        exact: Whether it approximates nothing.
     """
 
     model: str
@@ -70,10 +70,10 @@ class Advice:
     It prints as a table.
 
     Attributes:
-        n: the number of rows.
-        d: the number of columns.
-        options: one per model.
-        note: a sentence about y; "" if there is none.
+        n: The number of rows.
+        d: The number of columns.
+        options: One per model.
+        note: A sentence about y; "" if there is none.
     """
 
     n: int
@@ -161,21 +161,21 @@ def advise(
     come first, then approximations.
 
     Args:
-        data: the table of X [n, d] and y [n]: its rows, columns, labels and the roles of columns,
+        data: The table of X [n, d] and y [n]: its rows, columns, labels and the roles of columns,
             and whether its rows form a complete grid. None: pass ``n`` and ``d``.
-        n: the number of rows, if there is no table.
-        d: the number of columns, if there is no table.
-        likelihood: the distribution of y given f; None: Gaussian noise, or for labels that of
+        n: The number of rows, if there is no table.
+        d: The number of columns, if there is no table.
+        likelihood: The distribution of y given f; None: Gaussian noise, or for labels that of
             classes.
-        kernel: the kernel, which tells the smoothness.
-        smoothness: nu of the Matern kernel as rough as the function, 0.5 to infinity (RBF), if
-            there is no kernel. None: not known.
+        kernel: The kernel, which tells the smoothness.
+        smoothness: The order nu of the Matern kernel that is as rough as the function, 0.5 to
+            infinity (RBF), if there is no kernel. None: not known.
 
     Returns:
         An Advice, which prints as a table.
 
     Raises:
-        SettingError: if there is neither a table nor n and d, or there are both; for numbers out
+        SettingError: If there is neither a table nor n and d, or there are both; for numbers out
             of range; or if ``likelihood`` or ``kernel`` is none.
 
     Examples:
@@ -250,10 +250,10 @@ def instead_of(model: str, d: int, n: int | None = None, **known: Any) -> str:
     """Return what to fit in place of a model: "fit GP(kernel), or SVGP(kernel)".
 
     Args:
-        model: the name of the class that does not suit.
-        d: the number of columns.
-        n: the number of rows; None: the sentence tells few rows from many.
-        known: what else ``advise`` takes.
+        model: The name of the class that does not suit.
+        d: The number of columns.
+        n: The number of rows; None: the sentence tells few rows from many.
+        known: What else ``advise`` takes.
     """
     if n is None:
         few, many = (_first(model, rows, d, 1, known) for rows in (1_000, 100_000))

@@ -17,13 +17,13 @@ def check_memory_of_predictions(draws: int, rows: int, like: Tensor, joint: bool
     """Refuse predictions that do not fit: a mean and a variance per row and draw.
 
     Args:
-        draws: number of draws.
-        rows: number of rows.
-        like: a tensor with the dtype and the device of the predictions.
-        joint: whether each draw has a covariance of all rows in place of their variances.
+        draws: Number of draws.
+        rows: Number of rows.
+        like: A tensor with the dtype and the device of the predictions.
+        joint: Whether each draw has a covariance of all rows in place of their variances.
 
     Raises:
-        NotEnoughMemory: with the number of rows per call that does fit.
+        NotEnoughMemory: With the number of rows per call that does fit.
     """
     number = like.element_size() * draws
     if not joint:
@@ -56,14 +56,14 @@ def check_memory_of_conditioning(n: int, m: int, draws: int, kernel: Kernel, lik
     rows, while their covariance is factored, then of these with m new rows, beside the factor.
 
     Args:
-        n: number of training rows.
-        m: number of new rows at once.
-        draws: number of draws at once.
-        kernel: the kernel of the covariance.
-        like: a tensor with the dtype and the device of the computation.
+        n: Number of training rows.
+        m: Number of new rows at once.
+        draws: Number of draws at once.
+        kernel: The kernel of the covariance.
+        like: A tensor with the dtype and the device of the computation.
 
     Raises:
-        NotEnoughMemory: if they do not fit.
+        NotEnoughMemory: If they do not fit.
     """
     matrices = MATRICES + kernel.terms
     must_fit(
@@ -81,14 +81,14 @@ def check_memory_of_covariance(
     """Refuse a fit to n rows at once whose covariance and its gradient do not fit.
 
     Args:
-        n: number of rows.
-        d: number of columns that the kernel reads.
-        kernel: the kernel of the covariance.
-        like: a tensor with the dtype and the device of the computation.
-        likelihood: that of y given f; None: Gaussian noise.
+        n: Number of rows.
+        d: Number of columns that the kernel reads.
+        kernel: The kernel of the covariance.
+        like: A tensor with the dtype and the device of the computation.
+        likelihood: That of y given f; None: Gaussian noise.
 
     Raises:
-        NotEnoughMemory: with models that do fit.
+        NotEnoughMemory: With models that do fit.
     """
 
     def advice(_: float) -> str:
@@ -103,13 +103,13 @@ def check_memory_of_rows(n: int, numbers: float, like: Tensor, name: str, do: st
     """Refuse a density over n rows at once that does not fit.
 
     Args:
-        n: number of rows.
-        numbers: how many numbers the density holds per row.
-        like: a tensor with the dtype and the device of the computation.
-        name: what the numbers are, for the message.
-        do: the advice of the message.
+        n: Number of rows.
+        numbers: How many numbers the density holds per row.
+        like: A tensor with the dtype and the device of the computation.
+        name: What the numbers are, for the message.
+        do: The advice of the message.
 
     Raises:
-        NotEnoughMemory: with the advice.
+        NotEnoughMemory: With the advice.
     """
     must_fit(numbers * like.element_size() * n, f"{name} of {n:,} rows at once", do, like.device)

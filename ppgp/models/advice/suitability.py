@@ -30,17 +30,17 @@ class Facts:
     """What the rules depend on.
 
     Attributes:
-        n: the number of rows.
-        d: the number of columns.
-        gaussian: whether y is f with Gaussian noise.
-        several: whether the likelihood has several functions of x.
-        grid: the shape of the complete grid that the rows form; None: they form none, or it is not
+        n: The number of rows.
+        d: The number of columns.
+        gaussian: Whether y is f with Gaussian noise.
+        several: Whether the likelihood has several functions of x.
+        grid: The shape of the complete grid that the rows form; None: they form none, or it is not
             known.
-        roles: the roles of columns beside X and y, and "missing values" and "codes of categories"
+        roles: The roles of columns beside X and y, and "missing values" and "codes of categories"
             if X has such.
-        features: the number of columns that the kernel reads; None: d.
-        smoothness: nu of the Matern kernel as rough as the function; None: not known.
-        lacks_states: the kernel, if it has no state space.
+        features: The number of columns that the kernel reads; None: d.
+        smoothness: The order nu of the Matern kernel as rough as the function; None: not known.
+        lacks_states: The kernel, if it has no state space.
     """
 
     n: int

@@ -27,7 +27,7 @@ def checked(drift: object) -> Drift:
     """Return the drift, with a list of columns converted to a tuple.
 
     Raises:
-        SettingError: if it is none of the kinds of ``Drift``.
+        SettingError: If it is none of the kinds of ``Drift``.
     """
     drift = plain(drift)
     if isinstance(drift, list | tuple):
@@ -54,15 +54,15 @@ def check_determined(
     """Refuse rows, or a number of neighbours, that do not determine the drift.
 
     Args:
-        drift: the drift, as ``checked`` returns it.
-        X: the inputs of the training rows [n, d].
-        neighbours: number of rows that predict each place, of each output where these have
+        drift: The drift, as ``checked`` returns it.
+        X: The inputs of the training rows [n, d].
+        neighbours: Number of rows that predict each place, of each output where these have
             functions of their own; None: all.
-        outputs: the coordinates that hold codes of outputs.
+        outputs: The coordinates that hold codes of outputs.
 
     Raises:
-        DataError: if the rows do not determine it.
-        SettingError: if there are fewer neighbours than functions.
+        DataError: If the rows do not determine it.
+        SettingError: If there are fewer neighbours than functions.
     """
     F = basis(drift, X, X, outputs)
     n, p = F.shape
@@ -122,7 +122,7 @@ def places(drift: Drift, X: Float[Tensor, "*b n d"]) -> Tensor:
     """Return the columns of X that are coordinates: all but those that the drift names.
 
     Raises:
-        DataError: if X lacks a column of the drift, or if no column remains.
+        DataError: If X lacks a column of the drift, or if no column remains.
     """
     if not isinstance(drift, tuple):
         return X
@@ -162,13 +162,13 @@ def basis(
     different size (the square of metres beside 1) and leaves the span unchanged.
 
     Args:
-        drift: the drift, as ``checked`` returns it.
-        X: inputs [*b, n, d].
-        train: the inputs of the training rows [rows, d].
-        outputs: the coordinates that hold codes of outputs.
+        drift: The drift, as ``checked`` returns it.
+        X: Inputs [*b, n, d].
+        train: The inputs of the training rows [rows, d].
+        outputs: The coordinates that hold codes of outputs.
 
     Raises:
-        DataError: if a function given by the user returns another shape, or numbers that are not
+        DataError: If a function given by the user returns another shape, or numbers that are not
             finite; for a row of an output without training rows, whose mean is unknown.
     """
     if drift == "none":

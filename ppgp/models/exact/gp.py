@@ -64,26 +64,26 @@ class GP(
     cost is O(n^3) time per draw and O(n^2) memory, with all rows at once.
 
     Args:
-        kernel: any kernel of ``ppgp.kernels``, or a sum, product or wrapping of them.
-        noise: prior or number for the noise variance (a number is in the square of the units of y).
+        kernel: Any kernel of ``ppgp.kernels``, or a sum, product or wrapping of them.
+        noise: Prior or number for the noise variance (a number is in the square of the units of y).
             0: no estimated noise; the GP interpolates unless the Dataset has known noise.
-        mean: the mean of f: a number or a prior for a constant, ``LinearMean()``, or a function of
+        mean: The mean of f: a number or a prior for a constant, ``LinearMean()``, or a function of
             X [n, d] that returns [n], both in the units of the data. None: the mean of the training
             rows (0 in a recipe that was not prepared); where the kernel has a
             ``Coregionalisation``, a constant for each output under a prior about as wide as y.
-        likelihood: the distribution of y given f in place of Gaussian noise, such as Bernoulli().
+        likelihood: The distribution of y given f in place of Gaussian noise, such as Bernoulli().
             The result is a ``LatentGP``. None: Gaussian noise.
-        latent: with a likelihood, how f is integrated out: see ``LatentGP``.
-        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+        latent: With a likelihood, how f is integrated out: see ``LatentGP``.
+        standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        SettingError: if kernel or likelihood is something else, for a negative noise, or for
+        SettingError: If kernel or likelihood is something else, for a negative noise, or for
             ``latent`` without a likelihood; from ``fit``, for another noise or mean than a prior, a
             number or what is listed above.
-        UnknownName: if there is no such ``latent``.
-        NotApplicable: if the likelihood has several functions of x, or no slopes by formula.
-        DataError: from ``fit``, for duplicate rows under a noise of exactly 0.
-        NotEnoughMemory: from ``fit``, if the covariance [n, n] does not fit into memory.
+        UnknownName: If there is no such ``latent``.
+        NotApplicable: If the likelihood has several functions of x, or no slopes by formula.
+        DataError: From ``fit``, for duplicate rows under a noise of exactly 0.
+        NotEnoughMemory: From ``fit``, if the covariance [n, n] does not fit into memory.
 
     Examples:
         >>> import ppgp
@@ -141,7 +141,7 @@ class GP(
         """Check that the covariance of n rows and its gradient fit into memory.
 
         Raises:
-            NotEnoughMemory: if they do not.
+            NotEnoughMemory: If they do not.
         """
         check_memory_of_covariance(n, d, self.kernel, like)
 
@@ -149,8 +149,8 @@ class GP(
         """Return the recipe with the mean of these rows.
 
         Raises:
-            DataError: for duplicate rows under a noise of exactly 0, whose covariance is singular.
-            NumericalError: for a network whose units are all dead or saturated at the start.
+            DataError: For duplicate rows under a noise of exactly 0, whose covariance is singular.
+            NumericalError: For a network whose units are all dead or saturated at the start.
         """
         self.sites_at(data.d)
         refuse_broken(self.kernel, data.X)
@@ -189,17 +189,17 @@ class GP(
         targets: ``MCMC(NUTS(GP().model), num_samples=500).run(X, y, noise_sd=sd)``.
 
         Args:
-            X: inputs [n, d].
-            y: targets [n]; None: they are drawn.
-            noise_sd: the known noise sd of each row [n], in addition to ``noise``, if any.
-            total: number of rows that a mini-batch was taken from; None: these are all the rows.
+            X: Inputs [n, d].
+            y: Targets [n]; None: they are drawn.
+            noise_sd: The known noise sd of each row [n], in addition to ``noise``, if any.
+            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
 
         Returns:
             The targets [n].
 
         Raises:
-            DataError: if ``noise_sd`` does not have one number per row.
-            NotApplicable: for a mini-batch.
+            DataError: If ``noise_sd`` does not have one number per row.
+            NotApplicable: For a mini-batch.
         """
         full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
         check_aligned(noise_sd, X)
@@ -223,11 +223,11 @@ class GP(
 
         Args:
             theta: {site: [draw, *event]}.
-            X: inputs [m, d].
-            train: the training rows.
-            joint: whether the rows are predicted jointly.
-            noise_sd: the known noise sd of the new rows [m], if any.
-            kept: where the factor of the training covariance is kept between predictions.
+            X: Inputs [m, d].
+            train: The training rows.
+            joint: Whether the rows are predicted jointly.
+            noise_sd: The known noise sd of the new rows [m], if any.
+            kept: Where the factor of the training covariance is kept between predictions.
 
         Returns:
             A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
@@ -274,10 +274,10 @@ class GP(
 
         Args:
             theta: {site: [draw, *event]}.
-            train: the training rows.
-            samples: number of functions.
-            features: number of Fourier features of each; None: prior functions drawn exactly.
-            generator: the random generator.
+            train: The training rows.
+            samples: Number of functions.
+            features: Number of Fourier features of each; None: prior functions drawn exactly.
+            generator: The random generator.
 
         Returns:
             A function X [m, d] -> [samples, m].

@@ -39,7 +39,7 @@ class GPConditioning(WithMean, FactorUpdates, JointLatent):
     """The distribution of f given y ~ N(mean, K + noise I + diag(noise_sd^2)).
 
     Attributes:
-        kernel: the covariance of f.
+        kernel: The covariance of f.
     """
 
     kernel: Kernel
@@ -58,15 +58,15 @@ class GPConditioning(WithMean, FactorUpdates, JointLatent):
 
         Args:
             theta: {site: [draw, *event]}.
-            n: number of training rows.
-            m: number of rows of a prediction.
-            like: inputs, with the dtype and the number of columns.
+            n: Number of training rows.
+            m: Number of rows of a prediction.
+            like: Inputs, with the dtype and the number of columns.
 
         Returns:
             The number of draws, and an iterator of (the slice of the draws, theta there).
 
         Raises:
-            NotEnoughMemory: if the matrices of one chunk do not fit into memory.
+            NotEnoughMemory: If the matrices of one chunk do not fit into memory.
         """
         drawn, params = split_params(self.sites_at(like.shape[-1]), theta)
         count = number_of_draws(drawn)

@@ -29,7 +29,7 @@ def gp_marginal(
     """Return N(loc, k(X, X) + diag(noise)), whose density has slopes by formula where it can.
 
     Args:
-        kernel: the kernel.
+        kernel: The kernel.
         theta: {hyperparameter: [*batch, *event]}.
         X: [n, d].
         loc: [n], the mean.
@@ -53,8 +53,8 @@ class Covariance:
     """k(X, X) + diag(noise) as a function of (noise, *hyperparameters).
 
     Args:
-        kernel: the kernel.
-        names: of its hyperparameters.
+        kernel: The kernel.
+        names: Of its hyperparameters.
         X: [n, d].
     """
 
@@ -88,8 +88,8 @@ class KernelMarginal(GPMarginal):
 
     Args:
         loc: [n], the mean.
-        covariance: the covariance as a function.
-        arguments: the noise [1] or [n] and the hyperparameters.
+        covariance: The covariance as a function.
+        arguments: The noise [1] or [n] and the hyperparameters.
         validate_args: Whether to check arguments, as in torch.
     """
 

@@ -85,14 +85,14 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     range; ``kernels.LinearVariogram`` is that limit.
 
     Args:
-        variogram: the covariance of the surface, any kernel of ``ppgp.kernels``. Its variance is
+        variogram: The covariance of the surface, any kernel of ``ppgp.kernels``. Its variance is
             the (partial) sill, and its variogram is ``variance - k(h)``. A lengthscale is that of
             the kernel's formula (gstat's range, except that gstat's Gau has sqrt(2) times it).
             GSLIB's practical range a, where 95 % of the sill is reached, corresponds to
             Exponential(lengthscale=a / 3), RBF(lengthscale=a / sqrt(6)) and
             Spherical(lengthscale=a). PyKrige agrees with GSLIB except for its gaussian,
             exp(-(7 h / 4 a)^2).
-        nugget: prior or number for the variance of the discontinuous part, taken as measurement
+        nugget: Prior or number for the variance of the discontinuous part, taken as measurement
             error: ``predict`` is the distribution of a new measurement (GSLIB's variance away from
             the rows; at a row GSLIB returns the row), ``latent`` that of the surface without the
             nugget. 0 interpolates.
@@ -102,24 +102,24 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             coordinates), or a tuple of columns of X (an external drift; the other columns are the
             coordinates), of which each output likewise has coefficients of its own; or a function
             of X. A constant is always included, except with "none".
-        mean: with drift "none" only: number, prior, ``LinearMean`` or function of X, see ``GP``;
+        mean: With drift "none" only: number, prior, ``LinearMean`` or function of X, see ``GP``;
             None: the mean of the training rows, or a constant for each output.
-        estimator: the density of the program: "reml" integrates beta out under a flat prior, "ml"
+        estimator: The density of the program: "reml" integrates beta out under a flat prior, "ml"
             uses the best beta for each theta. The latter is the profile likelihood, for MAP with
             ``Flat`` priors; it is no distribution of y, so draw from "reml".
-        neighbours: predict each place from this many nearest rows (Euclidean distance in the
+        neighbours: Predict each place from this many nearest rows (Euclidean distance in the
             coordinates), and estimate the drift from them; None: from all rows. Of outputs with
             constants of their own these are so many rows of each. The density is that of all rows
             in both cases.
-        standardised: set by ``fit``; kriging never standardises the data.
+        standardised: Set by ``fit``; kriging never standardises the data.
 
     Raises:
-        SettingError: if the variogram is something else, for a negative nugget, an option that is
+        SettingError: If the variogram is something else, for a negative nugget, an option that is
             none of these, or a ``mean`` beside a drift; from ``fit``, for fewer neighbours than the
             drift has functions.
-        DataError: from ``fit``, for rows at the same place where the nugget is exactly 0, or a
+        DataError: From ``fit``, for rows at the same place where the nugget is exactly 0, or a
             drift that the rows do not determine.
-        NotEnoughMemory: from ``fit``, if the covariance [n, n] does not fit into memory.
+        NotEnoughMemory: From ``fit``, if the covariance [n, n] does not fit into memory.
 
     Examples:
         >>> import ppgp
@@ -207,7 +207,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         """Check that the covariance of n rows and its gradient fit into memory.
 
         Raises:
-            NotEnoughMemory: if they do not.
+            NotEnoughMemory: If they do not.
         """
         check_memory_of_covariance(n, coordinates(self.drift, d), self.kernel, like)
 
@@ -215,10 +215,10 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         """Return the recipe with its missing priors.
 
         Raises:
-            DataError: for rows at the same place where the nugget is exactly 0, or a drift that
+            DataError: For rows at the same place where the nugget is exactly 0, or a drift that
                 the rows do not determine.
-            SettingError: for fewer neighbours than the drift has functions.
-            NumericalError: for a network whose units are all dead or saturated at the start.
+            SettingError: For fewer neighbours than the drift has functions.
+            NumericalError: For a network whose units are all dead or saturated at the start.
         """
         where = places(self.drift, data.X)
         self.sites_at(data.d)
@@ -336,18 +336,18 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
 
         Args:
             theta: {site: [draw, *event]}.
-            X: inputs [m, d].
-            train: the training rows.
-            joint: whether the places are predicted jointly.
-            noise_sd: the known noise sd of the new measurements [m], if any.
-            kept: where the solved system of the training rows is kept between predictions.
+            X: Inputs [m, d].
+            train: The training rows.
+            joint: Whether the places are predicted jointly.
+            noise_sd: The known noise sd of the new measurements [m], if any.
+            kept: Where the solved system of the training rows is kept between predictions.
 
         Returns:
             A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
             event [m].
 
         Raises:
-            NotApplicable: for a joint prediction from neighbours, which differ between places.
+            NotApplicable: For a joint prediction from neighbours, which differ between places.
         """
         nugget = self._noise(theta, X, noise_sd)
         if not joint:
@@ -368,7 +368,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             rows and at X, (F [n, p], F* [m, p]), or None.
 
         Raises:
-            NotApplicable: for predictions from neighbours.
+            NotApplicable: For predictions from neighbours.
         """
         if self.neighbours is not None and self.neighbours < train.n:
             raise NotApplicable(

@@ -37,8 +37,8 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
     """The equations of a model y ~ N(F beta, K + nugget I) with an unknown trend F beta.
 
     Attributes:
-        drift: the functions F of the trend, see ``Drift``.
-        neighbours: number of nearest rows that predict each place; None: all rows.
+        drift: The functions F of the trend, see ``Drift``.
+        neighbours: Number of nearest rows that predict each place; None: all rows.
     """
 
     drift: Drift
@@ -99,7 +99,7 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
             The slice of the draws, theta there, and the solved system.
 
         Raises:
-            NotEnoughMemory: if the matrices of one chunk do not fit into memory.
+            NotEnoughMemory: If the matrices of one chunk do not fit into memory.
         """
         kept = kept or ResultCache(limit=0)
         drawn, params = split_params(self.sites_at(train.d), theta)
@@ -142,7 +142,7 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         The drift is estimated anew from these rows, by recursive least squares.
 
         Raises:
-            NotApplicable: for predictions from neighbours.
+            NotApplicable: For predictions from neighbours.
         """
         if self._is_local(train):
             got = f"neighbours={self.neighbours}"
@@ -170,11 +170,11 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
 
         Args:
             theta: {site: [draw, *event]}.
-            blocks: places [m, k, d], the k points of each block.
-            train: the training rows.
-            leave_out: whether block i is row i of ``train``, which is then not among its own
+            blocks: Places [m, k, d], the k points of each block.
+            train: The training rows.
+            leave_out: Whether block i is row i of ``train``, which is then not among its own
                 neighbours.
-            kept: where the solved system of all rows is kept between predictions.
+            kept: Where the solved system of all rows is kept between predictions.
         """
         step = self._places_at_once(theta, blocks, train)
         count = self._count(theta, train.d)
@@ -339,8 +339,8 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
 
         Args:
             theta: {site: [draw, *event]}.
-            blocks: places [m, k, d], the k points of each block.
-            train: the training rows.
+            blocks: Places [m, k, d], the k points of each block.
+            train: The training rows.
 
         Returns:
             A Normal of batch [draw, m].
@@ -354,7 +354,7 @@ class KrigingEquations(WithMean, FactorUpdates, JointLatent):
         beta is estimated by generalised least squares on all rows.
 
         Raises:
-            NotApplicable: with drift "none", which has no beta.
+            NotApplicable: With drift "none", which has no beta.
         """
         if self.drift == "none":
             raise NotApplicable(

@@ -63,25 +63,25 @@ class LatentGP(LatentModel):
     approximated, and NUTS on it is the reference for the others.
 
     Args:
-        kernel: any kernel of ``ppgp.kernels``, or a composition.
-        likelihood: any likelihood of one function of x with formulas for its slopes; all of
+        kernel: Any kernel of ``ppgp.kernels``, or a composition.
+        likelihood: Any likelihood of one function of x with formulas for its slopes; all of
             ``ppgp.likelihoods`` but Categorical, Laplace, FromDistribution, and those with
             ``Predicted()`` parameters.
-        approximation: that of f given the rows: "laplace", "ep" or "sampled".
-        mean: the mean of f: number, prior, ``LinearMean`` or function of X, see ``GP``; None: the
+        approximation: That of f given the rows: "laplace", "ep" or "sampled".
+        mean: The mean of f: number, prior, ``LinearMean`` or function of X, see ``GP``; None: the
             mean of the training rows, and 0 under a likelihood of classes, counts or positive
             numbers.
-        rows: set by ``fit``: the number of training rows, the length of v.
-        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+        rows: Set by ``fit``: the number of training rows, the length of v.
+        standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        UnknownName: if there is no such approximation.
-        SettingError: if the likelihood is not a member of ``ppgp.likelihoods``, or the kernel none
+        UnknownName: If there is no such approximation.
+        SettingError: If the likelihood is not a member of ``ppgp.likelihoods``, or the kernel none
             of ``ppgp.kernels``.
-        NotApplicable: if the likelihood has several functions, or no slopes by formula, or for
+        NotApplicable: If the likelihood has several functions, or no slopes by formula, or for
             "ep" with another likelihood than Bernoulli.
-        DataError: from ``fit``, if y does not suit the likelihood.
-        NotEnoughMemory: from ``fit``, if the covariance [n, n] does not fit into memory.
+        DataError: From ``fit``, if y does not suit the likelihood.
+        NotEnoughMemory: From ``fit``, if the covariance [n, n] does not fit into memory.
 
     Examples:
         >>> import ppgp
@@ -145,7 +145,7 @@ class LatentGP(LatentModel):
         """Check that the covariance of n rows and its gradient fit into memory.
 
         Raises:
-            NotEnoughMemory: if they do not.
+            NotEnoughMemory: If they do not.
         """
         check_memory_of_covariance(n, d, self.kernel, like, self.likelihood)
 
@@ -153,8 +153,8 @@ class LatentGP(LatentModel):
         """Return the recipe with a likelihood and a mean for these rows.
 
         Raises:
-            DataError: if y does not suit the likelihood.
-            NumericalError: for a network whose units are all dead or saturated at the start.
+            DataError: If y does not suit the likelihood.
+            NumericalError: For a network whose units are all dead or saturated at the start.
         """
         refuse_broken(self.kernel, data.X)
         mean = self.mean_for(data)
@@ -273,7 +273,7 @@ def with_likelihood(
     """Return the LatentGP that ``GP`` with these arguments makes.
 
     Raises:
-        SettingError: if latent is given without a likelihood, or noise beside one.
+        SettingError: If latent is given without a likelihood, or noise beside one.
     """
     check_latent(likelihood, noise)
     if kernel is None:

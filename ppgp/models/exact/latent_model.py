@@ -62,11 +62,11 @@ class LatentModel(AnyLikelihood, WithMean, LatentFunction, LeaveOneOut):
 
         Args:
             theta: {site: [draw, *event]}.
-            X: inputs [m, d].
-            train: the training rows.
-            joint: whether the rows are predicted jointly. The log density of their joint
+            X: Inputs [m, d].
+            train: The training rows.
+            joint: Whether the rows are predicted jointly. The log density of their joint
                 distribution is then Laplace's approximation; samples and moments have none.
-            kept: where f at the training rows is kept between predictions.
+            kept: Where f at the training rows is kept between predictions.
 
         Returns:
             A distribution of batch [draw, m]; if ``joint``, of batch [draw] and event [m].
@@ -114,7 +114,7 @@ def check_latent(likelihood: Any, noise: PriorLike | None) -> None:
     """Check the arguments of a constructor that makes a model of f.
 
     Raises:
-        SettingError: if there is no likelihood, or noise beside one.
+        SettingError: If there is no likelihood, or noise beside one.
     """
     if likelihood is None:
         do = "for example likelihood=Bernoulli()"
@@ -131,8 +131,8 @@ def check_likelihood(likelihood: Any) -> None:
     """Check that the likelihood is one of a single function, with slopes by formula.
 
     Raises:
-        SettingError: if it is no likelihood.
-        NotApplicable: if it is another.
+        SettingError: If it is no likelihood.
+        NotApplicable: If it is another.
     """
     check_is_likelihood(likelihood)
     likelihood.check_real_f()

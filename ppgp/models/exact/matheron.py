@@ -28,9 +28,9 @@ class ExactPrior:
 
     Attributes:
         covariance: ``covariance(X)`` is [n, n], ``covariance(X1, X2)`` is [n1, n2].
-        draw: the number of functions, the random generator, and a tensor with the dtype and device.
-        X: the rows evaluated so far [k, d].
-        f: the values of the functions there [samples, k].
+        draw: The number of functions, the random generator, and a tensor with the dtype and device.
+        X: The rows evaluated so far [k, d].
+        f: The values of the functions there [samples, k].
     """
 
     covariance: Callable[..., Tensor]
@@ -92,14 +92,14 @@ def matheron(
     Terenin, Mostowsky & Deisenroth (2020), equation 9.
 
     Args:
-        kernel: the kernel.
-        theta: its hyperparameters, without a draw axis.
-        noise: the noise variance [1], or one variance per row [n].
-        mean: the mean of f, X [m, d] -> [m] or [1].
-        X: training inputs [n, d].
-        y: training targets [n].
-        draw: the number of functions, of Fourier features, and the random generator.
-        exact: whether prior functions are drawn exactly, row by row, in place of Fourier features.
+        kernel: The kernel.
+        theta: Its hyperparameters, without a draw axis.
+        noise: The noise variance [1], or one variance per row [n].
+        mean: The mean of f, X [m, d] -> [m] or [1].
+        X: Training inputs [n, d].
+        y: Training targets [n].
+        draw: The number of functions, of Fourier features, and the random generator.
+        exact: Whether prior functions are drawn exactly, row by row, in place of Fourier features.
 
     Returns:
         A function X [m, d] -> [samples, m].

@@ -13,9 +13,9 @@ class Axis(NamedTuple):
     """Equally spaced nodes in one column.
 
     Attributes:
-        first: the first node.
-        spacing: the distance between neighbours.
-        nodes: how many nodes there are.
+        first: The first node.
+        spacing: The distance between neighbours.
+        nodes: How many nodes there are.
     """
 
     first: float
@@ -55,8 +55,8 @@ def interpolation(X: Tensor, axes: Sequence[Axis]) -> tuple[Tensor, Tensor]:
     Rows outside of the ends of an axis read its outermost nodes; callers refuse them.
 
     Args:
-        X: rows [n, d].
-        axes: the nodes of each column.
+        X: Rows [n, d].
+        axes: The nodes of each column.
     """
     at = torch.zeros(len(X), 1, dtype=torch.long, device=X.device)
     weights = torch.ones(len(X), 1, dtype=X.dtype, device=X.device)

@@ -16,7 +16,7 @@ def checked(kernels: object) -> Kernels:
     """Return one kernel, or a tuple of kernels.
 
     Raises:
-        SettingError: if it is anything else.
+        SettingError: If it is anything else.
     """
     if isinstance(kernels, list | tuple):
         if not kernels:
@@ -32,7 +32,7 @@ def of_columns(kernels: Kernels, d: int) -> list[Subspace]:
     a Subspace reads its own columns, and each other one the next column that no Subspace reads.
 
     Raises:
-        SettingError: if the kernels do not read each of the d columns once.
+        SettingError: If the kernels do not read each of the d columns once.
     """
     if isinstance(kernels, Kernel) and not isinstance(kernels, Subspace):
         first, rest = kernels, _of_variance_one(kernels)

@@ -61,23 +61,23 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
     kernels is not the isotropic Matern kernel of several columns.
 
     Args:
-        kernels: one kernel, which is that of each column (its variance is that of the product); or
+        kernels: One kernel, which is that of each column (its variance is that of the product); or
             several, one per column in order. A Subspace reads its own columns, which then vary
             together along one axis: ``(Subspace(Matern(), [0, 1]), Periodic())`` is a kernel of
             places in columns 0 and 1, times one of column 2. The variances of several kernels are
             identified only as a product: fix all but one.
-        noise: prior or number for the noise variance, which cannot be 0 (a number is in the square
+        noise: Prior or number for the noise variance, which cannot be 0 (a number is in the square
             of the units of y).
-        mean: number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
+        mean: Number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
             training rows.
-        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+        standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        SettingError: if there is no kernel, or one is something else; from ``fit``, for a noise of
+        SettingError: If there is no kernel, or one is something else; from ``fit``, for a noise of
             0, or another number of kernels than columns.
-        DataError: from ``fit``, if the rows do not form a complete grid.
-        NotApplicable: from ``fit``, for a kernel with White.
-        NotEnoughMemory: from ``fit``, if the covariances of the levels do not fit into memory.
+        DataError: From ``fit``, if the rows do not form a complete grid.
+        NotApplicable: From ``fit``, for a kernel with White.
+        NotEnoughMemory: From ``fit``, if the covariances of the levels do not fit into memory.
 
     Examples:
         >>> import ppgp, torch
@@ -120,9 +120,9 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
         """Return the recipe with the mean of these rows.
 
         Raises:
-            DataError: if the rows do not form a complete grid.
-            NotApplicable: for a kernel with White, which two cells of one level would share.
-            NotEnoughMemory: if the covariances of the levels do not fit into memory.
+            DataError: If the rows do not form a complete grid.
+            NotApplicable: For a kernel with White, which two cells of one level would share.
+            NotEnoughMemory: If the covariances of the levels do not fit into memory.
         """
         kernel = product_of(self.factors(data.d))
         hyper = under("kernel", medians(self.sites_at(data.d), data.X, 0))
@@ -168,16 +168,16 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
         """Run the Pyro program of the model.
 
         Args:
-            X: inputs [n, d], the cells of a complete grid in any order.
-            y: targets [n]; None: they are drawn.
-            total: number of rows that a mini-batch was taken from; None: these are all the rows.
+            X: Inputs [n, d], the cells of a complete grid in any order.
+            y: Targets [n]; None: they are drawn.
+            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
 
         Returns:
             The targets [n].
 
         Raises:
-            DataError: if the rows do not form a complete grid.
-            NotApplicable: for a mini-batch.
+            DataError: If the rows do not form a complete grid.
+            NotApplicable: For a mini-batch.
         """
         full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
         theta = draw(self.sites_at(X.shape[-1]), X)

@@ -38,7 +38,7 @@ def sums(T: Tensor, factors: Sequence[Tensor], codes: Sequence[Tensor]) -> Tenso
     Args:
         T: [n_1, ..., n_p].
         factors: B_i [k_i, n_i], for the k_i different levels of new rows along each axis.
-        codes: the level of each new row along each axis, [m].
+        codes: The level of each new row along each axis, [m].
 
     Returns:
         [m]: for row j, the sum over cells of T[a, b, ...] B_1[j, a] B_2[j, b] ...
@@ -67,7 +67,7 @@ def reduction(W: Tensor, factors: Sequence[Tensor], codes: Sequence[Tensor]) -> 
     Args:
         W: 1 / lam, [n_1, ..., n_p].
         factors: B_i Q_i [k_i, n_i] at the different levels of new rows along each axis.
-        codes: the level of each new row along each axis, [m].
+        codes: The level of each new row along each axis, [m].
     """
     m, rest = len(codes[0]), math.prod(W.shape[1:])
     others = torch.ones(m, 1, dtype=W.dtype, device=W.device)

@@ -96,8 +96,9 @@ class GridSpaceMarginal(dist.TorchDistribution):
         noise: [], the variance of the noise.
         at: [n, 4^d], the nodes that each row reads; for ``sample`` and where the mean is [n].
         weights: [n, 4^d], their weights.
-        sums: y [n] -> the ``GridStatistics`` of the rows of all ranks with these targets.
-        team: the processes that hold other rows: the density is that of the rows of all.
+        sums: The function y [n] -> the ``GridStatistics`` of the rows of all ranks with these
+            targets.
+        team: The processes that hold other rows: the density is that of the rows of all.
     """
 
     arg_constraints: Any = {"mean_of_rows": constraints.real}

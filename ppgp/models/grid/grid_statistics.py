@@ -28,11 +28,11 @@ class GridStatistics:
     Attributes:
         G: W'W [m, m].
         Wz: W'z [m].
-        W1: the sums of the columns of W [m].
-        z: the sum of z.
-        zz: z'z.
-        origin: a number near y [], so that the sums about a mean lose no digits.
-        n: the number of rows.
+        W1: The sums of the columns of W [m].
+        z: The sum of z.
+        zz: Z'z.
+        origin: A number near y [], so that the sums about a mean lose no digits.
+        n: The number of rows.
     """
 
     G: Tensor
@@ -102,10 +102,10 @@ def spread(r: Tensor, at: Tensor, weights: Tensor, nodes: int) -> Tensor:
     """Return W'r [nodes] for values r [n] of the rows.
 
     Args:
-        r: the values [n].
-        at: the nodes that each row reads, [n, 4^d].
-        weights: their weights, [n, 4^d].
-        nodes: the number of nodes.
+        r: The values [n].
+        at: The nodes that each row reads, [n, 4^d].
+        weights: Their weights, [n, 4^d].
+        nodes: The number of nodes.
     """
     return r.new_zeros(nodes).index_add(0, at.flatten(), (weights * r[:, None]).flatten())
 
@@ -166,10 +166,10 @@ def differentiable_statistics(at: Tensor, weights: Tensor, y: Tensor, nodes: int
     """Return the sums over rows as functions of the weights, which depend on a network.
 
     Args:
-        at: the nodes that each row reads, [n, 4^d].
-        weights: their weights, [n, 4^d].
-        y: the targets [n].
-        nodes: the number of nodes.
+        at: The nodes that each row reads, [n, 4^d].
+        weights: Their weights, [n, 4^d].
+        y: The targets [n].
+        nodes: The number of nodes.
     """
     origin = y.detach().mean()
     z = y - origin
@@ -183,8 +183,8 @@ def _add_products(G: np.ndarray, nodes: np.ndarray, W: np.ndarray) -> None:
 
     Args:
         G: [m, m].
-        nodes: the nodes that each row reads [n, 4^d], the first of which tells the cell.
-        W: the weights [n, 4^d].
+        nodes: The nodes that each row reads [n, 4^d], the first of which tells the cell.
+        W: The weights [n, 4^d].
     """
     order = np.argsort(nodes[:, 0], kind="stable")
     nodes, W = nodes[order], W[order]

@@ -55,7 +55,7 @@ class GridSums:
     """What the estimate needs to know of the rows apart from y.
 
     Attributes:
-        n: the number of rows.
+        n: The number of rows.
         G: W'W.
         factors: A_i along each axis, [n_i, n_i].
         probes: [m, p], fixed signs.
@@ -78,10 +78,10 @@ class ManyNodes:
 
     Attributes:
         G: W'W.
-        Us: the eigenvectors of N along each axis.
+        Us: The eigenvectors of N along each axis.
         Ps: L_i U_i along each axis.
-        axes: the eigenvalues of N along each axis.
-        c: one over the noise [].
+        axes: The eigenvalues of N along each axis.
+        c: One over the noise [].
     """
 
     G: Sparse
@@ -130,7 +130,7 @@ class ManyNodes:
 
         Args:
             b: [m, k], none of its columns 0.
-            left: the share of each column that a solution in the basis may leave.
+            left: The share of each column that a solution in the basis may leave.
         """
         phi = self.phi[:, None]
 
@@ -159,7 +159,7 @@ class ManyNodes:
 
         Args:
             R: [m, k], in the basis U.
-            left: the share of each column that a basis may leave.
+            left: The share of each column that a basis may leave.
         """
         right = self.phi[:, None] * R
         square = right.square().sum(0)
@@ -176,10 +176,10 @@ class Estimate(NamedTuple):
 
     Attributes:
         value: [].
-        error: the standard error of the value, from the probes [].
-        steps: of Lanczos' method.
-        slopes: in the noise, W'r, r'r and each L_i.
-        left: the share of the right-hand side that conjugate gradients left.
+        error: The standard error of the value, from the probes [].
+        steps: Of Lanczos' method.
+        slopes: In the noise, W'r, r'r and each L_i.
+        left: The share of the right-hand side that conjugate gradients left.
     """
 
     value: Tensor
@@ -195,11 +195,11 @@ def estimate(
     """Return the estimated log N(r; 0, W K W' + noise I), its standard error and its slopes.
 
     Args:
-        sums: those of the rows.
+        sums: Those of the rows.
         noise: [].
         Wr: W'r [m].
-        rr: r'r [].
-        Ls: the root of the covariance along each axis, [n_i, n_i].
+        rr: R'r [].
+        Ls: The root of the covariance along each axis, [n_i, n_i].
     """
     inputs = (noise, Wr, rr, *Ls)
     if not all(bool(torch.isfinite(x).all()) for x in inputs):

@@ -34,11 +34,12 @@ class ManyNodesMarginal(dist.TorchDistribution):
 
     Args:
         mean: [], a constant mean, or [n].
-        Ls: the root of the covariance of the nodes along each axis, [n_i, n_i].
+        Ls: The root of the covariance of the nodes along each axis, [n_i, n_i].
         noise: [], the variance of the noise.
-        n: the number of rows.
-        sums: y [n] and the mean -> those of the rows, and W'r [m] and r'r [] of the residuals r.
-        interpolated: f at the nodes [m] -> f at the rows [n].
+        n: The number of rows.
+        sums: The function of y [n] and the mean -> the sums of the rows, with W'r [m] and r'r []
+            of the residuals r.
+        interpolated: The function f at the nodes [m] -> f at the rows [n].
     """
 
     arg_constraints: Any = {"mean_of_rows": constraints.real}

@@ -65,32 +65,32 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
     the fitted kernel, about a quarter of the lengthscale of RBF and a tenth of that of Matern(1.5).
 
     Args:
-        kernel: any kernel of ``ppgp.kernels``, or a composition. ``Deep(network, kernel)`` with one
+        kernel: Any kernel of ``ppgp.kernels``, or a composition. ``Deep(network, kernel)`` with one
             or two features has a grid over the box in which the features of a bounded network lie,
             and the sums are computed at every step: the deep kernel learning of Wilson et al.
             (2016).
-        grid: nodes per column (or feature): one number, or one per column; at most 100,000 in all,
+        grid: Nodes per column (or feature): one number, or one per column; at most 100,000 in all,
             and 5,000 of features. None: as many as the medians of the priors need, and twice as
             many in one or two columns, up to 1,024.
-        noise: prior or number for the noise variance, which cannot be 0 (a number is in the square
+        noise: Prior or number for the noise variance, which cannot be 0 (a number is in the square
             of the units of y).
-        mean: number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
+        mean: Number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
             training rows.
-        margin: how far the grid reaches beyond the rows on either side, as a share of their range
+        margin: How far the grid reaches beyond the rows on either side, as a share of their range
             in each column. Predictions beyond it are refused.
-        seed: seed of the probes past 5,000 nodes.
-        axes: set by ``prepare``: the nodes of each column on the scale of the model.
-        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+        seed: Seed of the probes past 5,000 nodes.
+        axes: Set by ``prepare``: the nodes of each column on the scale of the model.
+        standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        SettingError: if the kernel is something else, for fewer than 6 nodes in a column, or a
+        SettingError: If the kernel is something else, for fewer than 6 nodes in a column, or a
             negative margin; from ``fit``, for a noise of 0, or if ``grid`` has not one number per
             column.
-        NotApplicable: from ``fit``, for more than four columns, more than 5,000 nodes with a kernel
+        NotApplicable: From ``fit``, for more than four columns, more than 5,000 nodes with a kernel
             that is no product over the columns, a network inside another kernel, or a White whose
             variance differs between rows.
-        NotEnoughMemory: from ``fit``, if the covariance of the nodes does not fit into memory.
-        DataError: from ``predict``, for rows outside the grid.
+        NotEnoughMemory: From ``fit``, if the covariance of the nodes does not fit into memory.
+        DataError: From ``predict``, for rows outside the grid.
 
     Examples:
         >>> import ppgp, torch
@@ -166,10 +166,10 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         """Return the recipe with a grid around these rows, and with their mean.
 
         Raises:
-            NotApplicable: for more than four columns, more than 5,000 nodes, a network, or a White
+            NotApplicable: For more than four columns, more than 5,000 nodes, a network, or a White
                 whose variance differs between rows.
-            NotEnoughMemory: if the covariance of the nodes does not fit into memory.
-            SettingError: if ``grid`` has not one number per column.
+            NotEnoughMemory: If the covariance of the nodes does not fit into memory.
+            SettingError: If ``grid`` has not one number per column.
         """
         self.sites_at(data.d)
         refuse_broken(self.kernel, data.X)

@@ -36,7 +36,7 @@ def checked(grid: object) -> None:
     """Check the option ``grid``.
 
     Raises:
-        SettingError: if it is neither None nor one or several numbers of nodes.
+        SettingError: If it is neither None nor one or several numbers of nodes.
     """
     if grid is None:
         return
@@ -65,7 +65,7 @@ def features(kernel: Kernel, d: int) -> int | None:
     """Return the number of features of a deep kernel; None for a kernel of the columns themselves.
 
     Raises:
-        NotApplicable: for more than two features, or features of a network that are not bounded.
+        NotApplicable: For more than two features, or features of a network that are not bounded.
     """
     if not isinstance(kernel, Deep):
         return None
@@ -107,11 +107,11 @@ def fine_enough(kernel: Kernel, theta: Theta, centre: Tensor, column: int, spaci
     this column alone. The second, on the correlation of neighbours, is stricter for smooth kernels.
 
     Args:
-        kernel: the kernel.
-        theta: its hyperparameters, one draw.
-        centre: a place in the middle of the rows [d].
-        column: the column.
-        spacing: the distance between nodes.
+        kernel: The kernel.
+        theta: Its hyperparameters, one draw.
+        centre: A place in the middle of the rows [d].
+        column: The column.
+        spacing: The distance between nodes.
     """
     step = torch.zeros_like(centre)
     step[column] = spacing
@@ -168,8 +168,8 @@ def axes_of(X: Tensor, counts: Sequence[int], margin: float) -> tuple[Axis, ...]
     """Return the axes of a grid around the rows of X.
 
     Raises:
-        SettingError: if there is not one number per column.
-        NotApplicable: if the nodes are too many.
+        SettingError: If there is not one number per column.
+        NotApplicable: If the nodes are too many.
     """
     d = X.shape[1]
     if len(counts) != d:

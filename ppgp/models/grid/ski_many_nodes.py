@@ -38,12 +38,12 @@ class RowSums(NamedTuple):
     Attributes:
         starts, columns, values: W'W in compressed rows.
         Wz: W'z [m] with z = y - origin.
-        W1: the sums of the columns of W [m].
-        z: the sum of z.
-        zz: z'z.
-        origin: a number near y [], see ``GridStatistics``.
-        factors: the sums W'W of each column alone, the later ones over n; [n_i, n_i].
-        n: the number of rows.
+        W1: The sums of the columns of W [m].
+        z: The sum of z.
+        zz: Z'z.
+        origin: A number near y [], see ``GridStatistics``.
+        factors: The sums W'W of each column alone, the later ones over n; [n_i, n_i].
+        n: The number of rows.
     """
 
     starts: Tensor
@@ -125,9 +125,9 @@ def explained(M: ManyNodes, at: Tensor, weights: Tensor) -> tuple[Tensor, Tensor
     The second is an upper bound, close where Lanczos' method converges; see ``left_at``.
 
     Args:
-        M: the parts of the posterior of f at the nodes.
-        at: the nodes that each row reads [t, 4^d].
-        weights: their weights [t, 4^d].
+        M: The parts of the posterior of f at the nodes.
+        at: The nodes that each row reads [t, 4^d].
+        weights: Their weights [t, 4^d].
     """
     before, after = weights.new_zeros(len(at)), weights.new_zeros(len(at))
     for row in range(0, len(at), SOLVES):
@@ -149,8 +149,8 @@ class EstimatedDensity(StructuredGP):
     """The part of SKI for many nodes: an estimated density, and predictions by solves.
 
     Attributes:
-        kernel: a product over the columns.
-        seed: seed of the probes.
+        kernel: A product over the columns.
+        seed: Seed of the probes.
     """
 
     kernel: Kernel

@@ -28,7 +28,7 @@ class StructuredGP(WithMean):
     A subclass defines its training factor and its predictions for one draw {site: [*event]}.
 
     Attributes:
-        noise: prior or number for the noise variance, which cannot be 0.
+        noise: Prior or number for the noise variance, which cannot be 0.
     """
 
     noise: PriorLike
@@ -104,10 +104,10 @@ class StructuredGP(WithMean):
 
         Args:
             theta: {site: [draw, *event]}.
-            X: inputs [m, d].
-            train: the training rows.
-            joint: whether the rows are predicted jointly.
-            kept: where the factor of the training covariance is kept between predictions.
+            X: Inputs [m, d].
+            train: The training rows.
+            joint: Whether the rows are predicted jointly.
+            kept: Where the factor of the training covariance is kept between predictions.
 
         Returns:
             A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and

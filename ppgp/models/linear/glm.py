@@ -184,7 +184,7 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
 
         Args:
             theta: {site: [*draw, *event]}.
-            X: inputs [n, d].
+            X: Inputs [n, d].
             offset: [n], which is added to the first function.
         """
         weight, bias = self.predictors(theta, X)
@@ -218,12 +218,12 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
         """Run the Pyro program of the model.
 
         Args:
-            X: inputs [n, d].
-            y: targets [n]; None: they are drawn.
-            total: number of rows that a mini-batch was taken from; None: these are all the rows.
-            offset: of eta [n].
-            trials: of each row [n], for a binomial likelihood.
-            weights: how many rows each row counts as, [n].
+            X: Inputs [n, d].
+            y: Targets [n]; None: they are drawn.
+            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
+            offset: Of eta [n].
+            trials: Of each row [n], for a binomial likelihood.
+            weights: How many rows each row counts as, [n].
 
         Returns:
             The targets [n].
@@ -245,11 +245,11 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
 
         Args:
             theta: {site: [draw, *event]}, with the params of the closed form after ``Exact``.
-            X: inputs [n, d].
-            train: the training rows.
-            joint: whether the rows are predicted jointly.
-            offset: of eta [n].
-            trials: of each row [n], for a binomial likelihood.
+            X: Inputs [n, d].
+            train: The training rows.
+            joint: Whether the rows are predicted jointly.
+            offset: Of eta [n].
+            trials: Of each row [n], for a binomial likelihood.
 
         Returns:
             A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
@@ -311,8 +311,8 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
 
         Args:
             draws: {site: [chain, draw, *event]} on the scale of the model.
-            scaler: the Scaler that standardised the data.
-            X: the training inputs [n, d].
+            scaler: The Scaler that standardised the data.
+            X: The training inputs [n, d].
 
         Returns:
             "weight" [chain, draw, (K,) d] (eta over units of x_j); "bias" [chain, draw, (K)], or
@@ -346,8 +346,8 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
         out.
 
         Args:
-            theta: one draw, {site: [*event]}.
-            data: the training rows.
+            theta: One draw, {site: [*event]}.
+            data: The training rows.
         """
         return derivatives(self, theta, data, False)
 
@@ -374,9 +374,9 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
         """Draw from the exact posterior, as ``LinearRegression`` does.
 
         Args:
-            train: the training rows.
-            draws: number of draws.
-            generator: the random generator.
+            train: The training rows.
+            draws: Number of draws.
+            generator: The random generator.
 
         Returns:
             The draws {site: [draw, *event]}, the params of the closed form, and the log evidence.

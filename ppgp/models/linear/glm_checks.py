@@ -33,10 +33,10 @@ def separated(
     negative in some of the other rows, but never positive: Correia, Guimaraes & Zylkin (2019).
 
     Args:
-        likelihood: the likelihood.
-        data: the training rows.
-        weight: prior of the weights.
-        bias: prior of the intercepts.
+        likelihood: The likelihood.
+        data: The training rows.
+        weight: Prior of the weights.
+        bias: Prior of the intercepts.
 
     Returns:
         One warning, or an empty list.

@@ -23,10 +23,10 @@ def derivatives(
     """Return log p(y given theta), its gradient [p] and its Hessian [p, p].
 
     Args:
-        model: the GLM.
-        theta: one draw, {site: [*event]}.
-        data: the training rows.
-        expected: whether the Hessian is minus the Fisher information.
+        model: The GLM.
+        theta: One draw, {site: [*event]}.
+        data: The training rows.
+        expected: Whether the Hessian is minus the Fisher information.
     """
     d, K = data.d, model.likelihood.latents
     slopes = JointSlopes(model.likelihood, theta)

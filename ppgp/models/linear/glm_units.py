@@ -64,10 +64,10 @@ def coefficients_in_data_units(
     """Return weights, and intercepts or cutpoints, in the units of the data.
 
     Args:
-        model: the recipe on the scale of the model.
+        model: The recipe on the scale of the model.
         draws: {site: [chain, draw, *event]} on the scale of the model.
-        scaler: the Scaler that standardised the data.
-        d: the number of columns of X; None: that of the Scaler.
+        scaler: The Scaler that standardised the data.
+        d: The number of columns of X; None: that of the Scaler.
 
     Returns:
         {name: [chain, draw, *event]}, or [1, 1, *event] where all that it depends on is fixed.

@@ -66,17 +66,17 @@ class LinearRegression(
     weights, a flat bias and a number as noise.
 
     Args:
-        weight: prior or number of each of the d weights.
-        bias: prior or number of the intercept.
-        noise: prior or number of the noise variance.
-        conjugate: whether the prior standard deviations of weight and bias are in units of the
+        weight: Prior or number of each of the d weights.
+        bias: Prior or number of the intercept.
+        noise: Prior or number of the noise variance.
+        conjugate: Whether the prior standard deviations of weight and bias are in units of the
             noise sd. With ``noise=InverseGamma(a, b)`` this is the Normal-inverse-gamma prior,
             whose predictive distribution is Student's t. Under any other prior on the noise
             ``Exact`` integrates over the noise on a grid.
-        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+        standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        SettingError: for a negative noise; from ``fit``, for a weight, bias or noise that is
+        SettingError: For a negative noise; from ``fit``, for a weight, bias or noise that is
             neither a prior nor a number, or, with ``conjugate``, for priors on weight or bias that
             are neither Normal nor Flat.
 
@@ -154,7 +154,7 @@ class LinearRegression(
         """Return this recipe.
 
         Raises:
-            SettingError: with ``conjugate``, for priors on weight or bias that are neither Normal
+            SettingError: With ``conjugate``, for priors on weight or bias that are neither Normal
                 nor Flat.
         """
         priors = [bare(p) for p in (self.weight, self.bias) if isinstance(p, Prior)]
@@ -193,8 +193,8 @@ class LinearRegression(
 
         Args:
             draws: {site: [chain, draw, *event]} on the scale of the model.
-            scaler: the Scaler that standardised the data.
-            X: the training inputs [n, d].
+            scaler: The Scaler that standardised the data.
+            X: The training inputs [n, d].
 
         Returns:
             "weight" [chain, draw, d] (units of y over units of x_j) and "bias" [chain, draw]
@@ -258,7 +258,7 @@ class LinearRegression(
         """Return the decomposition of the normal equations.
 
         Raises:
-            NotApplicable: for priors on weight or bias that are neither Normal nor Flat.
+            NotApplicable: For priors on weight or bias that are neither Normal nor Flat.
         """
         precision, mean, names = [], [], []
         for name in self._uncertain():
@@ -297,9 +297,9 @@ class LinearRegression(
         prior is conjugate; or integrated over on a grid, with stratified draws.
 
         Args:
-            train: the training rows.
-            draws: number of draws.
-            generator: the random generator.
+            train: The training rows.
+            draws: Number of draws.
+            generator: The random generator.
 
         Returns:
             The draws {site: [draw, *event]}, the params of the closed form, and the log evidence.
@@ -340,9 +340,9 @@ class LinearRegression(
 
         Args:
             theta: {site: [draw, *event]}, with the params of the closed form after ``Exact``.
-            X: inputs [n, d].
-            train: the training rows.
-            joint: whether the rows are predicted jointly.
+            X: Inputs [n, d].
+            train: The training rows.
+            joint: Whether the rows are predicted jointly.
 
         Returns:
             A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
@@ -379,7 +379,7 @@ class LinearRegression(
         The sweep maps (theta {site: [chain, *event]}, generator) to the next theta.
 
         Raises:
-            NotApplicable: unless weight and bias are Normal or Flat, and noise is InverseGamma,
+            NotApplicable: Unless weight and bias are Normal or Flat, and noise is InverseGamma,
                 Flat or a number.
         """
         if isinstance(self.noise, Prior) and not isinstance(self.noise, InverseGamma | Flat):

@@ -41,14 +41,14 @@ class LogisticRegression(
     ``bias`` [], the log odds at x = 0.
 
     Args:
-        weight: prior or number of each of the d weights.
-        bias: prior or number of the intercept.
-        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+        weight: Prior or number of each of the d weights.
+        bias: Prior or number of the intercept.
+        standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        SettingError: from ``fit``, for targets other than 0 and 1, or a weight or bias that is
+        SettingError: From ``fit``, for targets other than 0 and 1, or a weight or bias that is
             neither a prior nor a number.
-        DataError: from ``fit``, for rows of one class only, or flat weights that the data do not
+        DataError: From ``fit``, for rows of one class only, or flat weights that the data do not
             determine.
 
     Examples:
@@ -82,8 +82,8 @@ class LogisticRegression(
         """Return this recipe.
 
         Raises:
-            SettingError: for targets other than 0 and 1.
-            DataError: for rows of one class only, or flat weights that the data do not determine.
+            SettingError: For targets other than 0 and 1.
+            DataError: For rows of one class only, or flat weights that the data do not determine.
         """
         check_labels(self, data, 2)
         check_two_classes(data)
@@ -115,8 +115,8 @@ class LogisticRegression(
 
         Args:
             draws: {site: [chain, draw, *event]} on the scale of the model.
-            scaler: the Scaler that standardised the data.
-            X: the training inputs [n, d].
+            scaler: The Scaler that standardised the data.
+            X: The training inputs [n, d].
 
         Returns:
             "weight" [chain, draw, d] (log-odds over units of x_j) and "bias" [chain, draw].
@@ -131,8 +131,8 @@ class LogisticRegression(
         The p coordinates are those of weight and then bias; fixed ones are left out.
 
         Args:
-            theta: one draw, {site: [*event]}.
-            data: the training rows.
+            theta: One draw, {site: [*event]}.
+            data: The training rows.
         """
         X = data.X
         weight, bias = self.value(theta, "weight", X).expand(data.d), self.value(theta, "bias", X)

@@ -253,20 +253,20 @@ class Multilevel(MultilevelPredictions, GLM, GroupEffects, LeaveOneOut):
         """Run the Pyro program of the model.
 
         Args:
-            X: inputs [n, d].
-            y: targets [n]; None: they are drawn.
-            total: number of rows that a mini-batch was taken from; None: these are all the rows.
-            offset: of eta [n].
-            trials: of each row [n], for a binomial likelihood.
-            weights: how many rows each row counts as, [n].
-            groups: codes of the groups, {grouping: [n]}.
-            noise_sd: the known noise sd of each row [n], for Gaussian noise.
+            X: Inputs [n, d].
+            y: Targets [n]; None: they are drawn.
+            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
+            offset: Of eta [n].
+            trials: Of each row [n], for a binomial likelihood.
+            weights: How many rows each row counts as, [n].
+            groups: Codes of the groups, {grouping: [n]}.
+            noise_sd: The known noise sd of each row [n], for Gaussian noise.
 
         Returns:
             The targets [n].
 
         Raises:
-            NotApplicable: for a mini-batch, if the coefficients are integrated out.
+            NotApplicable: For a mini-batch, if the coefficients are integrated out.
         """
         theta = draw(self.sites_at(X.shape[-1]), X)
         columns = {"offset": offset, "trials": trials, "groups": groups, "noise_sd": noise_sd}

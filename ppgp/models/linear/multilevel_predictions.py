@@ -153,8 +153,8 @@ class MultilevelPredictions:
 
         Args:
             one: {site: [*event]}.
-            train: the training rows.
-            wider: a factor of the sds.
+            train: The training rows.
+            wider: A factor of the sds.
         """
         blocks, sd = self._blocks(one, train.X, train.groups or {})
         sd = wider * sd
@@ -199,21 +199,21 @@ class MultilevelPredictions:
 
         Args:
             theta: {site: [draw, *event]}.
-            X: inputs [m, d].
-            train: the training rows.
-            joint: whether the rows are predicted jointly. Rows of unknown groups then each belong
+            X: Inputs [m, d].
+            train: The training rows.
+            joint: Whether the rows are predicted jointly. Rows of unknown groups then each belong
                 to a group of their own.
-            offset: of eta [m].
-            trials: of each row [m], for a binomial likelihood.
-            groups: codes of the groups, {grouping: [m]}; -1: a new group, whose coefficients are
+            offset: Of eta [m].
+            trials: Of each row [m], for a binomial likelihood.
+            groups: Codes of the groups, {grouping: [m]}; -1: a new group, whose coefficients are
                 N(0, sd^2).
-            noise_sd: the known noise sd of the new rows [m].
+            noise_sd: The known noise sd of the new rows [m].
 
         Returns:
             A distribution of batch [draw, m]; if ``joint``, of batch [draw] and event [m].
 
         Raises:
-            DataError: for a new group, if its sd has a flat prior.
+            DataError: For a new group, if its sd has a flat prior.
         """
         columns = {"offset": offset, "trials": trials, "groups": groups, "noise_sd": noise_sd}
         known = {k: v for k, v in columns.items() if k in ("trials", "noise_sd")}
@@ -278,9 +278,9 @@ class MultilevelPredictions:
 
         Args:
             theta: {site: [draw, *event]}.
-            train: the training rows.
-            generator: the random generator, for coefficients that were integrated out.
-            each: how many draws of these to take per draw of theta.
+            train: The training rows.
+            generator: The random generator, for coefficients that were integrated out.
+            each: How many draws of these to take per draw of theta.
 
         Returns:
             {grouping: [draw, K, q]} in the units of the data.

@@ -114,7 +114,7 @@ class GroupedRows(JointRows):
         blocks: The matrix of the coefficients.
         sd: [1, m], their sds.
         loc: [n], f without them.
-        rows: y [n] -> the log densities of the rows.
+        rows: The function y [n] -> the log densities of the rows.
         parameters: Those of the rows.
         gaussian: Whether the rows are Gaussian, so that the log density is exact.
         given: (f, its variance or None) -> the distribution of y.

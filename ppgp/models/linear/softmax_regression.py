@@ -40,16 +40,16 @@ class SoftmaxRegression(
     odds per unit of each column.
 
     Args:
-        weight: prior or number of the weights; the site has shape [K, d] (Flat: [K - 1, d]).
-        bias: prior or number of the intercepts; the site has shape [K] (Flat: [K - 1]).
+        weight: Prior or number of the weights; the site has shape [K, d] (Flat: [K - 1, d]).
+        bias: Prior or number of the intercepts; the site has shape [K] (Flat: [K - 1]).
         classes: K, the number of classes; None: as many as the data have.
-        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+        standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        SettingError: if ``classes`` is not a whole number of at least 2; from ``fit``, for targets
+        SettingError: If ``classes`` is not a whole number of at least 2; from ``fit``, for targets
             that are not the codes 0 .. K - 1, or a weight or bias that is neither a prior nor a
             number.
-        DataError: from ``fit``, for rows of one class only, or flat weights that the data do not
+        DataError: From ``fit``, for rows of one class only, or flat weights that the data do not
             determine.
 
     Examples:
@@ -105,8 +105,8 @@ class SoftmaxRegression(
         """Return the recipe with its number of classes.
 
         Raises:
-            SettingError: for targets that are not the codes 0 .. K - 1.
-            DataError: for rows of one class only, or flat weights that the data do not determine.
+            SettingError: For targets that are not the codes 0 .. K - 1.
+            DataError: For rows of one class only, or flat weights that the data do not determine.
         """
         ready = self
         if self.classes is None:
@@ -167,8 +167,8 @@ class SoftmaxRegression(
 
         Args:
             draws: {site: [chain, draw, *event]} on the scale of the model.
-            scaler: the Scaler that standardised X.
-            X: the training inputs [n, d].
+            scaler: The Scaler that standardised X.
+            X: The training inputs [n, d].
 
         Returns:
             "weight" [chain, draw, K, d] (log-odds over units of x_j) and "bias" [chain, draw, K].
@@ -186,8 +186,8 @@ class SoftmaxRegression(
         The p coordinates are the entries of weight and then of bias; fixed ones are left out.
 
         Args:
-            theta: one draw, {site: [*event]}.
-            data: the training rows.
+            theta: One draw, {site: [*event]}.
+            data: The training rows.
         """
         weight, bias = self._all_classes(theta, data.X)
         value, gradient, H = softmax_curvature(data.X, data.y, weight, bias, data.weights)

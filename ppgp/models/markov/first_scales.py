@@ -26,8 +26,8 @@ def first_scales(model: Model, data: Dataset, given: dict[str, Tensor]) -> dict[
     as the data a search ends in that of the trend, where a season is noise.
 
     Args:
-        model: a model with sites "noise" and "kernel...lengthscale".
-        data: the rows; of many, ``MOST_ROWS`` successive ones are used.
+        model: A model with sites "noise" and "kernel...lengthscale".
+        data: The rows; of many, ``MOST_ROWS`` successive ones are used.
         given: {site: value} where other sites start, the rest at 1 or 0.
 
     Returns:

@@ -38,8 +38,8 @@ class Row:
     """The observation H of a row: the sum of some states, and of the last ones times numbers.
 
     Attributes:
-        states: the states whose weight is 1.
-        columns: the weights of the last r states, [r, *many]; None: r is 0.
+        states: The states whose weight is 1.
+        columns: The weights of the last r states, [r, *many]; None: r is 0.
     """
 
     states: tuple[int, ...]
@@ -71,9 +71,9 @@ class Observed(Row):
     """The observation of all rows.
 
     Attributes:
-        seen: c: 1 where there is an observation and 0 where there is none, [steps, lanes], or any
-            numbers [*b, steps, lanes].
-        blocks: the sizes of the blocks of F, which is block-diagonal.
+        seen: The coefficient c, 1 where there is an observation and 0 where there is none, [steps,
+            lanes], or any numbers [*b, steps, lanes].
+        blocks: The sizes of the blocks of F, which is block-diagonal.
     """
 
     seen: Tensor = field(kw_only=True)
@@ -97,12 +97,12 @@ class Forward:
     Attributes:
         m, P: mean and covariance of the state given the rows before.
         F_P: F times the covariance of the state before, given the rows up to there.
-        before: the mean of the state before, given the rows up to there.
-        k: the covariance of state and observation, P H.
+        before: The mean of the state before, given the rows up to there.
+        k: The covariance of state and observation, P H.
         w: 1 / variance of the observation; 0 where there is none.
-        v: the observation less its mean, times w.
-        S: c times the variance of f, plus R.
-        last: mean and covariance of the state at the end of each lane, given its rows.
+        v: The observation less its mean, times w.
+        S: The product of c and the variance of f, plus R.
+        last: Mean and covariance of the state at the end of each lane, given its rows.
     """
 
     m: list[Tensor]
@@ -168,9 +168,9 @@ class Backward:
     Attributes:
         r, N: of this row and the later ones, about the state before this row was seen: the slope
             of the log density in the mean of that state, and minus the second derivative.
-        u: minus the slope of the log density in y.
-        d: minus the second derivative in y: the diagonal of the inverse covariance.
-        start: r and N about the state before the first step, [s, *b, lanes].
+        u: Minus the slope of the log density in y.
+        d: Minus the second derivative in y: the diagonal of the inverse covariance.
+        start: The adjoints r and N of the state before the first step, [s, *b, lanes].
     """
 
     r: list[Tensor]
@@ -290,12 +290,12 @@ def log_density(
     """Return log p(y), [*b], in time linear in the number of rows.
 
     Args:
-        F: the transitions [s, s, *b, steps, lanes].
-        Q: the covariances of what they add, of the same shape.
-        P0: the covariance of the state before the first row, of mean 0, [s, s, *b].
-        R: the noise variances [*b, steps, lanes]; positive where nothing is observed.
-        y: the observations [*b, steps, lanes]; 0 where there is none.
-        observed: what each row observes.
+        F: The transitions [s, s, *b, steps, lanes].
+        Q: The covariances of what they add, of the same shape.
+        P0: The covariance of the state before the first row, of mean 0, [s, s, *b].
+        R: The noise variances [*b, steps, lanes]; positive where nothing is observed.
+        y: The observations [*b, steps, lanes]; 0 where there is none.
+        observed: What each row observes.
     """
     outputs: Any = _LogDensity.apply(F, Q, P0, R, y, observed)
     return outputs[0]

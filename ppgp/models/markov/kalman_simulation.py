@@ -27,11 +27,11 @@ def simulated(F: Tensor, Q: Tensor, P0: Tensor, z0: Tensor, z: Tensor) -> Tensor
     """Return a draw of the state at each row, [s, *b, steps, lanes].
 
     Args:
-        F: the transitions [s, s, *b, steps, lanes].
-        Q: the covariances of what they add.
-        P0: the covariance of the state before the first row [s, s, *b].
-        z0: standard normal numbers [s, *b].
-        z: standard normal numbers [s, *b, steps, lanes].
+        F: The transitions [s, s, *b, steps, lanes].
+        Q: The covariances of what they add.
+        P0: The covariance of the state before the first row [s, s, *b].
+        z0: Standard normal numbers [s, *b].
+        z: Standard normal numbers [s, *b, steps, lanes].
     """
     moves = times_vector(root(Q), z).unbind(-2)
     x, A = torch.zeros_like(moves[0]), identity(F[..., 0, :])

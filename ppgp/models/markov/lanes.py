@@ -82,8 +82,8 @@ class Element:
 
         Args:
             E: (I + C J)^-1.
-            eta: what the rows after these runs say about the state after them, with J.
-            J: see eta.
+            eta: What the rows after these runs say about the state after them, with J.
+            J: See eta.
         """
         EA = product(E, self.A)
         first = self.eta + times_vector(EA.transpose(0, 1), eta - times_vector(J, self.b))
@@ -105,9 +105,9 @@ class Ends:
     """What the other lanes say about each lane.
 
     Attributes:
-        m: the mean of the state before the lane given the lanes before it, [s, *b, lanes].
-        P: its covariance [s, s, *b, lanes].
-        eta: with J, what the lanes after it say about the state at its end, [s, *b, lanes].
+        m: The mean of the state before the lane given the lanes before it, [s, *b, lanes].
+        P: Its covariance [s, s, *b, lanes].
+        eta: With J, what the lanes after it say about the state at its end, [s, *b, lanes].
         J: [s, s, *b, lanes].
     """
 
@@ -121,8 +121,8 @@ def joined(lanes: Element, P0: Tensor) -> Ends:
     """Return the ends of lanes, a power of 2 in number, in 2 log2(lanes) steps.
 
     Args:
-        lanes: one run for each lane.
-        P0: the prior covariance of the first state, of mean 0, [s, s, *b].
+        lanes: One run for each lane.
+        P0: The prior covariance of the first state, of mean 0, [s, s, *b].
     """
     levels = [lanes]
     while levels[-1].A.shape[-1] > 1:

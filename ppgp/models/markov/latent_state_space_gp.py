@@ -44,22 +44,22 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
     evidence the observed one.
 
     Args:
-        kernel: a kernel with a state space: see ``StateSpaceGP``.
-        likelihood: any likelihood of one function of x with formulas for its slopes; see
+        kernel: A kernel with a state space: see ``StateSpaceGP``.
+        likelihood: Any likelihood of one function of x with formulas for its slopes; see
             ``LatentGP``.
-        mean: the mean of f: number, prior, ``LinearMean`` or function of X, see ``GP``; None: the
+        mean: The mean of f: number, prior, ``LinearMean`` or function of X, see ``GP``; None: the
             mean of the training rows, and 0 under a likelihood of classes, counts or positive
             numbers.
-        regressors: prior Normal(0, scale) of the weights of the other columns of X, which enter f
+        regressors: Prior Normal(0, scale) of the weights of the other columns of X, which enter f
             linearly; see ``StateSpaceGP``.
-        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+        standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        SettingError: if the likelihood is not a member of ``ppgp.likelihoods``; from ``fit``, for
+        SettingError: If the likelihood is not a member of ``ppgp.likelihoods``; from ``fit``, for
             more than one column without regressors.
-        NotApplicable: for a kernel without a state space, or if the likelihood has several
+        NotApplicable: For a kernel without a state space, or if the likelihood has several
             functions, or no slopes by formula.
-        DataError: from ``fit``, if y does not suit the likelihood.
+        DataError: From ``fit``, if y does not suit the likelihood.
 
     Examples:
         >>> import ppgp, torch
@@ -103,8 +103,8 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
         """Return the recipe with a likelihood and a mean for these rows.
 
         Raises:
-            SettingError: for more than one column without ``regressors``.
-            DataError: if y does not suit the likelihood.
+            SettingError: For more than one column without ``regressors``.
+            DataError: If y does not suit the likelihood.
         """
         self.sites_at(data.d)
         mean = self.mean_for(data)
@@ -169,8 +169,8 @@ def state_space_with_likelihood(
     """Return the LatentStateSpaceGP that ``StateSpaceGP`` with these arguments makes.
 
     Raises:
-        SettingError: if latent is given without a likelihood, or noise beside one.
-        NotApplicable: for another ``latent`` than "laplace".
+        SettingError: If latent is given without a likelihood, or noise beside one.
+        NotApplicable: For another ``latent`` than "laplace".
     """
     check_latent(likelihood, noise)
     if latent not in (None, "laplace"):

@@ -30,10 +30,10 @@ class AtMode:
     """Gaussian rows that stand for the rows of y, at the mode of f.
 
     Attributes:
-        steps: the process at the rows, without a batch.
+        steps: The process at the rows, without a batch.
         a: K^-1 (f - mean) at the mode, [n] in order of time.
-        h: f - mean there.
-        W: minus the second derivatives of the log densities of the rows there.
+        h: The difference f - mean there.
+        W: Minus the second derivatives of the log densities of the rows there.
     """
 
     steps: Steps
@@ -65,14 +65,14 @@ def at_mode(
     """Return the Gaussian rows at the mode of f.
 
     Args:
-        steps: the process at the rows, without a batch.
-        likelihood: of one function of x, with slopes.
+        steps: The process at the rows, without a batch.
+        likelihood: Of one function of x, with slopes.
         own: {site: value} of the likelihood.
-        mean: of f, [n] in the order of the rows.
-        y: the targets [n].
+        mean: Of f, [n] in the order of the rows.
+        y: The targets [n].
 
     Raises:
-        NumericalError: if there is no finite mode.
+        NumericalError: If there is no finite mode.
     """
     rows = LikelihoodRows(likelihood, tuple(own), y[steps.order])
     found = require_mode(prior_of(steps), mean[steps.order], rows, tuple(own.values()))
@@ -88,7 +88,7 @@ class LatentStateSpaceMarginal(LatentRows):
         likelihood: As in LatentRows.
         theta: As in LatentRows.
         mean: As in LatentRows.
-        steps: the process at the rows.
+        steps: The process at the rows.
     """
 
     def __init__(self, likelihood: Likelihood, theta: Theta, mean: Tensor, steps: Steps) -> None:

@@ -25,11 +25,11 @@ class MarkovPrior:
     """The distribution N(0, K) of f at n rows in order of time; see ``latent_mode.LatentPrior``.
 
     Attributes:
-        F: the transitions [s, s, steps, lanes].
-        Q: the covariances of what they add, of the same shape.
-        P0: the covariance of the state before the first row, of mean 0, [s, s].
-        observed: what each row observes.
-        n: the number of rows.
+        F: The transitions [s, s, steps, lanes].
+        Q: The covariances of what they add, of the same shape.
+        P0: The covariance of the state before the first row, of mean 0, [s, s].
+        observed: What each row observes.
+        n: The number of rows.
     """
 
     F: Tensor
@@ -64,10 +64,10 @@ class MarkovConditioned:
     """h given Gaussian rows; see ``latent_mode.Conditioned``.
 
     Attributes:
-        prior: the distribution of h.
-        W: the precision of each row, [n].
-        filtered: the filter over the rows.
-        back: the run back over them.
+        prior: The distribution of h.
+        W: The precision of each row, [n].
+        filtered: The filter over the rows.
+        back: The run back over them.
         a: [n].
         h: [n].
     """

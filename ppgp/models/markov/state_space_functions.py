@@ -23,9 +23,9 @@ def states_at_rows(steps: Steps, residual: Tensor, draw: Draw) -> Tensor:
     (2002).
 
     Args:
-        steps: the process at the rows, without a batch.
-        residual: y - mean [n], in the order of the rows.
-        draw: the number of functions and the random generator.
+        steps: The process at the rows, without a batch.
+        residual: The difference y - mean [n], in the order of the rows.
+        draw: The number of functions and the random generator.
     """
     width, size, k = len(steps.F), steps.F.shape[-2:], draw.samples
 
@@ -52,10 +52,10 @@ class DrawnFunctions:
     A time that is asked for again keeps its state. The record grows.
 
     Args:
-        space: the process.
-        times: in order, [n]; of equal ones the last counts.
+        space: The process.
+        times: In order, [n]; of equal ones the last counts.
         states: [s, samples, n].
-        draw: the number of functions and the random generator.
+        draw: The number of functions and the random generator.
     """
 
     def __init__(self, space: StateSpace, times: Tensor, states: Tensor, draw: Draw) -> None:

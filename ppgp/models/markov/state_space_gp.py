@@ -60,28 +60,28 @@ class StateSpaceGP(
     Koopman (2012), section 6.2.
 
     Args:
-        kernel: a kernel with a state space.
-        noise: prior or number for the noise variance (a number is in the square of the units of y).
+        kernel: A kernel with a state space.
+        noise: Prior or number for the noise variance (a number is in the square of the units of y).
             0: no estimated noise; the GP interpolates unless the Dataset has known noise.
-        mean: number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
+        mean: Number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
             training rows (0 in a recipe that was not prepared).
-        regressors: prior Normal(0, scale) of the weights of the other columns of X, which enter
+        regressors: Prior Normal(0, scale) of the weights of the other columns of X, which enter
             linearly; the first column is the time. The scale is one number or one per column. The
             weights are integrated exactly. Under ``fit(standardise=True)`` the columns enter minus
             their means. None: X is the time alone.
-        likelihood: the distribution of y given f in place of Gaussian noise, such as Poisson(). The
+        likelihood: The distribution of y given f in place of Gaussian noise, such as Poisson(). The
             result is a ``LatentStateSpaceGP``. None: Gaussian noise.
-        latent: with a likelihood, how f is integrated out: "laplace", or None for the same.
-        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+        latent: With a likelihood, how f is integrated out: "laplace", or None for the same.
+        standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        NotApplicable: for a kernel without a state space; the message names its nearest relative.
+        NotApplicable: For a kernel without a state space; the message names its nearest relative.
             For a likelihood with several functions of x, or without slopes by formula, and another
             ``latent`` than "laplace".
-        SettingError: if kernel or likelihood is something else, for a negative noise, ``latent``
+        SettingError: If kernel or likelihood is something else, for a negative noise, ``latent``
             without a likelihood, or regressors that are not Normal(0, scale); from ``fit``, for
             more than one column without regressors.
-        DataError: from ``fit``, for equal times under a noise of exactly 0.
+        DataError: From ``fit``, for equal times under a noise of exactly 0.
 
     Examples:
         >>> import ppgp, torch
@@ -131,8 +131,8 @@ class StateSpaceGP(
         """Return the recipe with the mean of these rows.
 
         Raises:
-            SettingError: for more than one column.
-            DataError: for duplicate rows under a noise of exactly 0, whose covariance is singular.
+            SettingError: For more than one column.
+            DataError: For duplicate rows under a noise of exactly 0, whose covariance is singular.
         """
         self.sites_at(data.d)
         if self.noise == 0:
@@ -158,17 +158,17 @@ class StateSpaceGP(
         """Run the Pyro program of the model; see ``GP.model``.
 
         Args:
-            X: times [n, 1].
-            y: targets [n]; None: they are drawn.
-            noise_sd: the known noise sd of each row [n], in addition to ``noise``, if any.
-            total: number of rows that a mini-batch was taken from; None: these are all the rows.
+            X: Times [n, 1].
+            y: Targets [n]; None: they are drawn.
+            noise_sd: The known noise sd of each row [n], in addition to ``noise``, if any.
+            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
 
         Returns:
             The targets [n].
 
         Raises:
-            DataError: if ``noise_sd`` does not have one number per row.
-            NotApplicable: for a mini-batch.
+            DataError: If ``noise_sd`` does not have one number per row.
+            NotApplicable: For a mini-batch.
         """
         full_batch_only(self, X, total, "use the full batch, which costs O(n)")
         check_aligned(noise_sd, X)
@@ -191,11 +191,11 @@ class StateSpaceGP(
 
         Args:
             theta: {site: [draw, *event]}.
-            X: times [m, 1], before, between, at or after the training rows.
-            train: the training rows.
-            joint: whether the rows are predicted jointly.
-            noise_sd: the known noise sd of the new rows [m], if any.
-            kept: where the states at the training rows are kept between predictions.
+            X: Times [m, 1], before, between, at or after the training rows.
+            train: The training rows.
+            joint: Whether the rows are predicted jointly.
+            noise_sd: The known noise sd of the new rows [m], if any.
+            kept: Where the states at the training rows are kept between predictions.
 
         Returns:
             A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
@@ -237,10 +237,10 @@ class StateSpaceGP(
 
         Args:
             theta: {site: [draw, *event]}.
-            train: the training rows.
-            samples: number of functions.
-            features: not used.
-            generator: the random generator.
+            train: The training rows.
+            samples: Number of functions.
+            features: Not used.
+            generator: The random generator.
 
         Returns:
             A function X [m, 1] -> [samples, m].

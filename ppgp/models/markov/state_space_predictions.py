@@ -26,15 +26,15 @@ class Smoothed(NamedTuple):
 
     Attributes:
         times: [n].
-        m: the mean of the state at each row given it and the rows before, [s, *b, n].
-        P: its covariance [s, s, *b, n].
-        K: the gain of each row's observation, [s, *b, n].
+        m: The mean of the state at each row given it and the rows before, [s, *b, n].
+        P: Its covariance [s, s, *b, n].
+        K: The gain of each row's observation, [s, *b, n].
         G: (I - K H') F, which moves an error of the state to the next row, [s, s, *b, n].
-        r: what a row and those after it say about its state: see ``kalman.Backward``.
-        N: see r.
+        r: What a row and those after it say about its state: see ``kalman.Backward``.
+        N: See r.
         u: C^-1 (y - mean), [*b, n].
-        d: the diagonal of C^-1, [*b, n].
-        columns: the regressors [r, n].
+        d: The diagonal of C^-1, [*b, n].
+        columns: The regressors [r, n].
     """
 
     times: Tensor
@@ -83,7 +83,7 @@ class At:
         P: [s, s, *b, k].
         r: [s, *b, k].
         N: [s, s, *b, k].
-        last: the number of rows up to each time, [k].
+        last: The number of rows up to each time, [k].
     """
 
     m: Tensor
@@ -152,10 +152,10 @@ class Onward:
     """The filter over further rows, given the state at an earlier time.
 
     Attributes:
-        times: of the rows, in order, [n].
-        filtered: the filter over them.
-        back: the place of each row in that order, [n].
-        observed: what the rows observe.
+        times: Of the rows, in order, [n].
+        filtered: The filter over them.
+        back: The place of each row in that order, [n].
+        observed: What the rows observe.
     """
 
     times: Tensor
@@ -189,14 +189,14 @@ def onward(
     """Filter further rows.
 
     Args:
-        m: the mean of the state at ``time`` given the rows so far, [s, k] for k draws.
-        P: its covariance [s, s, k].
-        time: of the last row so far, [1].
-        space: the process.
-        t: times of further rows [n], in any order, none before ``time``.
-        residual: y - mean of these rows, [n] or [k, n].
-        noise: their noise variances, [*k, 1] or [*k, n].
-        columns: their regressors [r, n]; None: there are none.
+        m: The mean of the state at ``time`` given the rows so far, [s, k] for k draws.
+        P: Its covariance [s, s, k].
+        time: Of the last row so far, [1].
+        space: The process.
+        t: Times of further rows [n], in any order, none before ``time``.
+        residual: The difference y - mean of these rows, [n] or [k, n].
+        noise: Their noise variances, [*k, 1] or [*k, n].
+        columns: Their regressors [r, n]; None: there are none.
     """
     times, order = torch.sort(t, stable=True)
     F, Q = space.transition(torch.cat([time, times]).diff()[:, None])

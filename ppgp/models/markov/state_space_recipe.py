@@ -36,8 +36,8 @@ class StateSpaceRecipe(WithMean):
     """f(t) = mean + a Markov process of time + regressors.
 
     Attributes:
-        kernel: a kernel with a state space.
-        regressors: prior Normal(0, scale) of the weights of the columns beside the time, or None.
+        kernel: A kernel with a state space.
+        regressors: Prior Normal(0, scale) of the weights of the columns beside the time, or None.
     """
 
     kernel: Kernel
@@ -52,7 +52,7 @@ class StateSpaceRecipe(WithMean):
         """Return the sites of the kernel.
 
         Raises:
-            SettingError: for columns beside the time without a prior, or with another number.
+            SettingError: For columns beside the time without a prior, or with another number.
         """
         if d != 1 and self.regressors is None:
             name, likelihood = type(self).__name__, getattr(self, "likelihood", None)
@@ -78,7 +78,7 @@ class StateSpaceRecipe(WithMean):
         """Check that the matrices of n rows fit into memory.
 
         Raises:
-            NotEnoughMemory: if they do not.
+            NotEnoughMemory: If they do not.
         """
         s = self.width(d)
         do = "pass fewer rows, or average rows that are close in time"

@@ -24,9 +24,9 @@ class Steps:
     """The matrices of ``models.markov.kalman`` for n rows.
 
     Attributes:
-        times: in order, [n].
-        order: the rows in that order, [n].
-        lanes: number of lanes.
+        times: In order, [n].
+        order: The rows in that order, [n].
+        lanes: Number of lanes.
         F, Q, P0, R, observed: see ``models.markov.kalman.log_density``.
     """
 
@@ -75,10 +75,10 @@ def steps_of(space: StateSpace, t: Tensor, noise: Tensor, columns: Tensor | None
     """Return the matrices of rows in any order.
 
     Args:
-        space: the process.
-        t: times [n].
-        noise: noise variances [*b, 1] or [*b, n].
-        columns: regressors [r, n]; None: there are none.
+        space: The process.
+        t: Times [n].
+        noise: Noise variances [*b, 1] or [*b, n].
+        columns: Regressors [r, n]; None: there are none.
     """
     n = len(t)
     times, order = torch.sort(t, stable=True)
@@ -108,8 +108,8 @@ class StateSpaceMarginal(dist.TorchDistribution):
 
     Args:
         loc: [*batch, n], the mean.
-        steps: the process at the rows.
-        validate_args: whether to check arguments, as in torch.
+        steps: The process at the rows.
+        validate_args: Whether to check arguments, as in torch.
     """
 
     arg_constraints: Any = {"loc": constraints.real_vector}

@@ -171,9 +171,9 @@ def by_parts(
     Args:
         part: (row numbers [..., r], the rows [..., r, *] of each table, the shared tensors) ->
             outputs of r rows each. It depends on no other tensor with a gradient.
-        pieces: the row numbers of each part; negative: none, for which it reads row 0.
-        tables: tensors of all rows.
-        shared: tensors that every part reads.
+        pieces: The row numbers of each part; negative: none, for which it reads row 0.
+        tables: Tensors of all rows.
+        shared: Tensors that every part reads.
 
     Returns:
         Each output for all parts, one after another.

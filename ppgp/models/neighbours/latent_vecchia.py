@@ -65,24 +65,24 @@ class LatentVecchia(NearestRows, LatentModel):
     that its mean is b'E(f_N) and its variance d + b'Cov(f_N) b.
 
     Args:
-        kernel: any kernel of ``ppgp.kernels``, or a composition.
-        likelihood: any likelihood that ``LatentGP`` takes.
-        approximation: that of f given the rows: "laplace".
-        neighbours: m, how many earlier rows each row depends on, and how many training rows a
+        kernel: Any kernel of ``ppgp.kernels``, or a composition.
+        likelihood: Any likelihood that ``LatentGP`` takes.
+        approximation: That of f given the rows: "laplace".
+        neighbours: How many earlier rows each row depends on (m), and how many training rows a
             prediction; None: 30, or all if there are fewer.
-        order: the order of the rows: "random", or "maximin"; see ``Vecchia``.
-        mean: of f: number, prior, ``LinearMean`` or function of X, see ``GP``; None: as in
+        order: The order of the rows: "random", or "maximin"; see ``Vecchia``.
+        mean: Of f: number, prior, ``LinearMean`` or function of X, see ``GP``; None: as in
             ``LatentGP``.
-        seed: seed of the order, of the probes and of the draws.
-        lengths: set by ``prepare``: the length of each column by which neighbours are nearest.
-        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+        seed: Seed of the order, of the probes and of the draws.
+        lengths: Set by ``prepare``: the length of each column by which neighbours are nearest.
+        standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        SettingError: if the likelihood is not a member of ``ppgp.likelihoods``, or for an option
+        SettingError: If the likelihood is not a member of ``ppgp.likelihoods``, or for an option
             that is none of these; from ``fit``, for as many neighbours as rows, or more.
-        NotApplicable: for another approximation than "laplace", or if the likelihood has several
+        NotApplicable: For another approximation than "laplace", or if the likelihood has several
             functions, or no slopes by formula.
-        DataError: from ``fit``, if y does not suit the likelihood.
+        DataError: From ``fit``, if y does not suit the likelihood.
 
     Examples:
         >>> import ppgp, torch
@@ -142,7 +142,7 @@ class LatentVecchia(NearestRows, LatentModel):
         """Check that what the estimate of the evidence holds of n rows fits into memory.
 
         Raises:
-            NotEnoughMemory: if it does not.
+            NotEnoughMemory: If it does not.
         """
         if n > MOST_DENSE:
             do = instead_of("Vecchia", d, n, kernel=self.kernel, likelihood=self.likelihood)
@@ -152,9 +152,9 @@ class LatentVecchia(NearestRows, LatentModel):
         """Return the recipe with a likelihood, a mean and lengths for these rows.
 
         Raises:
-            SettingError: for as many neighbours as rows, or more.
-            DataError: if y does not suit the likelihood.
-            NumericalError: for a network whose units are all dead or saturated at the start.
+            SettingError: For as many neighbours as rows, or more.
+            DataError: If y does not suit the likelihood.
+            NumericalError: For a network whose units are all dead or saturated at the start.
         """
         refuse_broken(self.kernel, data.X)
         self.refuse_too_many(data)
@@ -360,7 +360,7 @@ def with_likelihood(
     """Return the LatentVecchia that ``Vecchia`` with these arguments makes.
 
     Raises:
-        SettingError: if latent is given without a likelihood, or noise or a drift beside one.
+        SettingError: If latent is given without a likelihood, or noise or a drift beside one.
     """
     check_latent(likelihood, noise)
     if drift not in (None, "none", "constant"):

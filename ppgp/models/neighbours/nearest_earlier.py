@@ -79,7 +79,7 @@ def nearest_earlier(X: Float[Tensor, "n d"], neighbours: int) -> Int[Tensor, "n 
 
     Args:
         X: [n, d], the rows in their order.
-        neighbours: k, how many at most.
+        neighbours: The number k, how many at most.
 
     Returns:
         [n, k], row numbers, the nearest first; -1 where fewer rows come before.

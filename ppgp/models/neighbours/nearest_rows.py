@@ -42,7 +42,7 @@ class NearestRows(Model, WarmStart, FollowsFit):
         """Check the options of the recipe.
 
         Raises:
-            SettingError: for a number of neighbours or an order that is none.
+            SettingError: For a number of neighbours or an order that is none.
         """
         if self.neighbours is not None and (
             type(self.neighbours) is not int or self.neighbours < 1
@@ -57,7 +57,7 @@ class NearestRows(Model, WarmStart, FollowsFit):
         """Refuse as many neighbours as rows.
 
         Raises:
-            SettingError: for as many, or more.
+            SettingError: For as many, or more.
         """
         if self.neighbours is not None and self.neighbours >= data.n:
             raise SettingError(
@@ -79,8 +79,8 @@ class NearestRows(Model, WarmStart, FollowsFit):
         """Return the lengths of the recipe, or without them those of the kernel.
 
         Args:
-            hyper: the hyperparameters of the kernel.
-            where: the coordinates of the training rows [n, d].
+            hyper: The hyperparameters of the kernel.
+            where: The coordinates of the training rows [n, d].
         """
         if self.lengths is None or len(self.lengths) != where.shape[1]:
             return self._lengths(hyper, where)
@@ -150,8 +150,8 @@ class NearestRows(Model, WarmStart, FollowsFit):
         """Return the recipe with neighbours that are nearest at theta, for another fit.
 
         Args:
-            theta: the hyperparameters of one draw, {site: [*event]}.
-            data: the training rows.
+            theta: The hyperparameters of one draw, {site: [*event]}.
+            data: The training rows.
         """
         where = places(self.drift, data.X)
         lengths = self._lengths(under("kernel", theta), where)

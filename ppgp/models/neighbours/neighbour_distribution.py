@@ -92,7 +92,7 @@ class ConditionalOnNeighbours(dist.TorchDistribution):
     Args:
         loc: The mean of every row.
         law: The covariances of b k rows, the k of each of b rows one after another.
-        batch: b.
+        batch: The batch shape b.
         validate_args: Whether to check arguments, as in torch.
     """
 

@@ -20,8 +20,8 @@ class RowsGivenNeighbours(NamedTuple):
     """f - mean at the rows of the data, each given the nearest rows before it.
 
     Attributes:
-        law: the covariances of f.
-        sets: the rows that each depends on.
+        law: The covariances of f.
+        sets: The rows that each depends on.
     """
 
     law: Law
@@ -46,7 +46,7 @@ class LatentNeighbourMarginal(LatentRows):
         likelihood: As in LatentRows.
         theta: {site: []} of the likelihood.
         mean: [n], the mean of f.
-        f: f - mean at the rows.
+        f: The difference f - mean at the rows.
         seed: That of the probes of an estimated determinant.
     """
 

@@ -58,35 +58,35 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
     neighbours among all rows.
 
     Args:
-        kernel: any kernel of ``ppgp.kernels``, or a composition.
-        noise: prior or number for the noise variance (a number is in the square of the units of y);
+        kernel: Any kernel of ``ppgp.kernels``, or a composition.
+        noise: Prior or number for the noise variance (a number is in the square of the units of y);
             0 means no noise.
-        neighbours: m, how many earlier rows each row depends on, and how many training rows a
+        neighbours: How many earlier rows each row depends on (m), and how many training rows a
             prediction; None: 30, or all if there are fewer.
-        order: the order of the rows: "random", or "maximin", in which each row is far from those
+        order: The order of the rows: "random", or "maximin", in which each row is far from those
             before it.
-        drift: the functions F of the trend, whose coefficients beta have a flat prior and are
+        drift: The functions F of the trend, whose coefficients beta have a flat prior and are
             integrated out, as in ``Kriging``: None, a constant, one for each output where the
             kernel has a ``Coregionalisation``; "constant", one for all; a degree for a polynomial
             in the coordinates; columns of X, which are then no coordinates; or "none" for the
             known ``mean``.
-        mean: with drift "none": number, prior, ``LinearMean`` or function of X, see ``GP``; None:
+        mean: With drift "none": number, prior, ``LinearMean`` or function of X, see ``GP``; None:
             the mean of the training rows.
-        seed: seed of the order.
-        likelihood: the distribution of y given f in place of Gaussian noise, such as Poisson(). The
+        seed: Seed of the order.
+        likelihood: The distribution of y given f in place of Gaussian noise, such as Poisson(). The
             result is a ``LatentVecchia``, whose f has a ``mean`` in place of a drift. None:
             Gaussian noise.
-        lengths: set by ``prepare``: the length of each coordinate by which neighbours are nearest.
-        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+        lengths: Set by ``prepare``: the length of each coordinate by which neighbours are nearest.
+        standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     With a likelihood, ``latent="laplace"`` says how f is integrated out; see ``LatentVecchia``.
 
     Raises:
-        SettingError: if kernel or likelihood is something else, for a negative noise, an option
+        SettingError: If kernel or likelihood is something else, for a negative noise, an option
             that is none of these, ``latent`` without a likelihood, or a ``mean`` beside a drift;
             from ``fit``, for as many neighbours as rows, or more.
-        NotApplicable: with a likelihood, as ``LatentVecchia``.
-        DataError: from ``fit``, for duplicate rows under a noise of exactly 0, or a drift that the
+        NotApplicable: With a likelihood, as ``LatentVecchia``.
+        DataError: From ``fit``, for duplicate rows under a noise of exactly 0, or a drift that the
             rows do not determine.
 
     Examples:
@@ -159,10 +159,10 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         """Return the recipe with the lengths by which rows are near, and with their mean.
 
         Raises:
-            SettingError: for as many neighbours as rows, or more.
-            DataError: for duplicate rows under a noise of exactly 0, whose covariance is singular,
+            SettingError: For as many neighbours as rows, or more.
+            DataError: For duplicate rows under a noise of exactly 0, whose covariance is singular,
                 or a drift that the rows do not determine.
-            NumericalError: for a network whose units are all dead or saturated at the start.
+            NumericalError: For a network whose units are all dead or saturated at the start.
         """
         where = places(self.drift, data.X)
         sites = self.sites_at(data.d)

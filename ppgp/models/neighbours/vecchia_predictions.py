@@ -153,12 +153,12 @@ class NeighbourPredictions(WithMean, NearestRows):
 
         Args:
             theta: {site: [draw, *event]}.
-            X: inputs [m, d].
-            train: the training rows.
-            joint: whether the rows are predicted jointly: each then also depends on the new rows
+            X: Inputs [m, d].
+            train: The training rows.
+            joint: Whether the rows are predicted jointly: each then also depends on the new rows
                 before it that are among its nearest.
-            noise_sd: the known noise sd of the new rows [m], if any.
-            kept: where the trend of the training rows is kept between predictions.
+            noise_sd: The known noise sd of the new rows [m], if any.
+            kept: Where the trend of the training rows is kept between predictions.
 
         Returns:
             A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and

@@ -60,7 +60,7 @@ def slopes_of(sums: Projection, L: Tensor, noise: Tensor) -> Slopes:
     Args:
         sums: The sums over all rows.
         L: [m, m], the Cholesky factor of Kmm.
-        noise: s2.
+        noise: The variance s2 of the noise.
     """
     eye = torch.eye(len(L)).to(L)
     B = torch.cholesky_inverse(factor_or_nan(eye + sums.S / noise))

@@ -27,7 +27,7 @@ def take_given(model: Any) -> None:
     A ``__post_init__`` calls this.
 
     Raises:
-        DataError: if ``Z`` does not hold numbers, or is not a matrix.
+        DataError: If ``Z`` does not hold numbers, or is not a matrix.
     """
     if model.Z is None:
         return
@@ -42,7 +42,7 @@ def check_given(Z: Tensor, d: int) -> None:
     """Check inducing inputs that the user passed as ``Z``.
 
     Raises:
-        DataError: if they do not have d columns, or if some are equal.
+        DataError: If they do not have d columns, or if some are equal.
     """
     if Z.ndim != 2 or Z.shape[1] != d:
         raise DataError(
@@ -101,14 +101,14 @@ def place(
     """Place inducing inputs among or between the rows of X.
 
     Args:
-        selection: the method: "kmeans", "random", "conditional_variance" or "bound".
-        inducing: how many; None: 100, or the number of different rows if that is smaller.
-        kernel: the kernel.
-        theta: the hyperparameters, those of the kernel under "kernel".
-        X: rows [n, d].
-        residual: y minus the mean [n], for selections that use it.
-        noise: the noise variance.
-        seed: of the selection.
+        selection: The method: "kmeans", "random", "conditional_variance" or "bound".
+        inducing: How many; None: 100, or the number of different rows if that is smaller.
+        kernel: The kernel.
+        theta: The hyperparameters, those of the kernel under "kernel".
+        X: Rows [n, d].
+        residual: The difference of y and the mean [n], for selections that use it.
+        noise: The noise variance.
+        seed: Of the selection.
 
     Returns:
         Z [m, d]. A greedy selection places fewer if the kernel distinguishes fewer rows.
@@ -134,7 +134,7 @@ def all_rows(X: Tensor, inducing: int | None) -> Tensor:
     """Return each different row of X once.
 
     Raises:
-        SettingError: if ``inducing`` is another number.
+        SettingError: If ``inducing`` is another number.
     """
     Z = different_rows(X)
     if inducing is not None and inducing != len(Z):
@@ -150,7 +150,7 @@ def check_number(inducing: int | None) -> None:
     """Check the number of inducing inputs.
 
     Raises:
-        SettingError: if it is neither None nor a positive whole number.
+        SettingError: If it is neither None nor a positive whole number.
     """
     if inducing is not None and (
         isinstance(inducing, bool) or not isinstance(inducing, int) or inducing < 1

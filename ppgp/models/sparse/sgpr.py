@@ -53,36 +53,36 @@ class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
     density proportional to the bound; ``bounds`` reports how far it may be from the evidence.
 
     Args:
-        kernel: any kernel of ``ppgp.kernels``, or a composition.
-        inducing: m, the number of inducing inputs; None: 100, or all different rows if there are
+        kernel: Any kernel of ``ppgp.kernels``, or a composition.
+        inducing: The number m of inducing inputs; None: 100, or all different rows if there are
             fewer. With m = n and Z = X this is the exact GP.
-        selection: how ``prepare`` places the inducing inputs: "kmeans", "random",
+        selection: How ``prepare`` places the inducing inputs: "kmeans", "random",
             "conditional_variance" or "bound" (the last two are greedy, at the medians of the
             priors; ``reselected`` places them again at fitted values). Under a deep kernel "kmeans"
             clusters features. None: "kmeans"; but "random" with ``learn``, where MAP then starts
             from a selection by conditional variance at the mode of its subset model.
-        learn: whether MAP and SVI move the inducing inputs by gradient (they are the param
+        learn: Whether MAP and SVI move the inducing inputs by gradient (they are the param
             ``inducing``).
-        noise: prior or number for the noise variance, which cannot be 0 (a number is in the square
+        noise: Prior or number for the noise variance, which cannot be 0 (a number is in the square
             of the units of y).
-        mean: number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
+        mean: Number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
             training rows.
-        seed: seed of the selection.
-        reselect: place the inducing inputs again every this many steps of MAP("adam") or
+        seed: Seed of the selection.
+        reselect: Place the inducing inputs again every this many steps of MAP("adam") or
             MAP("sgd"), at the current weights and hyperparameters, in place of moving them by
             gradient.
-        Z: inducing inputs by hand [m, d], in the units of X, in place of ``inducing`` and
+        Z: Inducing inputs by hand [m, d], in the units of X, in place of ``inducing`` and
             ``selection``.
-        standardised: set by ``fit``: whether the numbers and Z are on the scale of the model.
+        standardised: Set by ``fit``: whether the numbers and Z are on the scale of the model.
 
     Raises:
-        SettingError: if the kernel is something else, if ``inducing`` or ``reselect`` is not a
+        SettingError: If the kernel is something else, if ``inducing`` or ``reselect`` is not a
             positive whole number, or for ``reselect`` with ``learn``; from ``fit``, for a noise of
             0, or more inducing inputs than rows.
-        UnknownName: from ``fit``, if there is no such selection.
-        DataError: from ``fit``, if there are more inducing inputs than different rows, or if Z has
+        UnknownName: From ``fit``, if there is no such selection.
+        DataError: From ``fit``, if there are more inducing inputs than different rows, or if Z has
             equal rows or another number of columns than X.
-        NotApplicable: from ``fit``, for a White whose variance differs between rows, or for
+        NotApplicable: From ``fit``, for a White whose variance differs between rows, or for
             ``reselect`` with a method that takes no stochastic steps.
 
     Examples:
@@ -146,7 +146,7 @@ class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
         Past ``STREAMED`` bytes these go over the rows in chunks.
 
         Raises:
-            NotEnoughMemory: if they do not fit.
+            NotEnoughMemory: If they do not fit.
         """
         m = number_before_data(self.inducing)
         chunk = min(MATRICES * m, MATRICES * STREAMED / (like.element_size() * n))
@@ -157,11 +157,11 @@ class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
         """Return the recipe with inducing inputs for these rows, and with their mean.
 
         Raises:
-            SettingError: if there are more inducing inputs than rows.
-            DataError: if there are more inducing inputs than different rows, or if a Z given by
+            SettingError: If there are more inducing inputs than rows.
+            DataError: If there are more inducing inputs than different rows, or if a Z given by
                 hand has equal rows or another number of columns.
-            NotApplicable: for a White whose variance differs between rows.
-            NumericalError: for a network whose units are all dead or saturated at the start.
+            NotApplicable: For a White whose variance differs between rows.
+            NumericalError: For a network whose units are all dead or saturated at the start.
         """
         self.sites_at(data.d)
         refuse_broken(self.kernel, data.X)
@@ -264,8 +264,8 @@ class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
         """Return the recipe with inducing inputs placed again at theta, for another fit.
 
         Args:
-            theta: the hyperparameters of one draw, {site: [*event]}.
-            data: the training rows.
+            theta: The hyperparameters of one draw, {site: [*event]}.
+            data: The training rows.
         """
         moved = replace(self, Z=self._select(theta, data.X, data.y))
         return moved.made_from(self, self.made_for)
@@ -275,7 +275,7 @@ class SGPR(SparseUpdates, LatentFunction, LeaveOneOut, WarmStart, Reselects):
 
         Args:
             theta: {site: [*event]}, with the params of a network.
-            data: the training rows.
+            data: The training rows.
 
         Returns:
             {"inducing": Z}, or {} if fewer rows than there are inducing inputs span the rest.

@@ -49,10 +49,10 @@ class DrawOfSparse(NamedTuple):
     """The sums over the training rows that the posterior under one draw of theta needs.
 
     Attributes:
-        Z: the inducing inputs [m, d].
-        L: the root of their covariance [m, m].
-        noise: the variance of y that is independent between rows: the noise, and White in f.
-        rows: the training rows projected onto the inducing variables.
+        Z: The inducing inputs [m, d].
+        L: The root of their covariance [m, m].
+        noise: The variance of y that is independent between rows: the noise, and White in f.
+        rows: The training rows projected onto the inducing variables.
     """
 
     Z: Tensor
@@ -73,8 +73,8 @@ class CollapsedPosterior(SumsOfStreams, WithMean):
     """Bounds and predictions of y ~ N(mean, K + noise I) with m inducing inputs. Titsias (2009).
 
     Attributes:
-        kernel: the covariance of f.
-        Z: the inducing inputs [m, d]; None before ``prepare``.
+        kernel: The covariance of f.
+        Z: The inducing inputs [m, d]; None before ``prepare``.
     """
 
     kernel: Kernel
@@ -119,7 +119,7 @@ class CollapsedPosterior(SumsOfStreams, WithMean):
         """Solve the system of the training rows for one draw theta {site: [*event]}.
 
         Raises:
-            NumericalError: if the covariance of the inducing inputs is not positive definite.
+            NumericalError: If the covariance of the inducing inputs is not positive definite.
         """
         known = projection_of(theta)
         if known is not None:  # in float64, whose jitter the sums belong to
@@ -149,7 +149,7 @@ class CollapsedPosterior(SumsOfStreams, WithMean):
 
         Args:
             theta: {site: [draw, *event]}, or {site: [*event]} for one draw.
-            data: the training rows.
+            data: The training rows.
 
         Returns:
             The lower and the upper bound, [draw] each, or [] for theta without a draw axis.

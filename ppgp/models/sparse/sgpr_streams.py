@@ -42,7 +42,7 @@ class SumsOfStreams:
 
         Args:
             theta: {site: [draw, *event]}, with the params.
-            data: the rows of a stream, over which it takes one pass.
+            data: The rows of a stream, over which it takes one pass.
         """
         every = self._one_by_one(without_sums(theta), data.d)
         wide = [{name: value.double() for name, value in one.items()} for one in every]
@@ -67,8 +67,8 @@ class SumsOfStreams:
 
         Args:
             theta: {site: [*event]}.
-            like: one row [1, d].
-            sums: the sums over all rows.
+            like: One row [1, d].
+            sums: The sums over all rows.
         """
         marginal = self._marginal_at(theta, like)
         return slopes_of(sums, inducing_root(marginal.Kmm), marginal.noise)
@@ -100,7 +100,7 @@ def kept_sums(theta: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> dict[s
     """Return the sums that are kept for one draw theta {site: [*event]}, by their names.
 
     Raises:
-        NotApplicable: if theta is no draw of the fit.
+        NotApplicable: If theta is no draw of the fit.
     """
     same = (kept[AT] == _flat(theta)).all(1).nonzero().flatten()
     if not len(same):

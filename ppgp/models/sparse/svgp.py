@@ -74,40 +74,40 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
     rows per step unless ``SVI(batch_size=)`` says otherwise.
 
     Args:
-        kernel: any kernel of ``ppgp.kernels``, or a composition. White in it stays in f, where no
+        kernel: Any kernel of ``ppgp.kernels``, or a composition. White in it stays in f, where no
             inducing variable reaches it, which makes the bound loose; Gaussian noise belongs in
             the likelihood.
-        inducing: m, the number of inducing inputs; None: 100, or all different rows if there are
+        inducing: The number m of inducing inputs; None: 100, or all different rows if there are
             fewer.
-        likelihood: any likelihood of ``ppgp.likelihoods``. A parameter that is ``Predicted()`` is
+        likelihood: Any likelihood of ``ppgp.likelihoods``. A parameter that is ``Predicted()`` is
             level * exp(g), where g is a GP with the same kernel scaled to variance 1, so that
             ``Gaussian(noise=Predicted())`` gives noise that depends on x.
-        objective: the objective of SVI: "elbo", or "ppgpr", the log of the predictive density in
+        objective: The objective of SVI: "elbo", or "ppgpr", the log of the predictive density in
             place of the expected log density (Jankowiak, Pleiss & Gardner 2020). The latter has
             better calibrated variances and is not a bound.
-        q: the distribution of v under SVI: "natural" (full covariance, moved along its natural
+        q: The distribution of v under SVI: "natural" (full covariance, moved along its natural
             gradient), "full" or "mean_field" (moved with the other parameters). None: "natural",
             but "full" for ppgpr.
-        selection: how ``prepare`` places the inducing inputs: "kmeans", "random",
+        selection: How ``prepare`` places the inducing inputs: "kmeans", "random",
             "conditional_variance", "bound" or "all".
-        learn: whether SVI and MAP move the inducing inputs.
-        mean: the mean of each latent function: number, prior, ``LinearMean`` or function of X, see
+        learn: Whether SVI and MAP move the inducing inputs.
+        mean: The mean of each latent function: number, prior, ``LinearMean`` or function of X, see
             ``GP``; None: the mean of the training rows, and 0 under a likelihood of classes, counts
             or positive numbers. The function of a ``Predicted`` parameter has mean 0. The
             functions of classes share it, which leaves their probabilities as they are.
-        seed: seed of the selection.
-        Z: inducing inputs by hand [m, d], in the units of X, in place of ``inducing`` and
+        seed: Seed of the selection.
+        Z: Inducing inputs by hand [m, d], in the units of X, in place of ``inducing`` and
             ``selection``.
-        standardised: set by ``fit``: whether the numbers and Z are on the scale of the model.
+        standardised: Set by ``fit``: whether the numbers and Z are on the scale of the model.
 
     Raises:
-        SettingError: if kernel or likelihood is something else, if ``inducing`` is not a positive
+        SettingError: If kernel or likelihood is something else, if ``inducing`` is not a positive
             whole number, or for ``q="natural"`` with ppgpr; from ``fit``, for more inducing inputs
             than rows.
-        UnknownName: if there is no such objective or ``q``; from ``fit``, no such selection.
-        NotApplicable: for a likelihood whose f must be positive, or whose expected log density is
+        UnknownName: If there is no such objective or ``q``; from ``fit``, no such selection.
+        NotApplicable: For a likelihood whose f must be positive, or whose expected log density is
             not finite.
-        DataError: from ``fit``, if there are more inducing inputs than different rows, if y does
+        DataError: From ``fit``, if there are more inducing inputs than different rows, if y does
             not suit the likelihood, or if Z has equal rows or another number of columns than X.
 
     Examples:
@@ -197,7 +197,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         """Check that the covariances of the inducing inputs with n rows at once fit into memory.
 
         Raises:
-            NotEnoughMemory: if they do not.
+            NotEnoughMemory: If they do not.
         """
         m = number_before_data(self.inducing)
         name = f"the covariances of {m:,} inducing inputs with the rows"
@@ -209,10 +209,10 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         """Return the recipe with a likelihood, a mean and inducing inputs for these rows.
 
         Raises:
-            SettingError: if there are more inducing inputs than rows.
-            DataError: if there are more inducing inputs than different rows, if y does not suit the
+            SettingError: If there are more inducing inputs than rows.
+            DataError: If there are more inducing inputs than different rows, if y does not suit the
                 likelihood, or if a Z given by hand has equal rows or another number of columns.
-            NumericalError: for a network whose units are all dead or saturated at the start.
+            NumericalError: For a network whose units are all dead or saturated at the start.
         """
         mean = self.mean_for(data)
         ready = replace(self, likelihood=self.likelihood.prepare(data), mean=mean)
@@ -308,10 +308,10 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
 
         Args:
             theta: {site: [*event]}, with the params of q in place of v.
-            X: inputs of b rows [b, d].
-            y: their targets [b].
-            total: the number of all rows.
-            weights: how often each row counts, [b]; None: once.
+            X: Inputs of b rows [b, d].
+            y: Their targets [b].
+            total: The number of all rows.
+            weights: How often each row counts, [b]; None: once.
         """
         Z = self._inducing_inputs(theta, X)
         # a gradient keeps all intermediate values, so chunks would save nothing
@@ -340,10 +340,10 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         Its density is the objective that SVI maximises.
 
         Args:
-            X: inputs of b rows [b, d].
-            y: their targets [b].
-            total: the number of all rows; None: these are all.
-            weights: as in ``elbo``.
+            X: Inputs of b rows [b, d].
+            y: Their targets [b].
+            total: The number of all rows; None: these are all.
+            weights: As in ``elbo``.
         """
         Z = self._inducing_param(X)
         hyperparameters = draw(self._hyperparameters(X.shape[-1]), X)
@@ -370,12 +370,12 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
 
         Args:
             theta: {site: [*event]}, with the params of q in place of v.
-            X: inputs of b rows [b, d].
-            y: their targets [b].
-            total: the number of all rows.
-            rate: the length of the step.
-            weights: how often each row counts, [b]; None: once.
-            team: the processes that hold other rows; the step is that of the rows of all.
+            X: Inputs of b rows [b, d].
+            y: Their targets [b].
+            total: The number of all rows.
+            rate: The length of the step.
+            weights: How often each row counts, [b]; None: once.
+            team: The processes that hold other rows; the step is that of the rows of all.
 
         Returns:
             The params of q(v) after the step, and ``elbo`` before it; None if q moves with the

@@ -20,8 +20,8 @@ def variational(q: str | None, shape: tuple[int, ...], Z: Tensor) -> dict[str, T
 
     Args:
         q: "mean_field", or another word for a full covariance.
-        shape: that of v.
-        Z: inducing inputs [m, d].
+        shape: That of v.
+        Z: Inducing inputs [m, d].
     """
     loc = pyro.param("v_loc", lambda: Z.new_zeros(shape))
     if q == "mean_field":
@@ -38,10 +38,10 @@ def run_guide(
     """Run the Pyro statements of the guide: a Delta for each hyperparameter, and q(v).
 
     Args:
-        sites: the hyperparameters.
-        q: the params of q(v).
-        X: inputs [n, d].
-        seed: of the medians of priors that have none in closed form.
+        sites: The hyperparameters.
+        q: The params of q(v).
+        X: Inputs [n, d].
+        seed: Of the medians of priors that have none in closed form.
     """
     for name, one in sites.items():
         if isinstance(one, Site) and isinstance(one.prior, Prior):

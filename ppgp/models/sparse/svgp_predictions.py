@@ -31,9 +31,9 @@ class WhitenedPredictions(WithMean):
     """Predictions of f ~ GP(mean, kernel) through whitened inducing variables v, where u = L v.
 
     Attributes:
-        kernel: the covariance of f.
-        likelihood: the distribution of y given f.
-        Z: the inducing inputs [m, d]; None before ``prepare``.
+        kernel: The covariance of f.
+        likelihood: The distribution of y given f.
+        Z: The inducing inputs [m, d]; None before ``prepare``.
     """
 
     kernel: Kernel
@@ -115,7 +115,7 @@ class WhitenedPredictions(WithMean):
         """Return the mean and the variance [draw, (K,) n] of f, and the likelihood's sites [draw].
 
         Raises:
-            NumericalError: if the covariance of the inducing inputs is not positive definite.
+            NumericalError: If the covariance of the inducing inputs is not positive definite.
         """
         names = {**self.likelihood.sites(), **self.likelihood.levels()}
         K = self.likelihood.latents
@@ -149,12 +149,12 @@ class WhitenedPredictions(WithMean):
 
         Args:
             theta: {site: [draw, *event]}, with the params of q(v) in place of v after SVI.
-            X: inputs [n, d].
-            train: the training rows, which are not used: v carries their information.
-            joint: whether the rows are predicted jointly, with batch [draw] and event [n].
+            X: Inputs [n, d].
+            train: The training rows, which are not used: v carries their information.
+            joint: Whether the rows are predicted jointly, with batch [draw] and event [n].
 
         Raises:
-            NotApplicable: for ``joint`` with another likelihood than Gaussian.
+            NotApplicable: For ``joint`` with another likelihood than Gaussian.
         """
         if joint:
             return self._joint(theta, X)
@@ -191,7 +191,7 @@ class WhitenedPredictions(WithMean):
         Beside predicted parameters it is that of the first function.
 
         Raises:
-            NotApplicable: for several classes.
+            NotApplicable: For several classes.
         """
         if self.likelihood.latents > 1 and not self.likelihood.predicted:
             raise NotApplicable(

@@ -82,13 +82,13 @@ def encode(value: Any, written: Written, where: str, depth: int = 0) -> Any:
     """Return a value as a JSON tree; its tensors, classes and objects go to ``written``.
 
     Args:
-        value: a number, text, array, tensor, list, tuple, mapping or dataclass, and nested ones.
-        written: receives the tensors, the classes and the objects that are stored by name.
-        where: the path to the value, for error messages.
-        depth: how deep the value is nested in the record.
+        value: A number, text, array, tensor, list, tuple, mapping or dataclass, and nested ones.
+        written: Receives the tensors, the classes and the objects that are stored by name.
+        where: The path to the value, for error messages.
+        depth: How deep the value is nested in the record.
 
     Raises:
-        StorageError: if a file cannot hold the value, or the value contains itself.
+        StorageError: If a file cannot hold the value, or the value contains itself.
     """
     if depth > DEEPEST // 4:
         got = f"{where}, which holds itself"
@@ -228,7 +228,7 @@ class Source:
         """Return the value of a JSON tree.
 
         Raises:
-            StorageError: if the tree names a class or an object that is not supplied.
+            StorageError: If the tree names a class or an object that is not supplied.
         """
         if isinstance(tree, list):
             return [self.decode(part) for part in tree]

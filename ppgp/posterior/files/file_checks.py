@@ -54,7 +54,7 @@ def checked_format(path: Path, header: bytes, metadata: Mapping[str, str], unche
     """Return the format of the file, after a check of the digest that format "ppgp-2" has.
 
     Raises:
-        StorageError: if it is not a file of this library, or differs from what was written.
+        StorageError: If it is not a file of this library, or differs from what was written.
     """
     kind = metadata.get("format")
     if kind not in (FORMAT, FORMAT_1) or "record" not in metadata:
@@ -98,7 +98,7 @@ def parsed(text: str) -> Any:
     """Parse JSON.
 
     Raises:
-        ValueError: if its brackets are nested too deep to be walked recursively.
+        ValueError: If its brackets are nested too deep to be walked recursively.
     """
     depth = 0
     for bracket in re.finditer(r"[\[\]{}]", _TEXT.sub("", text)):

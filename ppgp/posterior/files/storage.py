@@ -51,7 +51,7 @@ def save(path: str | Path, record: Any) -> Path:
     until everything is written. Returns the path.
 
     Raises:
-        StorageError: naming the part of the record that no file can hold, or the reason why the
+        StorageError: Naming the part of the record that no file can hold, or the reason why the
             operating system cannot write the file.
     """
     written = Written()
@@ -62,7 +62,7 @@ def write(path: str | Path, tree: Any, tensors: Mapping[str, Tensor]) -> Path:
     """Write a JSON tree and tensors with the digest of both. Returns the path.
 
     Raises:
-        StorageError: if a tensor cannot be written, or the header is too long.
+        StorageError: If a tensor cannot be written, or the header is too long.
     """
     metadata = {"format": FORMAT, "record": json.dumps(tree), "checksum": BLANK}
     try:
@@ -90,13 +90,13 @@ def load(
     """Read a record back.
 
     Args:
-        path: the file.
-        table: the classes that may be built, by name.
-        given: the objects that no file can hold, by name.
-        unchecked: whether to read a file of format "ppgp-1", which has no checksum.
+        path: The file.
+        table: The classes that may be built, by name.
+        given: The objects that no file can hold, by name.
+        unchecked: Whether to read a file of format "ppgp-1", which has no checksum.
 
     Raises:
-        StorageError: if the file is missing, foreign, damaged, of another version, or names a
+        StorageError: If the file is missing, foreign, damaged, of another version, or names a
             class that is not in the table; and for a file of format "ppgp-1" unless
             ``unchecked``.
     """
