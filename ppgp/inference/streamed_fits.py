@@ -10,8 +10,7 @@ import torch
 from ..data.stream.stream import SAMPLE, Stream
 from ..data.stream.streamed_rows import StreamedRows
 from ..errors import NotApplicable, SettingError
-from ..models import Model
-from ..models.sparse.sgpr_streams import SumsOfStreams
+from ..models import SGPR, Model
 from ..posterior.posterior import Posterior
 from . import MAP, SGLD, SVI
 
@@ -61,7 +60,7 @@ def with_sums(posterior: Posterior, data: Any) -> Posterior:
     They take one pass. Other posteriors are returned as they are.
     """
     model = posterior.model
-    if not (data.streamed and isinstance(model, SumsOfStreams)):
+    if not (data.streamed and isinstance(model, SGPR)):
         return posterior
     with torch.no_grad():
         return replace(
@@ -76,7 +75,7 @@ def rows_fitted(data: Any) -> dict[str, int]:
 
 def _check_model(model: Any) -> None:
     """Raise NotApplicable for a model whose rows are not independent given its sites."""
-    if isinstance(model, Model) and (model.takes_stream or isinstance(model, SumsOfStreams)):
+    if isinstance(model, Model) and (model.takes_stream or isinstance(model, SGPR)):
         return
     name = "a program" if callable(model) else type(model).__name__
     raise NotApplicable(
@@ -101,7 +100,7 @@ def _check_search(how: Any) -> None:
 def _check_method(model: Model, how: Any) -> None:
     """Raise NotApplicable for a method that needs all rows at once."""
     got = type(how).__name__
-    if isinstance(model, SumsOfStreams):
+    if isinstance(model, SGPR):
         _check_search(how)
         return
     if isinstance(how, SVI) and how.collapses(model) and how.method == "stochastic":

@@ -21,7 +21,7 @@ from ppgp.priors import under
 
 def test_the_greedy_bound_takes_the_best_candidate() -> None:
     """With every row as a candidate, each step takes the row with the highest full bound."""
-    from ppgp.models.sparse.inducing_points import select
+    from ppgp.models.sparse.inducing import select
 
     data, theta = waves(25), {k: v[0] for k, v in thetas(1).items()}
     k = under("kernel", theta)
@@ -51,7 +51,7 @@ def test_the_greedy_bound_takes_the_best_candidate() -> None:
 
 
 def test_greedy_conditional_variance_is_pivoted_cholesky() -> None:
-    from ppgp.models.sparse.inducing_points import select
+    from ppgp.models.sparse.inducing import select
 
     data, theta = waves(25), {k: v[0] for k, v in thetas(1).items()}
     k = under("kernel", theta)

@@ -19,6 +19,7 @@ from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.kernels import White
 from ppgp.models.sparse import collapsed_bound as sparse
 from ppgp.models.sparse import sgpr
+from ppgp.numerics.cholesky import JITTER
 from ppgp.priors import under
 
 
@@ -30,7 +31,7 @@ def dense(
     k, Z = under("kernel", one), model.Z
     assert Z is not None
     Kmm, Kmn = model.kernel(k, Z), model.kernel(k, Z, data.X)
-    jitter = sparse.JITTER * Kmm.diagonal().mean() * torch.eye(len(Z), dtype=F64)
+    jitter = JITTER * Kmm.diagonal().mean() * torch.eye(len(Z), dtype=F64)
     return model.kernel(k, data.X), Kmn.mT @ torch.linalg.inv(Kmm + jitter) @ Kmn, one["noise"]
 
 
@@ -58,7 +59,7 @@ def test_with_all_rows_bounds_and_predictions_equal_the_exact_gp() -> None:
         one = {k: v[i : i + 1] for k, v in theta.items()}
         evidence = normal(data.y, exact._covariance({k: v[0] for k, v in one.items()}, data.X))
         # the jitter takes away at most its size per row, over the noise
-        slack = 30 * 30 * sparse.JITTER * float(one["kernel.variance"] / one["noise"])
+        slack = 30 * 30 * JITTER * float(one["kernel.variance"] / one["noise"])
         assert float(lower[i]) == pytest.approx(float(evidence), abs=slack)
         assert float(upper[i]) == pytest.approx(float(evidence), abs=slack)
     X = waves(7, seed=5).X
@@ -81,7 +82,7 @@ def test_white_counts_as_noise(white: kernels.Kernel) -> None:
     )
     lower, upper = model.bounds({}, data)
     evidence = float(normal(data.y, exact._covariance({}, data.X)))
-    slack = 30 * 30 * sparse.JITTER * 1.2 / 0.4
+    slack = 30 * 30 * JITTER * 1.2 / 0.4
     assert float(lower) == pytest.approx(evidence, abs=slack)
     assert float(upper) == pytest.approx(evidence, abs=slack)
     assert float(
@@ -147,7 +148,7 @@ def test_first_and_second_derivatives_equal_plain_autograd() -> None:
         values = target.constrain(z)
         k = under("kernel", values)
         Kmm, Kmn = KERNEL(k, values["inducing"]), KERNEL(k, values["inducing"], data.X)
-        Kmm = Kmm + sparse.JITTER * Kmm.diagonal().mean() * torch.eye(10, dtype=F64)
+        Kmm = Kmm + JITTER * Kmm.diagonal().mean() * torch.eye(10, dtype=F64)
         Q = Kmn.mT @ torch.linalg.solve(Kmm, Kmn)
         gap = KERNEL.diag(k, data.X).sum() - Q.diagonal().sum()
         value = normal(data.y, Q + values["noise"] * torch.eye(data.n, dtype=F64)) - gap / (

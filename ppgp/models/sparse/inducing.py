@@ -1,8 +1,12 @@
-"""The initial inducing inputs of a sparse model: how many, where they are placed, and checks."""
+"""The initial inducing inputs of a sparse model: how many, where they are placed, and checks.
+
+They are m of the n rows, chosen at random or greedily by the kernel, or cluster centres of the
+rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,14 +15,20 @@ from torch import Tensor
 from ...data.dataset import Scaler
 from ...data.entries.arrays import as_tensor
 from ...display.user_warnings import warn
-from ...errors import DataError, NumericalWarning, SettingError, counted
+from ...errors import DataError, NumericalWarning, SettingError, UnknownName, counted
 from ...kernels import Kernel
-from ...numerics.different_rows import different_rows
+from ...numerics.different_rows import different_rows, random_subset, require_different
 from ...priors import Param, under
-from .greedy_selection import GREEDY
-from .inducing_points import select
+from ...runtime.libraries import settings_unchanged
+from ...runtime.process_locks import silenced
+from ...runtime.seeding import permutation
 
 DEFAULT_INDUCING = 100
+KMEANS_ROWS = 20_000  # k-means runs on a random sample of this many rows at most
+CANDIDATES = 64  # rows evaluated for each step of the greedy selection by the bound
+TINY = 1e-10  # relative to the mean variance: below it a row depends on the rows chosen before
+
+Covariance = Callable[[Tensor, Tensor], Tensor]
 
 
 def take_given(model: Any) -> None:
@@ -156,3 +166,180 @@ def check_number(inducing: int | None) -> None:
         isinstance(inducing, bool) or not isinstance(inducing, int) or inducing < 1
     ):
         raise SettingError("a positive whole number as inducing", repr(inducing), "for example 100")
+
+
+def select(
+    how: str,
+    m: int,
+    X: Tensor,
+    y: Tensor | None,
+    kernel: Covariance,
+    diagonal: Tensor,
+    noise: float,
+    seed: int = 0,
+    features: Tensor | None = None,
+) -> Tensor:
+    """Select inducing inputs for the rows X.
+
+    Args:
+        how: A name in ``SELECTIONS``.
+        m: The number of inducing inputs.
+        X: [n, d], the rows.
+        y: [n], residuals, for "bound" alone.
+        kernel: Maps (X1, X2) to the covariance [n1, n2] at the hyperparameters to select by. It is
+            applied to ``features`` where these are given.
+        diagonal: [n], the diagonal of the covariance at X.
+        noise: The noise variance, for "bound" alone.
+        seed: The seed of random choices.
+        features: [n, q], the rows as the kernel sees them: the output of a network, or X in another
+            precision. "kmeans" then computes centres of the features, and takes the nearest row to
+            each, since a mean of features need not correspond to any input.
+
+    Returns:
+        Z [m, d]. A greedy selection returns fewer rows where the kernel cannot distinguish m rows.
+
+    Raises:
+        SettingError: If m is not in 1 .. n.
+        DataError: If there are fewer different rows than m.
+        UnknownName: If there is no such selection.
+    """
+    if how not in SELECTIONS:
+        raise UnknownName("selection", how, SELECTIONS)
+    if not 1 <= m <= len(X):
+        raise SettingError(f"between 1 and n = {len(X)} inducing inputs", str(m), "lower inducing")
+    if m == len(X):
+        return X.clone()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        rows = X if features is None else features
+        if how in GREEDY:
+            return X[GREEDY[how](m, rows, y, kernel, diagonal, noise, generator)]
+        if how == "random":
+            return _random(m, X, generator)
+        centres = _kmeans(m, rows, generator)
+        if features is None:
+            return centres
+        return X[_nearest_rows(features, centres)]
+
+
+def _random(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
+    return random_subset(m, different_rows(X), generator)
+
+
+def _kmeans(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
+    """Return the centres of k-means started by k-means++ (Arthur & Vassilvitskii 2007)."""
+    with settings_unchanged():
+        from sklearn.cluster import KMeans
+
+    different = different_rows(X)
+    different = random_subset(min(KMEANS_ROWS, len(different)), different, generator)
+    require_different(m, different)
+    # scikit-learn runs k-means++ once
+    state = int(torch.randint(2**31 - 1, (1,), generator=generator, device="cpu"))
+    with silenced():  # centres that have not fully converged serve as well
+        clusters = KMeans(m, max_iter=30, random_state=state)
+        clusters.fit(different.double().cpu().numpy())
+    return torch.from_numpy(clusters.cluster_centers_).to(X)
+
+
+def _nearest_rows(features: Tensor, centres: Tensor) -> Tensor:
+    """Return for each centre the nearest row that no earlier centre has taken, [m]."""
+    # in single precision, distances between points far from 0 would be lost
+    distances = torch.cdist(centres.double(), features.double())
+    nearest = []
+    for row in distances:
+        nearest.append(int(row.argmin()))
+        distances[:, nearest[-1]] = torch.inf
+    return torch.tensor(nearest, device=features.device)
+
+
+def _conditional_variance(
+    m: int,
+    X: Tensor,
+    y: object,
+    kernel: Covariance,
+    diagonal: Tensor,
+    noise: float,
+    generator: torch.Generator,
+) -> list[int]:
+    """Choose repeatedly the row of largest variance given the rows chosen: pivoted Cholesky.
+
+    Burt, Rasmussen & van der Wilk (2020).
+    """
+    chosen: list[int] = []
+    left = diagonal.clone()
+    A = torch.zeros(m, len(X)).to(X)
+    for j in range(m):
+        i = int(left.argmax())
+        if not float(left[i]) > TINY * float(diagonal.mean()):
+            break  # the rows chosen determine all others
+        chosen.append(i)
+        A[j] = _column(A[:j], i, X, kernel) / left[i].sqrt()
+        left = (left - A[j].square()).clamp_min(0.0)
+        left[i] = 0.0
+    return chosen
+
+
+def _bound(
+    m: int,
+    X: Tensor,
+    y: Tensor | None,
+    kernel: Covariance,
+    diagonal: Tensor,
+    noise: float,
+    generator: torch.Generator,
+) -> list[int]:
+    """Choose repeatedly the row that raises the collapsed bound most. Titsias (2009), section 3.1.
+
+    At each step, ``CANDIDATES`` rows are drawn at random. With A the whitened columns of the rows
+    chosen and C = A'A + noise I, the change of the bound has a closed form in v'C^-1 v and v'C^-1 y
+    for the whitened column v of a candidate. By Woodbury's identity both come from the Cholesky
+    factor of B = I + AA' / noise, which grows by one row at each step.
+    """
+    if y is None:
+        raise SettingError(
+            "y to select by the bound",
+            "none",
+            "prepare the model with data, or use 'conditional_variance'",
+        )
+    chosen: list[int] = []
+    left = diagonal.clone()
+    A = torch.zeros(m, len(X)).to(X)
+    factor = torch.zeros(m, m).to(X)  # of B
+    fit = torch.zeros(m).to(X)  # factor^-1 A y
+    for j in range(m):
+        open_rows = torch.nonzero(left > TINY * diagonal.mean()).flatten()
+        if not len(open_rows):
+            break
+        some = open_rows[permutation(generator, len(open_rows))[:CANDIDATES].to(X.device)]
+        known = A[:j]
+        residual = kernel(X[some], X) - known[:, some].mT @ known  # [candidates, n]
+        V = residual / left[some].sqrt()[:, None]
+        half = torch.linalg.solve_triangular(factor[:j, :j], known @ V.mT, upper=False)
+        squares = V.square().sum(1)
+        growth = 1 + ((squares - half.square().sum(0) / noise) / noise).clamp_min(0.0)
+        along = (V @ y - fit[:j] @ half / noise) / noise
+        # twice the change of the bound
+        gain = -growth.log() + along.square() / growth + squares / noise
+        best = int(gain.argmax())
+        chosen.append(int(some[best]))
+        A[j] = V[best]
+        factor[j, :j] = half[:, best] / noise
+        factor[j, j] = growth[best].sqrt()
+        fit[j] = noise * along[best] / factor[j, j]
+        left = (left - A[j].square()).clamp_min(0.0)
+        left[chosen[-1]] = 0.0
+    return chosen
+
+
+def _column(A: Tensor, i: int, X: Tensor, kernel: Covariance) -> Tensor:
+    """Return the covariances of row i with all rows, given the inducing inputs behind A."""
+    return kernel(X[i : i + 1], X)[0] - A[:, i] @ A
+
+
+#: selections by the kernel, which return indices of rows
+GREEDY: dict[str, Callable[..., list[int]]] = {
+    "conditional_variance": _conditional_variance,
+    "bound": _bound,
+}
+SELECTIONS = ("kmeans", "random", *GREEDY)

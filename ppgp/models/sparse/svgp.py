@@ -31,8 +31,8 @@ from ..independent_rows import observed
 from ..means import MeanLike, UserMean, rows_of_mean
 from ..sites import Theta, draw
 from .expected_log_likelihood import Expected
-from .greedy_selection import GREEDY
 from .inducing import (
+    GREEDY,
     all_rows,
     check_given,
     check_number,
