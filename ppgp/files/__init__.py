@@ -3,7 +3,6 @@
 Neither torch nor pandas is imported.
 """
 
-from .atomic_replacement import replacing, replacing_path
 from .json_lines import JsonLines
 from .locks import locked
 from .output_paths import (
@@ -15,8 +14,7 @@ from .output_paths import (
     no_file,
     target_of,
 )
-from .periodic_saves import Saves
-from .writing import append, write, write_figure
+from .writing import Saves, append, replacing, replacing_path, write, write_figure
 
 __all__ = [
     "JsonLines",

@@ -12,8 +12,7 @@ from ..display.user_warnings import warn
 from ..errors import StorageError, StorageWarning
 from .locks import locked
 from .output_paths import check_regular, explained
-from .periodic_saves import Saves
-from .writing import append
+from .writing import Saves, append
 
 PATIENCE = 60.0  # seconds that an append waits for those of other processes
 

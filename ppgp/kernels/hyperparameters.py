@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from torch import Tensor
 
 from ..arguments import NamedArguments
-from ..display.records import record_page
+from ..display.tables import record_page
 from ..errors import SettingError, counted
 from ..priors import (
     Param,

@@ -15,7 +15,7 @@ from ..arguments import Elsewhere, NamedArguments, Renamed, take_renamed_method
 from ..data.dataset import Dataset, Scaler
 from ..data.team_rows import of_all_ranks
 from ..data.training_data import Rows
-from ..display.records import record_page
+from ..display.tables import record_page
 from ..errors import NotApplicable, SettingError, an, counted
 from ..likelihoods import Bernoulli
 from ..likelihoods.target_checks import FOR_REGRESSION, distinct

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from .available_memory import available
-from .memory import SMALL
+from .memory import SMALL, available
 
 LIMIT = 2**29  # bytes kept per fit
 SHARE = 0.1  # of the available memory that one result may take

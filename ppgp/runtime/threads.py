@@ -1,4 +1,4 @@
-"""The number of threads for an operation.
+"""The number of threads for an operation, and independent pieces of one side by side.
 
 Two threads are faster from a certain size of problem on, and slower below it. The number depends on
 the size of the problem, the cores that this process may use (affinity mask and cgroup quota) and
@@ -16,7 +16,8 @@ import functools
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -34,7 +35,11 @@ PREDICTIONS_PAY_FROM = {"passive": 1e8, "active": 1e8}
 #: multiplications that one evaluation of an elementwise function counts as
 ELEMENT = 100.0
 
+#: multiplications of all pieces together, side by side, from which a second thread pays: some 10 ms
+PIECES_PAY_FROM = 1e8
+
 F = TypeVar("F", bound=Callable[..., Any])
+Piece = TypeVar("Piece")
 
 
 @functools.lru_cache(maxsize=1)
@@ -279,3 +284,51 @@ def threads_of_process(wanted: int) -> int:
     A library on GNU's OpenMP would wait there for threads that only the parent has.
     """
     return 1 if _LIMITER.forked else wanted
+
+
+def side_by_side(
+    function: Callable[[Piece], None],
+    pieces: Sequence[Piece],
+    *,
+    work: float,
+    at_once: int,
+    device: torch.device,
+) -> None:
+    """Call ``function`` with each piece, in several threads where that is faster.
+
+    Each thread runs torch on one thread. Where matrices are small, this is faster than several
+    threads in each operation, which then wait for one another. There is one thread where gradients
+    are on, and on a GPU. The results do not depend on the number of threads.
+
+    Args:
+        function: Piece -> None. It stores its result, in a place of its own for each piece.
+        pieces: The pieces.
+        work: The number of multiplications of all pieces together.
+        at_once: The number of pieces that fit into memory at once.
+        device: Where the function computes.
+
+    Raises:
+        Exception: What ``function`` raises at the first piece that fails.
+    """
+    number = min(at_once, len(pieces), threads_allowed())
+    serial = torch.is_grad_enabled() or device.type != "cpu" or work < PIECES_PAY_FROM
+    if number <= 1 or serial:
+        for piece in pieces:
+            function(piece)
+        return
+    inference = torch.is_inference_mode_enabled()
+
+    def one(piece: Piece) -> None:
+        # both modes belong to a thread
+        with torch.inference_mode(inference), torch.no_grad(), at_most(1):
+            function(piece)
+
+    # the request of this thread keeps the caller's setting while those of the others come and go
+    with at_most(1), ThreadPoolExecutor(number) as pool:
+        futures = [pool.submit(one, piece) for piece in pieces]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:  # Ctrl-C too: the pieces that have not begun are not needed
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

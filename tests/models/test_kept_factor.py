@@ -171,8 +171,8 @@ def test_threads_and_the_limit_of_what_is_kept_change_no_result(
     )  # one draw at a time
     object.__setattr__(posterior, "kept", ResultCache(limit=0))
     one = posterior.predict(NEW), posterior.predict(NEW, joint=True), posterior.loo()
-    monkeypatch.setattr("ppgp.runtime.side_by_side.PAYS_FROM", 0.0)
-    monkeypatch.setattr("ppgp.runtime.side_by_side.threads_allowed", lambda: 3)
+    monkeypatch.setattr("ppgp.runtime.threads.PIECES_PAY_FROM", 0.0)
+    monkeypatch.setattr("ppgp.runtime.threads.threads_allowed", lambda: 3)
     object.__setattr__(posterior, "kept", ResultCache(limit=limit))
     several = posterior.predict(NEW), posterior.predict(NEW, joint=True), posterior.loo()
     assert posterior.kept.size <= limit

@@ -12,7 +12,7 @@ import ppgp
 from ppgp import Dataset, inference, kernels, models
 from ppgp.density import Target
 from ppgp.errors import NotEnoughMemory
-from ppgp.runtime import available_memory, memory
+from ppgp.runtime import memory
 
 GB = 10**9
 
@@ -50,8 +50,8 @@ def test_cgroups_of_version_2_count_at_every_level(
     inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``inside``: in a container, whose own cgroup is the root of the visible hierarchy."""
-    monkeypatch.setattr(available_memory, "CGROUPS", tmp_path / "fs")
-    monkeypatch.setattr(available_memory, "MEMBERSHIP", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "fs")
+    monkeypatch.setattr(memory, "MEMBERSHIP", tmp_path / "cgroup")
     (tmp_path / "cgroup").write_text("0::/all/one\n")
     group(
         tmp_path / "fs",
@@ -72,12 +72,12 @@ def test_cgroups_of_version_2_count_at_every_level(
             memory__current=GB,
             memory__stat="inactive_file 0",
         )
-    assert sorted(available_memory._cgroups()) == ([8 * GB] if inside else [2 * GB, 8 * GB])
+    assert sorted(memory._cgroups()) == ([8 * GB] if inside else [2 * GB, 8 * GB])
 
 
 def test_cgroups_of_version_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(available_memory, "CGROUPS", tmp_path / "fs")
-    monkeypatch.setattr(available_memory, "MEMBERSHIP", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "fs")
+    monkeypatch.setattr(memory, "MEMBERSHIP", tmp_path / "cgroup")
     (tmp_path / "cgroup").write_text("5:cpu:/x\n4:hugetlb,memory:/job\n0::/\n")
     files = {
         "memory__limit_in_bytes": 4 * GB,
@@ -85,18 +85,18 @@ def test_cgroups_of_version_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "memory__stat": "total_inactive_file 0",
     }
     group(tmp_path / "fs/memory/job", **files)
-    assert available_memory._cgroups() == [GB]
+    assert memory._cgroups() == [GB]
     monkeypatch.setattr(
-        available_memory.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 5 * GB})
+        memory.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 5 * GB})
     )
-    assert available_memory.available() <= GB
+    assert memory.available() <= GB
 
 
 def test_the_address_space_limit_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
-    used = available_memory.psutil.Process().memory_info().vms
+    used = memory.psutil.Process().memory_info().vms
     monkeypatch.setattr(resource, "getrlimit", lambda which: (used + GB, -1))
-    assert abs(available_memory._address_space()[0] - GB) < 0.1 * GB
+    assert abs(memory._address_space()[0] - GB) < 0.1 * GB
 
 
 def table(n: int, d: int = 3) -> Dataset:

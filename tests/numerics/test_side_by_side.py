@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from ppgp.runtime import side_by_side as module
 from ppgp.runtime import threads
-from ppgp.runtime.side_by_side import PAYS_FROM, side_by_side
+from ppgp.runtime.threads import PIECES_PAY_FROM, side_by_side
 
 CPU = torch.device("cpu")
 
@@ -18,14 +17,14 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow two threads, whatever the cores and the limit of this suite."""
-    monkeypatch.setattr(module, "threads_allowed", lambda: 2)
+    monkeypatch.setattr(threads, "threads_allowed", lambda: 2)
 
 
 def run(
     function: Callable[[int], None],
     pieces: Sequence[int],
     *,
-    work: float = PAYS_FROM,
+    work: float = PIECES_PAY_FROM,
     at_once: int = 8,
 ) -> None:
     side_by_side(function, pieces, work=work, at_once=at_once, device=CPU)
@@ -51,7 +50,7 @@ def test_two_pieces_run_at_the_same_time_each_on_one_thread_of_torch() -> None:
 @pytest.mark.parametrize("case", ["gradients", "little work", "little memory", "one piece"])
 def test_pieces_run_in_the_callers_thread_where_threads_do_not_serve(case: str) -> None:
     pieces = [0] if case == "one piece" else [0, 1, 2]
-    work = 0.0 if case == "little work" else PAYS_FROM
+    work = 0.0 if case == "little work" else PIECES_PAY_FROM
     seen: list[int] = []
     with torch.set_grad_enabled(case == "gradients"):
         run(

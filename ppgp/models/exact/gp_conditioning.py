@@ -17,7 +17,7 @@ from ...numerics.least_variance import at_least_rounding
 from ...numerics.triangles import solved
 from ...priors import under
 from ...runtime.result_cache import ResultCache
-from ...runtime.side_by_side import side_by_side
+from ...runtime.threads import side_by_side
 from ..advice.memory_checks import check_memory_of_conditioning, check_memory_of_predictions
 from ..factor_updates import ROOT, FactorUpdates, slice_of
 from ..known_noise import with_known
