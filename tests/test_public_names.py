@@ -29,7 +29,7 @@ def test_a_public_name_resolves(name: str) -> None:
         ("data", ("Dataset", "Scaler")),
         ("estimators", ("ConformalClassifier", "ConformalRegressor", "ProbabilisticRegressor")),
         ("recipes", ("likelihood", "method", "model", "names", "score")),
-        ("target", ("Target",)),
+        ("density", ("Target",)),
     ],
 )
 def test_a_public_module_has_the_names_that_users_need(module: str, names: tuple[str, ...]) -> None:

@@ -17,7 +17,6 @@ from ppgp.density.graph.recorder import recorded
 from ppgp.density.graph.simplify import simplified
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.kernels import White
-from ppgp.models.sparse import collapsed_bound as sparse
 from ppgp.models.sparse import sgpr
 from ppgp.numerics.cholesky import JITTER
 from ppgp.priors import under
