@@ -17,7 +17,7 @@ from ppgp.density.graph.recorder import recorded
 from ppgp.density.graph.simplify import simplified
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.kernels import White
-from ppgp.models.sparse import sgpr
+from ppgp.models.sparse import collapsed_bound, sgpr
 from ppgp.numerics.cholesky import JITTER
 from ppgp.priors import under
 
@@ -199,7 +199,7 @@ def test_chunks_do_not_change_the_bound(monkeypatch: pytest.MonkeyPatch) -> None
     model = models.SGPR(KERNEL, inducing=10, learn=True).prepare(data)
     z = Target(model, data, optimise_params=True).start(0, 0.3, compile=False)
     whole = Target(model, data, optimise_params=True).value_and_grad(z)
-    monkeypatch.setattr(sparse, "CHUNK_BYTES", 10 * 8 * 32)
+    monkeypatch.setattr(collapsed_bound, "CHUNK_BYTES", 10 * 8 * 32)
     target = Target(model, data, optimise_params=True)
     again = target.value_and_grad(z)
     assert not target.eager
@@ -210,7 +210,7 @@ def test_chunks_do_not_change_the_bound(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_graph_computes_each_chunk_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """If both passes shared the chunks, all of Kmn would stay in memory."""
     data = waves(64)
-    monkeypatch.setattr(sparse, "CHUNK_BYTES", 6 * 8 * 16)
+    monkeypatch.setattr(collapsed_bound, "CHUNK_BYTES", 6 * 8 * 16)
     target = Target(models.SGPR(KERNEL, inducing=6).prepare(data), data)
     graph = simplified(recorded(target.eager_gradient(False), (target.origin(),)))
     shapes = [
