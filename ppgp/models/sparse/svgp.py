@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyro
+import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import Distribution, constraints
 
 from ...capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from ...data.dataset import Dataset, Scaler
 from ...data.roles import at_rows
 from ...display.overrides import computed
-from ...errors import NotApplicable, SettingError, UnknownName
+from ...errors import NotApplicable, NumericalError, SettingError, UnknownName
 from ...kernels import RBF, Kernel
 from ...kernels.base import check_kernel
 from ...kernels.units import Units
 from ...likelihoods import Gaussian, Likelihood
 from ...likelihoods.base import check_is_likelihood
-from ...numerics.triangles import transposed_times
-from ...priors import Normal, Param, Site, prefixed, under
+from ...numerics.cholesky import add_diagonal, cholesky, inducing_root, jittered
+from ...numerics.least_variance import at_least_rounding
+from ...numerics.triangles import solved, transposed_times
+from ...priors import Normal, Param, Prior, Site, prefixed, under
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
-from ..advice.memory_checks import check_memory_of_rows
-from ..any_likelihood import AnyLikelihood
+from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
 from ..base import Model
 from ..before_fit import medians, refuse_broken
 from ..independent_rows import observed
 from ..means import MeanLike, UserMean, rows_of_mean
-from ..sites import Theta, draw
-from .expected_log_likelihood import Expected
+from ..sites import Theta, draw, split_params
+from ..with_mean import WithMean
 from .inducing import (
     GREEDY,
     all_rows,
@@ -42,24 +46,21 @@ from .inducing import (
     say_if_fewer,
     take_given,
 )
-from .natural_gradient_step import Moments
 from .sgpr import SGPR
-from .svgp_guide import run_guide, variational
-from .svgp_predictions import ROWS_AT_ONCE, WhitenedPredictions, scale_of_q
-from .whitened import divergence
+from .whitened import Moments, divergence, marginals
 
 WHITE = Normal(0.0, 1.0)  # the prior of v
 SURVEY = 1000
+ROWS_AT_ONCE = 8192
 MATRICES = 8  # of m by n that a gradient holds at once
 SUBSET_ROWS = 4000
 OBJECTIVES = ("elbo", "ppgpr")
 GUIDES = ("natural", "full", "mean_field")
+Q = ("v_loc", "v_scale_tril", "v_scale")  # the params of q(v)
 
 
 @dataclass(frozen=True, repr=False)
-class SVGP(  # type: ignore[override] # scales follows the likelihood
-    AnyLikelihood, WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, SubsetModel
-):
+class SVGP(WithMean, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
     """Stochastic variational GP: f ~ GP(mean, kernel), and y given f by any likelihood.
 
     Hensman, Fusi & Lawrence (2013); Hensman, Matthews & Ghahramani (2015). The m inducing
@@ -157,6 +158,20 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
             )
         check_number(self.inducing)
 
+    def _scales(self) -> str:
+        """What ``fit`` may standardise, which depends on the likelihood."""
+        return self.likelihood.scales
+
+    scales = computed(_scales)
+
+    @property
+    def takes_labels(self) -> bool:
+        return self.likelihood.takes_labels
+
+    @property
+    def mean_is_free(self) -> bool:
+        return "y" in self.scales
+
     def sites(self, d: int) -> dict[str, Site | Param]:
         """Return the hyperparameters and v, of shape [K, m] for K latent functions per row."""
         m = number_before_data(self.inducing)
@@ -225,6 +240,24 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
             say_if_fewer(Z, self.inducing, data.X)
         return replace(ready, Z=Z, inducing=len(Z))
 
+    def in_units(self, scaler: Scaler) -> SVGP:
+        Z = in_units_of_model(self.Z, scaler)
+        kernel = self.kernel.in_units(Units.of(scaler))
+        mean = self.mean_in_units(scaler)
+        likelihood = self.likelihood.in_units(float(scaler.y_sd))
+        return replace(self, kernel=kernel, likelihood=likelihood, mean=mean, Z=Z)
+
+    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        factors = {f"kernel.{name}": f for name, f in self.kernel.factors(Units.of(scaler)).items()}
+        factors |= self.likelihood.factors(float(scaler.y_sd))
+        return self.hyperparameters_of_data(draws, {**factors, "v": 1.0}, scaler)
+
+    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
+        """Return warnings about the fitted network of a deep kernel."""
+        return self.kernel.check_fit(under("kernel", theta), data.X)
+
+    # -- the inducing inputs ------------------------------------------------------------------
+
     def _select(self, X: Tensor, y: Tensor | None) -> Tensor:
         """Place inducing inputs at the medians of the priors."""
         if self.selection == "all":
@@ -244,23 +277,13 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
             self.selection, self.inducing, self.kernel, theta, X, residual, noise, self.seed
         )
 
-    def in_units(self, scaler: Scaler) -> SVGP:
-        Z = in_units_of_model(self.Z, scaler)
-        kernel = self.kernel.in_units(Units.of(scaler))
-        mean = self.mean_in_units(scaler)
-        likelihood = self.likelihood.in_units(float(scaler.y_sd))
-        return replace(self, kernel=kernel, likelihood=likelihood, mean=mean, Z=Z)
-
-    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        factors = {f"kernel.{name}": f for name, f in self.kernel.factors(Units.of(scaler)).items()}
-        factors |= self.likelihood.factors(float(scaler.y_sd))
-        return self.hyperparameters_of_data(draws, {**factors, "v": 1.0}, scaler)
-
-    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
-        """Return warnings about the fitted network of a deep kernel."""
-        return self.kernel.check_fit(under("kernel", theta), data.X)
-
-    # -- the program, its guide and its bound ---------------------------------------
+    def _inducing_inputs(self, theta: Theta, like: Tensor) -> Tensor:
+        """Return the inducing inputs that belong to theta."""
+        if "inducing" in theta:
+            return theta["inducing"].to(like)
+        if self.Z is None:
+            return self._select(like, None)
+        return self.Z.to(like)
 
     def _inducing_param(self, X: Tensor) -> Tensor:
         """Return the param of the inducing inputs, which starts at Z; Z itself if none moves it."""
@@ -272,6 +295,8 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
                 "inducing inputs", "an SVGP that has not seen data", "call prepare(data) first"
             )
         return pyro.param("inducing", lambda: self._select(X, None))
+
+    # -- the program, its guide and its bound -------------------------------------------------
 
     def model(
         self,
@@ -296,8 +321,8 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
     ) -> None:
         """Run the guide for Pyro's own SVI: q(v), and a Delta for each hyperparameter."""
         Z = self._inducing_param(X)
-        q = variational(self.q, self._v(len(Z)).shape, Z)
-        run_guide(self._hyperparameters(X.shape[-1]), q, X, self.seed)
+        q = _variational(self.q, self._v(len(Z)).shape, Z)
+        _run_guide(self._hyperparameters(X.shape[-1]), q, X, self.seed)
 
     def elbo(
         self, theta: Theta, X: Tensor, y: Tensor, *, total: int, weights: Tensor | None = None
@@ -319,7 +344,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         chunks = [slice(i, i + width) for i in range(0, max(1, len(X)), width)]
         parts = [self._data_term(theta, X[i], y[i], Z, at_rows(weights, i)) for i in chunks]
         data_term = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
-        return data_term * (total / len(X)) - divergence(theta["v_loc"], scale_of_q(theta))
+        return data_term * (total / len(X)) - divergence(theta["v_loc"], _scale_of_q(theta))
 
     def _data_term(
         self, theta: Theta, X: Tensor, y: Tensor, Z: Tensor, weights: Tensor | None
@@ -347,7 +372,7 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         """
         Z = self._inducing_param(X)
         hyperparameters = draw(self._hyperparameters(X.shape[-1]), X)
-        q = variational(self.q, self._v(len(Z)).shape, Z)
+        q = _variational(self.q, self._v(len(Z)).shape, Z)
         theta = {**hyperparameters, "inducing": Z, **q}
         n = total or len(X)
         pyro.factor("elbo", self.elbo(theta, X, y, total=n, weights=weights))
@@ -426,3 +451,257 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
             Z=self.Z,
         )
         return small, replace(data.rows(subset.sort().values), weights=None)
+
+    # -- f given v, or under q(v) -------------------------------------------------------------
+
+    # The methods up to _given_v take theta of one draw, {site: [*event]}. X are b rows, and Z are
+    # the m inducing inputs.
+
+    def _prior(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Kmm [m, m] without jitter, Kmn [m, b] and the diagonal of Knn [b]."""
+        kernel, hyper, (Z, X) = self.kernel.to_feature_space(under("kernel", theta), Z, X)
+        return kernel.shared(hyper, Z), kernel(hyper, Z, X), kernel.diag(hyper, X)
+
+    def _whitened(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return A = L^-1 Kmn [m, b] and the diagonal of Knn [b]; A is NaN if Kmm has no root."""
+        Kmm, Kmn, diagonal = self._prior(theta, X, Z)
+        return solved(inducing_root(Kmm), Kmn), diagonal
+
+    def _under_q(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance [(K,) b] of f with v integrated out under q(v)."""
+        Kmm, Kmn, diagonal = self._prior(theta, X, Z)
+        loc, W = theta["v_loc"], _scale_of_q(theta)
+        mean, variance = marginals(jittered(Kmm), Kmn, diagonal, loc, W)
+        return self._functions(self.mean_at(theta, X), mean, variance, diagonal)
+
+    def _functions(
+        self, level: Tensor, mean: Tensor, variance: Tensor, diagonal: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the moments [(K,) b] of f with mean ``level``, given those of GPs of mean 0.
+
+        Functions of predicted parameters are divided by their prior sd, since they have no unit.
+        """
+        if not self.likelihood.predicted:
+            return mean + level, variance
+        unit = diagonal.clamp_min(torch.finfo(diagonal.dtype).tiny)
+        means = torch.cat([mean[..., :1, :] + level, mean[..., 1:, :] * unit.rsqrt()], -2)
+        return means, torch.cat([variance[..., :1, :], variance[..., 1:, :] / unit], -2)
+
+    def _given_v(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance [(K,) b] of f given v."""
+        A, diagonal = self._whitened(theta, X, Z)
+        mean = theta["v"] @ A
+        left = diagonal - A.square().sum(0)
+        variance = at_least_rounding(left, diagonal).expand_as(mean)
+        return self._functions(self.mean_at(theta, X), mean, variance, diagonal)
+
+    # -- predictions --------------------------------------------------------------------------
+
+    def _one_by_one(self, theta: Theta, d: int) -> Iterator[dict[str, Tensor]]:
+        """Yield theta of each draw; v is left out if the params of q(v) are in theta."""
+        params = {k: v for k, v in theta.items() if k in Q or k == "inducing"}
+        others = {k: v for k, v in theta.items() if k not in params}
+        drawn, networks = split_params(self._hyperparameters(d), others)
+        if "v_loc" in params:
+            drawn.pop("v", None)
+        for i in range(next((len(v) for v in drawn.values()), 1)):
+            yield {**params, **networks, **{k: v[i] for k, v in drawn.items()}}
+
+    def _moments(self, theta: Theta, X: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return the mean and the variance [draw, (K,) n] of f, and the likelihood's sites [draw].
+
+        Raises:
+            NumericalError: If the covariance of the inducing inputs is not positive definite.
+        """
+        names = {**self.likelihood.sites(), **self.likelihood.levels()}
+        K = self.likelihood.latents
+        every = list(self._one_by_one(theta, X.shape[1]))
+        inner = (K,) if K > 1 else ()
+        check_memory_of_predictions(len(every) * K, len(X), X)
+        means = X.new_empty(len(every), *inner, len(X))
+        variances = torch.empty_like(means)
+        likelihood_sites = []
+        for i, one in enumerate(every):
+            Z = self._inducing_inputs(one, X)
+            moments = self._under_q if "v_loc" in one else self._given_v
+            for row in range(0, len(X), ROWS_AT_ONCE):
+                rows = slice(row, row + ROWS_AT_ONCE)
+                mean, variance = moments(one, X[rows], Z)
+                if not bool(torch.isfinite(mean).all()):
+                    raise NumericalError(
+                        "a positive definite covariance of the inducing inputs",
+                        "one that is not",
+                        "use fewer, or a shorter lengthscale",
+                    )
+                means[i, ..., rows], variances[i, ..., rows] = mean, variance
+            likelihood_sites.append({k: one[k] for k in names if k in one})
+        stacked = {k: torch.stack([s[k] for s in likelihood_sites]) for k in likelihood_sites[0]}
+        return means, variances, stacked
+
+    def predict(
+        self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
+    ) -> Distribution:
+        """Return the predictive distribution of y at X, batch [draw, n].
+
+        Args:
+            theta: {site: [draw, *event]}, with the params of q(v) in place of v after SVI.
+            X: Inputs [n, d].
+            train: The training rows, which are not used: v carries their information.
+            joint: Whether the rows are predicted jointly, with batch [draw] and event [n].
+
+        Raises:
+            NotApplicable: For ``joint`` with another likelihood than Gaussian.
+        """
+        if joint:
+            return self._joint(theta, X)
+        mean, variance, likelihood_sites = self._moments(theta, X)
+        return self.likelihood.marginal(likelihood_sites, mean, variance)
+
+    def _joint(self, theta: Theta, X: Tensor) -> Distribution:
+        if not isinstance(self.likelihood, Gaussian) or self.likelihood.predicted:
+            raise NotApplicable(
+                "Gaussian noise of one variance for a joint distribution",
+                repr(self.likelihood),
+                "predict without joint=True, or sample latent",
+            )
+        means, roots = [], []
+        for one in self._one_by_one(theta, X.shape[1]):
+            hyper, Z = under("kernel", one), self._inducing_inputs(one, X)
+            A, _ = self._whitened(one, X, Z)
+            v = one["v_loc" if "v_loc" in one else "v"]
+            spread = self.kernel(hyper, X) - A.mT @ A
+            if "v_scale" in one:
+                P = one["v_scale"][:, None] * A
+                spread = spread + P.mT @ P
+            elif "v_loc" in one:
+                P = one["v_scale_tril"].mT @ A
+                spread = spread + P.mT @ P
+            noise = self.likelihood.value(one, "noise", X)
+            means.append(v @ A + self.mean_at(one, X))
+            roots.append(cholesky(add_diagonal(spread, noise), "predictive covariance"))
+        return dist.MultivariateNormal(torch.stack(means), scale_tril=torch.stack(roots))
+
+    def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
+        """Return the predictive distribution of f at X, batch [draw, n].
+
+        Beside predicted parameters it is that of the first function.
+
+        Raises:
+            NotApplicable: For several classes.
+        """
+        if self.likelihood.latents > 1 and not self.likelihood.predicted:
+            raise NotApplicable(
+                "one latent function", f"{self.likelihood.latents}, one per class", "use predict"
+            )
+        mean, variance, _ = self._moments(theta, X)
+        if self.likelihood.predicted:
+            mean, variance = mean[..., 0, :], variance[..., 0, :].clone()
+        return dist.Normal(mean, variance.sqrt_())
+
+
+class Expected(dist.TorchDistribution):
+    """y where f ~ N(mean, variance) per row, with log density E log p(y | f), not log E p(y | f).
+
+    By Jensen's inequality it is at most the log density of the marginal distribution, from which
+    ``sample`` draws. With it the ELBO of a guide on the inducing variables is that of Hensman,
+    Matthews & Ghahramani (2015), and MCMC draws from their optimal q.
+
+    Args:
+        likelihood: A member of ``ppgp.likelihoods``.
+        theta: Its sites.
+        mean: The mean of f, [n], or [K, n] for K latent functions.
+        variance: The variance of f, of the same shape.
+    """
+
+    arg_constraints = {}  # type: ignore[assignment] # Pyro annotates a property
+
+    def __init__(
+        self, likelihood: Likelihood, theta: Theta, mean: Tensor, variance: Tensor
+    ) -> None:
+        self.likelihood = likelihood
+        self.theta = theta
+        self.latent_mean = mean
+        self.latent_variance = variance
+        batch = mean.shape
+        if likelihood.latents > 1:
+            batch = mean.shape[:-2] + mean.shape[-1:]
+        super().__init__(batch, torch.Size(), validate_args=False)
+
+    @property
+    def support(self) -> object:  # type: ignore[override] # a class attribute in Pyro
+        """The support of y."""
+        return self.likelihood.distribution(self.theta, self.latent_mean).support
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Expected:
+        """Return this distribution with another batch shape."""
+        shape = torch.Size(batch_shape)
+        if self.likelihood.latents > 1:
+            shape = shape[:-1] + self.latent_mean.shape[-2:-1] + shape[-1:]
+        mean, variance = self.latent_mean.expand(shape), self.latent_variance.expand(shape)
+        return Expected(self.likelihood, self.theta, mean, variance)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return E log p(value | f) over f."""
+        return self.likelihood.expected(self.theta, self.latent_mean, self.latent_variance, value)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draw f, then y given f."""
+        with torch.no_grad():
+            shape = torch.Size(sample_shape) + self.latent_mean.shape
+            e = torch.randn(shape, dtype=self.latent_mean.dtype, device=self.latent_mean.device)
+            f = self.latent_mean + self.latent_variance.clamp_min(0.0).sqrt() * e
+            return self.likelihood.distribution(self.theta, f).sample().to(f)
+
+
+def _variational(q: str | None, shape: tuple[int, ...], Z: Tensor) -> dict[str, Tensor]:
+    """Return the params of q(v), which starts as the prior.
+
+    Args:
+        q: "mean_field", or another word for a full covariance.
+        shape: That of v.
+        Z: Inducing inputs [m, d].
+    """
+    loc = pyro.param("v_loc", lambda: Z.new_zeros(shape))
+    if q == "mean_field":
+        sd = pyro.param("v_scale", lambda: Z.new_ones(shape), constraint=constraints.positive)
+        return {"v_loc": loc, "v_scale": sd}
+    eye = torch.eye(len(Z)).to(Z).expand(*shape, len(Z))
+    root = pyro.param("v_scale_tril", lambda: eye.clone(), constraint=constraints.lower_cholesky)
+    return {"v_loc": loc, "v_scale_tril": root}
+
+
+def _run_guide(
+    sites: Mapping[str, Site | Param], q: Mapping[str, Tensor], X: Tensor, seed: int
+) -> None:
+    """Run the Pyro statements of the guide: a Delta for each hyperparameter, and q(v).
+
+    Args:
+        sites: The hyperparameters.
+        q: The params of q(v).
+        X: Inputs [n, d].
+        seed: Of the medians of priors that have none in closed form.
+    """
+    for name, one in sites.items():
+        if isinstance(one, Site) and isinstance(one.prior, Prior):
+            distribution: Any = one.distribution(X)
+            value = pyro.param(
+                f"{name}.value",
+                lambda n=name, s=one: medians({n: s}, X, seed)[n],
+                constraint=distribution.support,
+            )
+            pyro.sample(name, dist.Delta(value, event_dim=len(one.shape)))
+    axes = q["v_loc"].ndim
+    of_v: Any
+    if "v_scale" in q:
+        of_v = dist.Normal(q["v_loc"], q["v_scale"])
+    else:
+        of_v = dist.MultivariateNormal(q["v_loc"], scale_tril=q["v_scale_tril"])
+        axes = axes - 1
+    pyro.sample("v", of_v.to_event(axes))
+
+
+def _scale_of_q(theta: Theta) -> Tensor:
+    """Return the root of the covariance of q(v), or its sds if that is diagonal."""
+    if "v_scale" in theta:
+        return theta["v_scale"]
+    return theta["v_scale_tril"]
