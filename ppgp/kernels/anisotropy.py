@@ -11,8 +11,7 @@ from torch import Tensor
 from ..errors import SettingError
 from ..priors import Param, PriorLike, Site, Uniform, in_units_of_data, rescaled, site, value_of
 from .around import Around, proportioned
-from .base import Kernel, Theta
-from .hyperparameters import mapped
+from .base import Kernel, Theta, mapped
 from .units import Factor, Units
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from ..capabilities import Capability
 from ..display.overrides import computed
 from ..errors import NotApplicable
 from ..priors import Param, Site, tensor_of
-from .base import Kernel, OutputColumn, Theta, check_kernel
+from .base import Kernel, OutputColumn, Theta, check_kernel, mapped, replaced
 from .fourier_features import Draw, Path
-from .hyperparameters import mapped, replaced
 from .state_space import Markov, StateSpace, lacking, require
 from .units import Factor, Units
 
@@ -27,7 +27,7 @@ class Around(Kernel):
         super().__post_init__()
         check_kernel(self.kernel)
 
-    def lacks_state_space(self) -> NotApplicable | None:
+    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
         """Return the error of the kernel inside; see ``state_space.Markov``."""
         return lacking(self.kernel)
 

@@ -9,27 +9,47 @@ Names: ``+`` and ``*`` flatten their operands and number them (``0.lengthscale``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, mul
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..arguments import NamedArguments
+from ..capabilities import Capability
 from ..display.overrides import computed
-from ..errors import DataError, NotApplicable, SettingError, an, own_class
-from ..priors import Param, Site, plain, prefixed, rescaled, under
+from ..display.tables import record_page
+from ..errors import DataError, NotApplicable, SettingError, an, counted, own_class
+from ..priors import (
+    Param,
+    Prior,
+    Site,
+    check_numbers,
+    in_units_of_data,
+    plain,
+    prefixed,
+    refuse_negative,
+    rescaled,
+    site,
+    under,
+    value_of,
+    with_plain_fields,
+)
 from ..priors.units import power
 from ..runtime.memory import SMALL, must_fit
 from .fourier_features import Draw, Path, fourier
-from .hyperparameters import NO_UNIT, Hyperparameters, is_number, replaced, unit_carrier
 from .state_space import Markov, StateSpace, lacking, multiplied, require, summed
 from .units import Factor, Units
 
+R = TypeVar("R")
+
 Theta = Mapping[str, Tensor]
+NO_UNIT = (0, 0)  # powers of y and of X
 ROUNDING = 1e-4  # by which a code may differ from a whole number, after it was standardised
 
 
@@ -82,7 +102,7 @@ def output_of_rows(columns: Mapping[int, OutputColumn], X: Float[Tensor, "*b n d
     return number
 
 
-class Kernel(Hyperparameters):
+class Kernel(NamedArguments):
     """A covariance function. A new one defines ``hyper``, ``gram`` and ``variances``.
 
     ``kernel(theta, X1, X2)`` is the covariance [*batch, n1, n2] of rows X1 [n1, d] and X2 [n2, d],
@@ -94,7 +114,13 @@ class Kernel(Hyperparameters):
     is [*batch, 1, 1] for ``gram`` and [*batch, 1] for ``variances``; X2 is None if both sides are
     the same rows.
 
+    It is a frozen record. Its hyperparameters are fields, each a prior or a number that fixes it.
+
     Attributes:
+        hyper: Names of the positive hyperparameters; each field is a prior or a fixed number.
+        signed: Those of them that may be negative too.
+        widths: The smallest and the largest number of columns of X for which it is a covariance.
+        dimensions: ``{hyperparameter: (power of y, power of X)}``; a missing name has no unit.
         rescales: Whether X enters only through X / lengthscale, as ARD requires.
         about_origin: Whether the kernel depends on where X = 0 is; a stationary one does not.
         multiple: (kernel, number) -> the product; ``wrappers`` sets it.
@@ -137,11 +163,90 @@ class Kernel(Hyperparameters):
                 [2., 4., 8.]])
     """
 
+    hyper: ClassVar[tuple[str, ...]] = ()
+    signed: ClassVar[tuple[str, ...]] = ()
+    widths: ClassVar[tuple[int, float]] = (1, math.inf)
+    dimensions: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "variance": (2, 0),
+        "lengthscale": (0, 1),
+        "period": (0, 1),
+    }
     rescales: ClassVar[bool] = False
     about_origin: ClassVar[bool] = True
     multiple: ClassVar[Callable[..., Kernel]]
     proportioned: ClassVar[Callable[..., Kernel]]
-    __array_ufunc__ = None  # an array of NumPy times a kernel asks the kernel, not its own entries
+    # an array times a kernel is no array of kernels: NumPy leaves the product to the kernel
+    __array_ufunc__ = None
+
+    def __post_init__(self) -> None:
+        """Convert and check numbers; a subclass with its own ``__post_init__`` calls it first.
+
+        Raises:
+            SettingError: If a hyperparameter is no prior and no number, or a number below 0.
+        """
+        with_plain_fields(self)
+        for name in self.hyper:
+            given = getattr(self, name)
+            if isinstance(given, Prior):
+                continue
+            called = f"{type(self).__name__}.{name}"
+            check_numbers(given, called)
+            if name not in self.signed:
+                refuse_negative(called, given)
+
+    def _repr_html_(self) -> str:
+        return record_page(self, NamedArguments, Prior)
+
+    def check_columns(self, d: int) -> None:
+        """Raise SettingError if this is no covariance for inputs of d columns."""
+        low, high = self.widths
+        if low <= d <= high:
+            return
+        if d < low:
+            wanted = f"at least {counted(low, 'column')} of X"
+        else:
+            wanted = f"at most {counted(int(high), 'column')} of X"
+        do = "choose another kernel, or Subspace(kernel, columns)"
+        raise SettingError(f"{wanted} for {type(self).__name__}", str(d), do)
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        """Return ``{name: Site}`` of the hyperparameters for inputs of d columns.
+
+        A quantity that is optimised rather than inferred is a Param.
+        """
+        self.check_columns(d)
+        kind = type(self).__name__
+        return {
+            name: site(f"{kind}.{name}", getattr(self, name), positive=True) for name in self.hyper
+        }
+
+    def measured(self) -> bool:
+        """Whether a length (period, slope, angle, ...) is given in the units of the data."""
+        return any(
+            self.dimensions.get(name, NO_UNIT)[1] and in_units_of_data(getattr(self, name))
+            for name in self.hyper
+        )
+
+    def uncertain_level(self) -> bool:
+        """Whether a variance has a prior; the first such factor of a product has the unit of y."""
+        return any(
+            self.dimensions.get(name, NO_UNIT)[0] and isinstance(getattr(self, name), Prior)
+            for name in self.hyper
+        )
+
+    def factors(self, units: Units) -> dict[str, Factor]:
+        """Return ``{site: factor}`` from draws on the scale of a model to the units of the data.
+
+        A factor is one number, or one per column of X (a length in columns of several sds becomes
+        one length per column); NaN where there is no equivalent.
+        """
+        return {name: units.scale(*self.dimensions.get(name, NO_UNIT)) for name in self.hyper}
+
+    def _values(self, theta: Mapping[str, Tensor], like: Tensor, axes: int) -> dict[str, Tensor]:
+        """Return the hyperparameters with so many axes of length 1 at the end."""
+        fixed = [name for name in self.hyper if name not in theta]
+        every = {**theta, **{k: value_of(theta, k, getattr(self, k), like) for k in fixed}}
+        return {name: every[name][(..., *(None,) * axes)] for name in self.hyper}
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         """Return the covariance [*batch, n1, n2]."""
@@ -250,7 +355,7 @@ class Kernel(Hyperparameters):
         return Sum((self, other))
 
     def __mul__(self, other: object) -> Kernel:
-        if is_number(other):
+        if _is_number(other):
             return self.multiple(self, plain(other))
         return Product((self, check_kernel(other)))
 
@@ -258,7 +363,7 @@ class Kernel(Hyperparameters):
         return Sum((check_kernel(other), self))
 
     def __rmul__(self, other: object) -> Kernel:
-        return self * other if is_number(other) else check_kernel(other) * self
+        return self * other if _is_number(other) else check_kernel(other) * self
 
 
 def check_kernel(value: object) -> Kernel:
@@ -357,7 +462,7 @@ class _Combination(Kernel, Markov):
         """Return each child with its part of theta."""
         return [(child, under(str(i), theta)) for i, child in enumerate(self.children)]
 
-    def lacks_state_space(self) -> NotApplicable | None:
+    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
         return next(filter(None, map(lacking, self.children)), None)
 
     def state_spaces(self, theta: Theta, like: Tensor) -> list[StateSpace]:
@@ -444,12 +549,12 @@ class Product(_Combination):
         carrier = unit_carrier([child.uncertain_level() for child in self.children])
         return [units if i == carrier else units.alone() for i in range(len(self.children))]
 
-    def lacks_state_space(self) -> NotApplicable | None:
+    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
         moving = [type(child).__name__ for child in self.children if child.about_origin]
-        if moving and super().lacks_state_space() is None:
+        if moving and super().lacks(capability) is None:
             wanted = "a product of stationary kernels, which has a state space"
             return NotApplicable(wanted, f"{moving[0]} in it", "use it in a sum, or models.GP")
-        return super().lacks_state_space()
+        return super().lacks(capability)
 
     def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
         return reduce(multiplied, self.state_spaces(theta, like))
@@ -467,3 +572,39 @@ class Product(_Combination):
         whole = [child.diag(part, X) for child, part in self.parts(theta)]
         shared = [v if e is None else v - e for v, e in zip(whole, own, strict=True)]
         return reduce(mul, whole) - reduce(mul, shared)
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a value is a number of Python, NumPy or torch."""
+    return isinstance(plain(value), int | float) and not isinstance(value, bool)
+
+
+def replaced(record: R, /, **changes: object) -> R:
+    """Return a copy of a dataclass with other values in some of its fields."""
+    original: Any = record
+    return replace(original, **changes)
+
+
+def unit_carrier(have_priors: list[bool]) -> int:
+    """Return the index of the factor of a product that carries the unit of y.
+
+    It is the first factor whose variance has a prior, or the first of all if none has one.
+    """
+    if not any(have_priors):
+        return 0
+    return have_priors.index(True)
+
+
+def other_rows(X1: Tensor, X2: Tensor | None) -> Tensor:
+    """Return X2, or X1 if X2 is None, which means the same rows."""
+    return X1 if X2 is None else X2
+
+
+def mapped(function: Callable[[Tensor], Tensor], X2: Tensor | None) -> Tensor | None:
+    """Return function(X2), or None if X2 is None."""
+    return None if X2 is None else function(X2)
+
+
+def constant_variance(h: Mapping[str, Tensor], X: Tensor) -> Tensor:
+    """Return the diagonal [*batch, n] of a kernel that has ``variance`` there."""
+    return h["variance"].expand(*h["variance"].shape[:-1], X.shape[-2])

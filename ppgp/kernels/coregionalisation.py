@@ -11,9 +11,8 @@ from torch import Tensor
 from ..errors import SettingError
 from ..priors import LogNormal, Normal, Param, Prior, PriorLike, Site, rescaled, site, value_of
 from .around import Unscaled
-from .base import Kernel, OutputColumn, Theta
+from .base import Kernel, OutputColumn, Theta, mapped
 from .fourier_features import Draw, Path
-from .hyperparameters import mapped
 from .units import Factor, Units, power
 
 

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
-from .base import Kernel, Theta
+from .base import Kernel, Theta, constant_variance, other_rows
 from .fourier_features import Draw
-from .hyperparameters import constant_variance, other_rows
 from .state_space import Markov, StateSpace, stacked
 
 

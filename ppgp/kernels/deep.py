@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from ..errors import SettingError, listed
 from ..networks.networks import Network, module_of, outputs, weights, width
 from ..priors import Param, Prior, Site, per_column, prefixed, site, under
-from .base import Kernel, Theta
+from .base import Kernel, Theta, mapped
 from .fourier_features import Draw, Path
-from .hyperparameters import mapped
 from .units import Factor, Units
 
 NETWORK = "network"

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..priors import Lengthscale, LogNormal, PriorLike
-from .base import Theta
+from .base import Theta, constant_variance
 from .distance import distance
 from .fourier_features import Draw, student_frequencies
-from .hyperparameters import constant_variance
-from .matern_states import matern_states
 from .radial import Profile, Radial, exponential_profile
-from .state_space import Markov, StateSpace
+from .state_space import Markov, StateSpace, matern_states
 
 
 @dataclass(frozen=True)

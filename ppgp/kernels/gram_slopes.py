@@ -121,7 +121,6 @@ def _leaf(kernel: Kernel, theta: Theta, rows: RowDistances, lengthscale: Tensor 
 
 def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tensor | None) -> Gram:
     """Return the covariance of a kernel of one distance."""
-    kernel.check_columns(rows.d)
     h = {name: value_of(theta, name, getattr(kernel, name), rows.given) for name in kernel.hyper}
     length = h["lengthscale"] if lengthscale is None else lengthscale
     free = "lengthscale" in theta

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
-from .base import Kernel, Theta
+from .base import Kernel, Theta, other_rows
 from .fourier_features import Draw, Path
-from .hyperparameters import other_rows
 from .state_space import Markov, StateSpace, stacked
 
 

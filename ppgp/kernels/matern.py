@@ -10,13 +10,11 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..priors import Lengthscale, LogNormal, PriorLike
-from .base import Theta
+from .base import Theta, constant_variance
 from .distance import distance
 from .fourier_features import Draw, student_frequencies
-from .hyperparameters import constant_variance
-from .matern_states import matern_states
 from .radial import Profile, Radial, at_least_zero, exponential_profile
-from .state_space import Markov, StateSpace
+from .state_space import Markov, StateSpace, matern_states
 
 
 @dataclass(frozen=True)

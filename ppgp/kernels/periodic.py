@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
-from .base import Kernel, Theta
-from .hyperparameters import constant_variance, other_rows
+from .base import Kernel, Theta, constant_variance, other_rows
 
 
 @dataclass(frozen=True)

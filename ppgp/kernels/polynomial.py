@@ -11,8 +11,7 @@ from torch import Tensor
 from ..display.overrides import computed
 from ..errors import SettingError
 from ..priors import LogNormal, PriorLike
-from .base import Kernel, Theta
-from .hyperparameters import other_rows
+from .base import Kernel, Theta, other_rows
 from .units import Factor, Units
 
 

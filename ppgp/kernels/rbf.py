@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from ..priors import Lengthscale, LogNormal, PriorLike
-from .base import Theta
+from .base import Theta, constant_variance
 from .distance import FEW_COLUMNS, far_columns, squared_distance
 from .fourier_features import Draw, gaussian_frequencies
-from .hyperparameters import constant_variance
 from .radial import Profile, Radial
 
 

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..priors import LogNormal, Param, PriorLike, Site, rescaled, site, value_of
-from .base import Kernel, Theta
+from .base import Kernel, Theta, other_rows
 from .fourier_features import Draw, Path, fourier
-from .hyperparameters import other_rows
 from .units import Units, power
 
 

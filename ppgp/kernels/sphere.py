@@ -11,9 +11,8 @@ from torch import Tensor
 from ..errors import DataError, SettingError
 from ..priors import Param, Site, finite_numbers
 from .around import Around, Unscaled
-from .base import Kernel, Theta
+from .base import Kernel, Theta, mapped
 from .fourier_features import Draw, Path
-from .hyperparameters import mapped
 from .units import Factor, Units
 
 RADIAN = math.pi / 180.0

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..priors import Lengthscale, LogNormal, PriorLike
-from .base import Kernel, Theta
+from .base import Kernel, Theta, constant_variance
 from .distance import distance
-from .hyperparameters import constant_variance
 
 
 @dataclass(frozen=True)

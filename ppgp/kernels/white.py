@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
-from .base import Kernel, Theta
-from .hyperparameters import constant_variance
+from .base import Kernel, Theta, constant_variance
 
 
 @dataclass(frozen=True)

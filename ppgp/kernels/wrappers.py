@@ -29,9 +29,8 @@ from ..priors import (
     value_of,
 )
 from .around import Around, proportioned
-from .base import Kernel, OutputColumn, Theta
+from .base import Kernel, OutputColumn, Theta, mapped, replaced, unit_carrier
 from .fourier_features import Draw, Path
-from .hyperparameters import mapped, replaced, unit_carrier
 from .state_space import Markov, StateSpace, require
 from .units import Factor, Units, power
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from ...errors import SettingError, counted
 from ...kernels import ARD, Kernel, Multiple, Product, Scale, Subspace
-from ...kernels.base import check_kernel
-from ...kernels.hyperparameters import replaced
+from ...kernels.base import check_kernel, replaced
 
 Kernels = Kernel | tuple[Kernel, ...]
 
