@@ -1,40 +1,12 @@
-"""Names of arguments and attributes: misspelt, former, removed, and those of other libraries."""
+"""Names of arguments and attributes: misspelt, and those of other libraries."""
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from .display.overrides import set_attributes
-from .display.user_warnings import warn
-from .display.wording import an
-from .errors import NotApplicable, UnknownArgument
-
-C = TypeVar("C", bound=type)
-
-
-class Renamed:
-    """A descriptor for the former name of an attribute.
-
-    Access works, with a FutureWarning that states the new name.
-
-    Args:
-        new: The current name of the attribute.
-    """
-
-    def __init__(self, new: str) -> None:
-        self.new = new
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.old = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        _warn_renamed(type(instance).__name__, self.old, self.new)
-        return getattr(instance, self.new)
+from .errors import NotApplicable, UnknownArgument, an
 
 
 class Elsewhere:
@@ -56,7 +28,13 @@ class Elsewhere:
 
 
 class NamedArguments:
-    """The base of records whose constructors offer the nearest name for one that they lack."""
+    """The base of records whose constructors offer the nearest name for one that they lack.
+
+    Attributes:
+        arguments_elsewhere: {name of what is not given to the constructor: what to write}.
+    """
+
+    arguments_elsewhere: ClassVar[Mapping[str, str]] = {}
 
     if not TYPE_CHECKING:  # a type checker reads the arguments of the subclass
 
@@ -65,6 +43,7 @@ class NamedArguments:
 
             Raises:
                 UnknownArgument: If the constructor has no argument of a name.
+                NotApplicable: If what it names is given elsewhere.
             """
             if given:
                 check_names_of_arguments(cls, given)
@@ -76,78 +55,17 @@ def check_names_of_arguments(kind: type, given: Iterable[str]) -> None:
 
     Raises:
         UnknownArgument: If it has no argument of a name.
+        NotApplicable: If what it names is given elsewhere.
     """
     shown = vars(kind).get("__signature__")  # with arguments of __new__ alone
     parameters = (shown or inspect.signature(kind.__init__)).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
         return
     own = [name for name in parameters if name != "self"]
-    former = {*getattr(kind, "renamed_fields", ()), *getattr(kind, "removed_fields", ())}
+    elsewhere = getattr(kind, "arguments_elsewhere", {})
     for name in given:
-        if name not in own and name not in former:
+        if name in elsewhere:
+            got = f"{kind.__name__}({name}=...)"
+            raise NotApplicable(f"{an(kind.__name__)} without {name}", got, elsewhere[name])
+        if name not in own:
             raise UnknownArgument(f"argument of {kind.__name__}", name, own)
-
-
-def renamed_arguments(**names: str) -> Any:
-    """Return a class decorator that accepts former names of constructor arguments.
-
-    ``old="new"`` lets the constructor take the keyword ``old``, with a FutureWarning. A saved file
-    that holds the old field can be opened too.
-    """
-
-    def decorate(kind: C) -> C:
-        constructor = kind.__init__
-
-        @functools.wraps(constructor)
-        def with_old_names(self: Any, *positional: Any, **given: Any) -> None:
-            for old in names.keys() & given.keys():
-                _warn_renamed(kind.__name__, old, names[old])
-                given[names[old]] = given.pop(old)
-            constructor(self, *positional, **given)
-
-        set_attributes(kind, __init__=with_old_names, renamed_fields=names)
-        return kind
-
-    return decorate
-
-
-def removed_arguments(**advice: str) -> Callable[[C], C]:
-    """Return a class decorator that refuses former arguments of a constructor.
-
-    ``old="what to do"`` makes the constructor raise NotApplicable with that advice for the keyword
-    ``old``. A saved file that holds the old field is opened without it.
-    """
-
-    def decorate(kind: C) -> C:
-        constructor = kind.__init__
-
-        @functools.wraps(constructor)
-        def without_old_names(self: Any, *positional: Any, **given: Any) -> None:
-            for old in advice.keys() & given.keys():
-                name = kind.__name__
-                raise NotApplicable(f"{an(name)} without {old}", f"{name}({old}=...)", advice[old])
-            constructor(self, *positional, **given)
-
-        set_attributes(kind, __init__=without_old_names, removed_fields=frozenset(advice))
-        return kind
-
-    return decorate
-
-
-def take_renamed_method(kind: type, old: str, new: str) -> None:
-    """Let a user's subclass define a method by its former name, with a FutureWarning.
-
-    Args:
-        kind: The subclass, which gets the method by its new name as well.
-        old: The former name of the method.
-        new: The current name of the method.
-    """
-    own = vars(kind)
-    if old in own and new not in own and not isinstance(own[old], Renamed):
-        _warn_renamed(kind.__name__, old, new)
-        setattr(kind, new, own[old])
-
-
-def _warn_renamed(owner: str, old: str, new: str) -> None:
-    message = f"{owner}.{old} is now {new}; the old name will be removed in the next version"
-    warn(message, FutureWarning)

@@ -4,7 +4,6 @@ What this module exports works on predictions and regions. The methods that fit 
 ``bayes``, ``cross`` and ``full_conformal_sets``.
 """
 
-from ..display.user_warnings import warn
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .adaptive import ACI
 from .aggregated_adaptive import AgACI
@@ -29,18 +28,6 @@ from .scores.signed import Signed
 from .split import Calibrator, calibrate
 from .venn_abers import VennAbers
 from .weights import Decay, shift_weights
-
-
-def __getattr__(name: str) -> object:
-    if name == "deleted":  # the name of an earlier version
-        message = (
-            "conformal.deleted is now leave_one_out_parts; "
-            "the old name will be removed in the next version"
-        )
-        warn(message, FutureWarning)
-        return leave_one_out_parts
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
 
 __all__ = [
     "ACI",

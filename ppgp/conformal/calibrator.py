@@ -11,7 +11,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..arguments import Renamed
 from ..errors import DataError, NotApplicable, counted_are, listed
 from ..numerics.finite import all_finite
 from ..posterior.origin import Origin
@@ -89,8 +88,6 @@ class Calibrator:
 
     def __len__(self) -> int:
         return len(self.y)
-
-    seen = Renamed("n_in_training")
 
     @cached_property
     def n_in_training(self) -> int:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, r
 import torch
 from torch import Tensor
 
-from ..arguments import Renamed
 from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, counted, listed
 from ..runtime.team import Team
@@ -88,7 +87,6 @@ class Scaler:
     y_mean: Tensor
     y_sd: Tensor
     is_identity: ClassVar[bool] = False
-    identity = Renamed("is_identity")
 
     @classmethod
     def of(

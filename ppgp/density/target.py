@@ -11,7 +11,6 @@ import pyro
 import torch
 from torch import Tensor
 
-from ..arguments import Renamed
 from ..data.argument_mistakes import explained
 from ..data.arguments import as_training_data
 from ..data.training_data import Rows
@@ -215,8 +214,6 @@ class Target(Density):
         options["collapsed_elbo"] = self.collapsed_elbo
         return Target(self.model, self.data.sample, **options, empty=True)
 
-    side_by_side = Renamed("value_and_grad_batch")
-
     def value_and_grad_batch(
         self, z: Tensor, rows: Rows | None = None, few: bool = False
     ) -> tuple[Tensor, Tensor]:
@@ -390,8 +387,6 @@ class Target(Density):
         """
         self._at_start = None
         return self._graphs.was_wrong(None if z is None else z.to(self.survey.like))
-
-    misled = Renamed("graph_was_wrong")
 
     # -- points ------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arguments import Renamed, renamed_arguments
 from ..conformal import Score
 from ..data.dataset import Dataset
 from ..display.user_warnings import warn
@@ -47,7 +46,6 @@ LEFT_OUT_BY_FEW = "fewer than two have leave-one-out densities, of which test= n
 NO_DRAWS = "every hyperparameter is a number, or a param: no draws to judge"
 
 
-@renamed_arguments(latents="sites")
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """The result of ``compare``.
@@ -138,7 +136,6 @@ class Comparison:
     ranking: pd.DataFrame | None = None
     not_ranked: str = ""
     coverage_bands: dict[str, tuple[float, float]] = field(default_factory=dict)
-    latents = Renamed("sites")
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per posterior: predictive metrics, seconds, verdict and reason.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from ..arguments import Renamed, renamed_arguments
 from ..errors import NotApplicable, counted
 from ..posterior.arviz import arviz
 from ..posterior.boosted import INSTEAD, is_boosted
@@ -47,7 +46,6 @@ Moments = tuple[float, float, float, float]
 """Mean, sd, and their Monte Carlo standard errors."""
 
 
-@renamed_arguments(figure="reason")
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
     """The result of ``diagnose``.
@@ -92,7 +90,6 @@ class Diagnosis:
     findings: tuple[str, ...]
     table: pd.DataFrame
     k_hat: float | None = None
-    figure = Renamed("reason")
 
     _repr_html_ = diagnosis_as_html
 

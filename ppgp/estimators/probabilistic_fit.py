@@ -9,7 +9,6 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from ..arguments import Renamed
 from ..capabilities import BoostedSum
 from ..conformal import Score, calibrate
 from ..conformal.scores.base import check_score
@@ -194,8 +193,6 @@ class ProbabilisticEstimator(RecordParameters, BaseEstimator):
             for sentence in posterior.model.check_fit(posterior.theta, posterior.data):
                 warn(sentence, ConvergenceWarning)
         raise_if_interrupted(self.posterior_)  # so that Ctrl-C ends a grid search
-
-    predict_law = Renamed("predict_distribution")
 
     def predict_distribution(
         self, X: Any, *, offset: Any = None, trials: Any = None, groups: Any = None

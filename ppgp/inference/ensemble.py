@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import Renamed, renamed_arguments
 from ..density.sendable import Sendable
 from ..density.target import Target
 from ..display.overrides import OF_THE_RUN, computed
@@ -30,7 +29,6 @@ from .runs import run
 SPREAD = 2.0
 
 
-@renamed_arguments(of="base")
 @dataclass(frozen=True)
 class Ensemble(Inference):
     """A deep ensemble: an equal mixture of the members' draws.
@@ -77,7 +75,6 @@ class Ensemble(Inference):
     workers: Workers = field(
         default=None, repr=False, compare=False, kw_only=True, metadata=OF_THE_RUN
     )
-    of = Renamed("base")
 
     def _optimises_params(self) -> bool:
         """Whether the base method optimises params."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..arguments import NamedArguments, Renamed, take_renamed_method
+from ..arguments import NamedArguments
 from ..data.dataset import Dataset
 from ..errors import NotApplicable, SettingError, nearest
 from ..numerics.turning_nodes import turning_nodes
@@ -151,12 +151,6 @@ class Likelihood(NamedArguments):
             got, do = repr(self), "use likelihood=Binomial(), or a Dataset without trials"
             raise NotApplicable("a likelihood of events among trials", got, do)
         return self
-
-    law = Renamed("distribution")
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        take_renamed_method(cls, "law", "distribution")
 
     def distribution(self, theta: Theta, f: Tensor) -> Distribution:
         """Return the distribution of y given f, batch [*draw, n]."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..arguments import Elsewhere, NamedArguments, Renamed, take_renamed_method
+from ..arguments import Elsewhere, NamedArguments
 from ..data.dataset import Dataset, Scaler
 from ..data.team_rows import of_all_ranks
 from ..data.training_data import Rows
@@ -346,12 +346,10 @@ class Model(NamedArguments):
         """
 
     log_evidence = evidence.log_evidence
-    law = Renamed("distribution")
     fit = Elsewhere("ppgp.fit(model, ppgp.Dataset(X, y))")
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        take_renamed_method(cls, "law", "distribution")
         if "prepare" in vars(cls):
             own: Any = cls
             own.prepare = _for_the_team(vars(cls)["prepare"])

@@ -38,7 +38,7 @@ from .units import power, times
 
 MOST_ASSIGNMENTS = 1_000_000  # the most assignments of rows that the exact posterior sums over
 NODES = 2001  # nodes of the trapezoid rule in the log variance
-MOST_RENAMED = 6  # the most components for which ``start`` tries every order
+MOST_ORDERED = 6  # the most components for which ``start`` tries every order
 WIDTH = 25.0  # the log variance is integrated this far on either side of a typical one
 
 
@@ -154,7 +154,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         estimates = self._expectation_maximisation(data)
         free = {name: s for name, s in self.sites(data.d).items() if not s.fixed}
         start = {name: torch.as_tensor(estimates[name]).to(data.y) for name in free}
-        if not self._distinguished or self.components > MOST_RENAMED:
+        if not self._distinguished or self.components > MOST_ORDERED:
             return start
 
         def density(theta: dict[str, Tensor]) -> float:

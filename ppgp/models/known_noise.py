@@ -7,7 +7,10 @@ from torch import Tensor
 
 from ..errors import DataError, listed
 
-IN_THE_DATASET = "write Dataset(X, y, noise_sd=sd), as known noise is part of the data"
+#: for ``arguments_elsewhere`` of the recipes that add known noise
+NOT_OF_THE_RECIPE = {
+    "noise_sd": "write Dataset(X, y, noise_sd=sd), as known noise is part of the data"
+}
 
 
 def with_known(noise: Tensor, noise_sd: Tensor | None) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from torch import nn
 
 from ..errors import StorageError, an
 from .files import encoding, storage
-from .files.file_checks import has_format_1
 from .loaded_checks import SAME_RECIPE, check_fields, check_shapes
 from .posterior import Posterior
 
@@ -32,9 +30,6 @@ FAMILIES = (
     "posterior",
     "priors",
 )
-#: names of classes that earlier versions wrote -> names of today; names of fields are in
-#: ``arguments.renamed_arguments``
-RENAMED = {"networks.CNN": "kernels.CNN", "networks.MLP": "kernels.MLP"}
 
 
 def table() -> dict[str, type]:
@@ -44,7 +39,7 @@ def table() -> dict[str, type]:
     return {encoding.class_name(member): member for member in members if isinstance(member, type)}
 
 
-def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = False) -> Posterior:
+def load_posterior(path: str | Path, model: Any = None) -> Posterior:
     """Read a Posterior that ``posterior.save`` wrote.
 
     Args:
@@ -52,17 +47,15 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
         model: What a file cannot hold: the program, guide or torch module that the posterior was
             fitted with, or the recipe that contains this module or a class of the user's own;
             several as a tuple. (The weights are in the file.)
-        unchecked: Whether to open a file of format "ppgp-1", which has no checksum: damage to it
-            may go unnoticed. Save it again.
 
     Returns:
         The Posterior, with the same draws [chain, draw, *event] and params. It predicts in the
         units of the data, as the one that was saved.
 
     Raises:
-        StorageError: If the file is missing, foreign or damaged; if it has no checksum and
-            ``unchecked`` is not given; if it needs a program, a module or a user's class and
-            ``model`` is not given; or if the module is not the one in the file.
+        StorageError: If the file is missing, foreign or damaged; if it needs a program, a module
+            or a user's class and ``model`` is not given; or if the module is not the one in the
+            file.
 
     Examples:
         >>> import ppgp
@@ -76,21 +69,20 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
         >>> bool(again.predict([[0.5]]).mean == posterior.predict([[0.5]]).mean)
         True
     """
-    posterior, things = read(path, model, unchecked)
+    posterior, things = read(path, model)
     if not isinstance(posterior, Posterior):
         do = "pass a file that posterior.save wrote; several outputs: ppgp.MultiPosterior.load"
         raise StorageError("a Posterior in the file", type(posterior).__name__, do)
-    return ready(posterior, path, things)
+    return ready(posterior, things)
 
 
-def read(path: str | Path, model: Any, unchecked: bool = False) -> tuple[Any, Mapping[str, Any]]:
+def read(path: str | Path, model: Any) -> tuple[Any, Mapping[str, Any]]:
     """Return the record of a file, not yet checked, and the modules that ``model`` supplies."""
     classes, things = encoding.by_name(model)
     known = {**classes, **table()}
-    known |= {before: known[now] for before, now in RENAMED.items()}
     guides = {name: getattr(autoguide, name) for name in autoguide.__all__}
     try:
-        record = storage.load(path, known, {**guides, **things}, unchecked)
+        record = storage.load(path, known, {**guides, **things})
     except encoding.NotSupplied as error:
         if model is None:
             raise
@@ -99,36 +91,17 @@ def read(path: str | Path, model: Any, unchecked: bool = False) -> tuple[Any, Ma
     return record, things
 
 
-def ready(posterior: Posterior, path: str | Path, things: Mapping[str, Any]) -> Posterior:
+def ready(posterior: Posterior, things: Mapping[str, Any]) -> Posterior:
     """Return a posterior that was read, checked and connected with its recipe and its data."""
     try:
-        return _ready(posterior, path, things)
+        check_fields(posterior)
+        if any(isinstance(thing, nn.Module) for thing in things.values()):
+            check_shapes(posterior)
+        if posterior.recipe is not None:
+            posterior.model.made_from(posterior.recipe, (posterior.data, posterior.scaler))
+        return posterior
     except StorageError:
         raise
     except Exception as error:  # a recipe may raise anything on numbers that are not its own
         wanted = "a Posterior that fits its model"
         raise StorageError(wanted, storage.first_line(error), SAME_RECIPE) from None
-
-
-def _ready(posterior: Posterior, path: str | Path, things: Mapping[str, Any]) -> Posterior:
-    """Check a posterior that was read, and connect its model with the recipe and the data."""
-    check_fields(posterior)
-    if any(isinstance(thing, nn.Module) for thing in things.values()):
-        check_shapes(posterior)
-    if has_format_1(path):
-        posterior = _marked_as_standardised(posterior)
-    if posterior.recipe is not None:
-        posterior.model.made_from(posterior.recipe, (posterior.data, posterior.scaler))
-    return posterior
-
-
-def _marked_as_standardised(posterior: Posterior) -> Posterior:
-    """Return a posterior whose recipe states that its numbers are on the standardised scale.
-
-    Recipes in files of format "ppgp-1" do not state it.
-    """
-    model: Any = posterior.model
-    own = getattr(model, "__dataclass_fields__", {})
-    if posterior.scaler.is_identity or "standardised" not in own or model.standardised:
-        return posterior
-    return replace(posterior, model=replace(model, standardised=True))

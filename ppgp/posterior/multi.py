@@ -143,7 +143,7 @@ class MultiPosterior:
         if not own or not all(isinstance(p, Posterior) for p in record.posteriors.values()):
             do = "pass a file written by MultiPosterior.save"
             raise StorageError("posteriors of several outputs", type(record).__name__, do)
-        return cls({n: ready(each, path, things) for n, each in record.posteriors.items()})
+        return cls({n: ready(each, things) for n, each in record.posteriors.items()})
 
     _repr_html_ = several_as_html
 

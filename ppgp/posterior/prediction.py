@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..arguments import Renamed, renamed_arguments
 from ..data.chosen_rows import chosen_rows
 from ..data.entries.arrays import advice_on_targets, as_tensor, one_per_row
 from ..distributions import mixture, mixture_crps, univariate
@@ -38,7 +37,6 @@ def _work(prediction: Prediction, *_: Any, **__: Any) -> float:
     return ELEMENT * prediction.draws * len(prediction)
 
 
-@renamed_arguments(seen="in_training")
 @dataclass(frozen=True, eq=False)
 class Prediction(GivenPredictions):
     """The predictive distribution of y at n rows: a mixture with equal weights over the draws.
@@ -97,8 +95,6 @@ class Prediction(GivenPredictions):
     classes: tuple[Any, ...] | None = None
     in_training: Tensor | Provenance | None = None
     origin: Origin | None = None
-    seen = Renamed("in_training")
-    seen_with = Renamed("in_training_with")
 
     def __post_init__(self) -> None:
         d = self.distribution

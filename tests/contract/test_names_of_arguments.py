@@ -65,9 +65,3 @@ def test_signatures_and_copies_are_as_before(kind: Any) -> None:
     assert parameters == [*inspect.signature(kind.__init__).parameters][1:]
     one = kind()
     assert pickle.loads(pickle.dumps(one)) == copy.deepcopy(one) == one  # noqa: S301
-
-
-def test_a_former_name_still_works() -> None:
-    with pytest.warns(FutureWarning):
-        found = conformal.RAPS(free=2)
-    assert found.k_reg == 2

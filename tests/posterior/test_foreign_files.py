@@ -66,25 +66,25 @@ def test_another_safetensors_file_is_refused(tmp_path: Path) -> None:
         None,
         {"format": "pt"},
         {"format": file_checks.FORMAT},
-        {"format": "ppgp-0", "record": "{}"},
+        {"format": "ppgp-1", "record": "{}"},
+        {"format": "ppgp-1", "record": "{}", "checksum": "0" * 64},
     ):
         save_file({"w": torch.zeros(2)}, str(path), metadata=metadata)
         with pytest.raises(StorageError, match="another kind of file"):
-            storage.load(path, TABLE, unchecked=True)
+            storage.load(path, TABLE)
 
 
-def test_a_file_without_its_checksum_is_refused_in_both_formats(tmp_path: Path) -> None:
+def test_a_file_without_its_checksum_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "record.ppgp"
     record = {"record": "{}"}
     for metadata in (
         {**record, "format": file_checks.FORMAT},
         {**record, "format": file_checks.FORMAT, "checksum": "0" * 64},
         {**record, "format": file_checks.FORMAT, "checksum": "none"},
-        {**record, "format": file_checks.FORMAT_1, "checksum": "0" * 64},
     ):
         save_file({"w": torch.zeros(2)}, str(path), metadata=metadata)
         with pytest.raises(StorageError, match="checksum"):
-            storage.load(path, TABLE, unchecked=True)
+            storage.load(path, TABLE)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.99])

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...arguments import Renamed, renamed_arguments
 from ...display.overrides import computed
 from ...errors import SettingError
 from ...posterior.prediction import Prediction
@@ -120,7 +119,6 @@ class APS(Score):
         return Region(level, "", labels=kept, classes=prediction.classes)
 
 
-@renamed_arguments(free="k_reg")
 @dataclass(frozen=True)
 class RAPS(APS):
     """APS with a penalty on large sets: penalty * (rank of y - k_reg)+ is added.
@@ -156,7 +154,6 @@ class RAPS(APS):
 
     penalty: float = 0.1
     k_reg: int = 2
-    free = Renamed("k_reg")
 
     def __post_init__(self) -> None:
         if not self.penalty >= 0 or self.k_reg < 0:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ...arguments import check_names_of_arguments, removed_arguments
+from ...arguments import check_names_of_arguments
 from ...capabilities import (
     Capability,
     Components,
@@ -37,7 +37,7 @@ from ..advice.memory_checks import check_memory_of_covariance, check_memory_of_p
 from ..base import full_batch_only
 from ..before_fit import medians, refuse_broken
 from ..gaussian_predictions import with_noise
-from ..known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
+from ..known_noise import NOT_OF_THE_RECIPE, check_aligned, refuse_duplicate_rows
 from ..means import MeanLike
 from ..sites import Theta, draw, first_draw, number_of_draws, split_params
 from ..terms import as_written
@@ -50,7 +50,6 @@ from .latent_model import show_latent
 from .matheron import matheron
 
 
-@removed_arguments(noise_sd=IN_THE_DATASET)
 @dataclass(frozen=True, repr=False)
 class GP(
     GPConditioning, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, JointGaussian
@@ -107,6 +106,7 @@ class GP(
     likelihood: Likelihood | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
     known_noise = True
+    arguments_elsewhere = NOT_OF_THE_RECIPE
     joint_rows = True
     keeps_factor = True
     loo_keeps_factor = True

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ...arguments import removed_arguments
 from ...capabilities import (
     BlockMeans,
     JointGaussian,
@@ -35,7 +34,7 @@ from ..advice.memory_checks import check_memory_of_covariance
 from ..advice.suitability import MOST_ROWS
 from ..base import Model, full_batch_only
 from ..before_fit import medians, refuse_broken
-from ..known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
+from ..known_noise import NOT_OF_THE_RECIPE, check_aligned, refuse_duplicate_rows
 from ..means import MeanLike
 from ..sites import Theta, draw, first_draw, starting_values
 from .drift import (
@@ -64,7 +63,6 @@ def scales(where: Tensor, y: Tensor) -> tuple[float, float]:
     return max(float(y.var()), 1e-12), max(diagonal / 10.0, 1e-12)
 
 
-@removed_arguments(noise_sd=IN_THE_DATASET)
 @dataclass(frozen=True, repr=False)
 class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
     """Simple, ordinary and universal kriging: y ~ N(F beta, K + nugget I).
@@ -144,6 +142,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     standardised: bool = field(default=False, kw_only=True)
     scales = ""
     known_noise = True
+    arguments_elsewhere = NOT_OF_THE_RECIPE
     sampled_rows = 500
     joint_rows = True
     inputs_are_places = True

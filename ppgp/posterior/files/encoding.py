@@ -47,12 +47,6 @@ def class_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def class_name_in_format_1(kind: type) -> str:
-    """Return the name of a class in a file of format "ppgp-1"."""
-    parts = kind.__module__.split(".")
-    return f"{(parts[1:] or parts)[0]}.{kind.__name__}"
-
-
 # -- writing -----------------------------------------------------------------------------------
 
 
@@ -269,7 +263,7 @@ class Source:
         return Found.on(number, Origin(*tables)) if tables else number
 
     def _built(self, tree: Mapping[str, Any]) -> Any:
-        """Return a record of a class in the table; fields may be those of earlier versions."""
+        """Return a record of a class in the table."""
         name = str(tree.get("class"))
         if name not in self.table:
             do = (
@@ -278,11 +272,8 @@ class Source:
             )
             raise StorageError("a class of ppgp in the file", repr(name), do)
         kind = self.table[name]
-        now = getattr(kind, "renamed_fields", {})
-        removed = getattr(kind, "removed_fields", ())
-        own = {now.get(k, k): v for k, v in tree["fields"].items() if k not in removed}
-        _refuse_unknown_fields(kind, own)
-        return kind(**{k: self.decode(v) for k, v in own.items()})
+        _refuse_unknown_fields(kind, tree["fields"])
+        return kind(**{key: self.decode(value) for key, value in tree["fields"].items()})
 
 
 def _in_words(name: str, tree: Mapping[str, Any]) -> str:

@@ -9,14 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-
 from ...errors import StorageError
 from .encoding import DEEPEST
 
 SAVED = "a file that ppgp fit or posterior.save wrote"
 FORMAT = "ppgp-2"
-FORMAT_1 = "ppgp-1"  # without a digest
 LONGEST = 2**25  # the most bytes in the header, which holds the record
 CHUNK = 2**20  # bytes that are read at a time for the digest
 BLANK = "0" * 64  # in place of the digest while it is computed
@@ -50,36 +47,19 @@ def header_of(path: Path) -> bytes:
         return length + file.read(start - 8)
 
 
-def checked_format(path: Path, header: bytes, metadata: Mapping[str, str], unchecked: bool) -> str:
-    """Return the format of the file, after a check of the digest that format "ppgp-2" has.
+def check_digest(path: Path, header: bytes, metadata: Mapping[str, str]) -> None:
+    """Check the format of a file and its digest.
 
     Raises:
         StorageError: If it is not a file of this library, or differs from what was written.
     """
-    kind = metadata.get("format")
-    if kind not in (FORMAT, FORMAT_1) or "record" not in metadata:
+    if metadata.get("format") != FORMAT or "record" not in metadata:
         raise _foreign(path)
-    if kind == FORMAT_1 and "checksum" not in metadata:
-        if not unchecked:
-            got = f"{path.name} of format {FORMAT_1}, which has none"
-            do = (
-                "load_posterior(path, unchecked=True) opens it and notices no damage; "
-                "then save it again"
-            )
-            raise StorageError("a file with a checksum", got, do)
-        return FORMAT_1
     places = list(DIGEST.finditer(header))
-    if kind == FORMAT_1 or len(places) != 1:
+    if len(places) != 1:
         raise damaged(path, "its header must hold one checksum")
     if places[0][1].decode() != digest_of(path, places[0].span(1)):
         raise damaged(path, "its checksum does not match")
-    return FORMAT
-
-
-def has_format_1(path: str | Path) -> bool:
-    """Whether a file that ``storage.load`` has read is of format "ppgp-1"."""
-    with safe_open(str(path), "pt") as file:
-        return (file.metadata() or {}).get("format") == FORMAT_1
 
 
 def digest_of(path: Path, where: tuple[int, int]) -> str:

@@ -3,16 +3,10 @@
 The header holds a digest of header and data, which is compared before anything is built. It finds
 damage; it is not a signature. Size and depth of the header are bounded before it is parsed.
 
-``save`` writes format "ppgp-2". Format "ppgp-1" has no digest; NumPy arrays come back from it as
-tensors, and keys of mappings as text. In both formats, numbers inside ``posterior.model`` are on
-the model's scale, not in the user's units.
+The format is "ppgp-2". Numbers inside ``posterior.model`` are on the model's scale, not in the
+user's units.
 
 Every init field of the record is written; ``loaded_checks.py`` checks those of a Posterior.
-
-What differs in format 1 is handled by ``checked_format`` of ``file_checks.py``, by
-``class_name_in_format_1`` of ``encoding.py``, and by ``_marked_as_standardised`` of ``loading.py``.
-Names of classes that have changed since are in ``RENAMED`` of ``loading.py``, names of fields in
-``arguments.renamed_arguments``, and fields that are gone in ``arguments.removed_arguments``.
 """
 
 from __future__ import annotations
@@ -29,15 +23,14 @@ from torch import Tensor
 
 from ... import files
 from ...errors import StorageError
-from .encoding import Source, Written, class_name_in_format_1, encode
+from .encoding import Source, Written, encode
 from .file_checks import (
     BLANK,
     DIGEST,
     FORMAT,
-    FORMAT_1,
     LONGEST,
     SAVED,
-    checked_format,
+    check_digest,
     damaged,
     header_of,
     parsed,
@@ -85,7 +78,6 @@ def load(
     path: str | Path,
     table: Mapping[str, type],
     given: Mapping[str, Any] | None = None,
-    unchecked: bool = False,
 ) -> Any:
     """Read a record back.
 
@@ -93,12 +85,10 @@ def load(
         path: The file.
         table: The classes that may be built, by name.
         given: The objects that no file can hold, by name.
-        unchecked: Whether to read a file of format "ppgp-1", which has no checksum.
 
     Raises:
         StorageError: If the file is missing, foreign, damaged, of another version, or names a
-            class that is not in the table; and for a file of format "ppgp-1" unless
-            ``unchecked``.
+            class that is not in the table.
     """
     path = Path(path)
     try:
@@ -112,11 +102,9 @@ def load(
         header = header_of(path)
         with safe_open(str(path), "pt") as file:
             metadata = file.metadata() or {}
-            old = checked_format(path, header, metadata, unchecked) == FORMAT_1
+            check_digest(path, header, metadata)
             tree = parsed(metadata["record"])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        if old:
-            table = {**{class_name_in_format_1(kind): kind for kind in table.values()}, **table}
         return Source(tensors, table, dict(given or {})).decode(tree)
     except StorageError:
         raise
