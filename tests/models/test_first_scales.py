@@ -11,7 +11,7 @@ import ppgp
 from ppgp import Dataset, inference, priors
 from ppgp.kernels import Linear, Matern
 from ppgp.models import StateSpaceGP
-from ppgp.models.markov.first_scales import MOST_ROWS, first_scales
+from ppgp.models.markov.markov_process import MOST_ROWS, first_scales
 
 N = 600
 TIMES = torch.linspace(0.0, 30.0, N, dtype=torch.float64)[:, None]

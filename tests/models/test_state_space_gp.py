@@ -16,7 +16,7 @@ from ppgp.diagnostics import mcse
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.kernels import RBF, Constant, Cosine, Exponential, Kernel, Linear, Matern, Scale
 from ppgp.models import GP, SKI, StateSpaceGP
-from ppgp.models.markov import state_space_updates
+from ppgp.models.markov import state_space_gp
 from ppgp.models.markov.state_space_rows import StateSpaceMarginal
 
 KERNELS: dict[str, Kernel] = {
@@ -239,7 +239,7 @@ def test_an_update_conditions_on_the_new_rows_too(noise_sd: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         found = updated(before, rest.rows(slice(0, 12)))
         found = updated(found, rest.rows(slice(12, None)))
-        patch.setattr(state_space_updates, "smoothed", None)  # no pass over all rows
+        patch.setattr(state_space_gp, "smoothed", None)  # no pass over all rows
         ahead = found.predict(later)
     rows, scaler = found.data, found.scaler
     for new, mine in ((later, ahead), (within, found.predict(within))):

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyro
+import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
+from ...capabilities import Capability, Components, IntegratedCoefficients
 from ...data.dataset import Dataset, Scaler
 from ...errors import NotApplicable
 from ...kernels import Kernel, Matern
 from ...likelihoods import Bernoulli, Likelihood
+from ...likelihoods.joint_rows import LatentRows, LikelihoodRows
+from ...numerics.laplace_evidence import laplace_log_evidence_under
+from ...numerics.latent_mode import require_mode
 from ...priors import Param, PriorLike, Site
 from ...runtime.result_cache import ResultCache
 from ..base import full_batch_only
 from ..exact.latent_model import LatentModel, check_latent
 from ..means import MeanLike
 from ..sites import Theta, draw, one_by_one
-from .latent_state_space_rows import AtMode, LatentStateSpaceMarginal, at_mode
-from .state_space_components import StateSpaceComponents
-from .state_space_predictions import Smoothed
-from .state_space_rows import Steps
+from .lanes import in_lanes, in_rows
+from .markov_laplace import MarkovPrior
+from .markov_process import MarkovProcess, first_scales
+from .state_space_predictions import GivenRows, Smoothed, smoothed
+from .state_space_rows import Steps, drawn_functions
 
 SEARCH = 10  # filters in the search for one mode, about
 
 
 @dataclass(frozen=True, repr=False)
-class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
+class LatentStateSpaceGP(LatentModel, Components, IntegratedCoefficients):
     """GP on one column of any likelihood in O(n): f ~ GP(mean, kernel), and y_i given f_i.
 
     ``StateSpaceGP(kernel, likelihood=..., latent="laplace")`` makes it. It is the model of
@@ -89,15 +97,36 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
     keeps_factor = True
     sampled_rows = 0  # a gradient takes some 50 ms for few rows too: it searches for a mode
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.process.check()
+
+    @property
+    def process(self) -> MarkovProcess:
+        """The process of time, and the regressors."""
+        return MarkovProcess(self.kernel, self.regressors)
+
+    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
+        return self.process.lacks(capability, type(self).__name__)
+
     def sites(self, d: int) -> dict[str, Site | Param]:
-        return {**self.kernel_sites(d), **self.likelihood.sites(), **self.mean_sites(d)}
+        kernel = self.process.sites(d, type(self).__name__, self.likelihood)
+        return {**kernel, **self.likelihood.sites(), **self.mean_sites(d)}
+
+    def start(self, data: Dataset) -> dict[str, Tensor]:
+        """Return the values of sites that define them, and the scales of highest density."""
+        given = super().start(data)
+        return {**given, **first_scales(self, data, given)}
 
     def work(self, n: int, d: int) -> float:
-        return SEARCH * n * 50.0 * self.width(d) ** 2
+        return SEARCH * n * 50.0 * self.process.width(d) ** 2
 
     def chunked(self, data: Dataset) -> bool:
         """Return True: the density has a search inside, which cannot be compiled."""
         return True
+
+    def check_memory(self, n: int, d: int, like: Tensor) -> None:
+        self.process.check_memory(n, d, like)
 
     def prepare(self, data: Dataset) -> LatentStateSpaceGP:
         """Return the recipe with a likelihood and a mean for these rows.
@@ -112,11 +141,12 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
 
     def in_units(self, scaler: Scaler) -> LatentStateSpaceGP:
         likelihood = self.likelihood.in_units(float(scaler.y_sd))
-        return replace(self, likelihood=likelihood, **self.process_in_units(scaler))
+        own = self.process.in_units(scaler)
+        return replace(self, likelihood=likelihood, mean=self.mean_in_units(scaler), **own)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         own = self.likelihood.factors(float(scaler.y_sd))
-        return self.hyperparameters_of_data(draws, self.process_factors(scaler) | own, scaler)
+        return self.hyperparameters_of_data(draws, self.process.factors(scaler) | own, scaler)
 
     # -- the program --------------------------------------------------------------------------
 
@@ -129,31 +159,52 @@ class LatentStateSpaceGP(StateSpaceComponents, LatentModel):
         return pyro.sample("y", joint, obs=y)
 
     def _steps(self, theta: Theta, X: Tensor, backwards: bool = False) -> Steps:
-        return self.steps(theta, X, X.new_ones(1), backwards)
+        return self.process.steps(theta, X, X.new_ones(1), backwards)
 
-    # -- f given the training rows, one draw at a time: theta is {site: [*event]} ----------------
+    # -- f given the training rows ----------------------------------------------------------------
 
-    def _chunks(self, theta: Theta, train: Dataset, m: int) -> Iterator[tuple[slice, Theta]]:
-        """Yield the slice of each draw and theta there: each has a mode of its own."""
-        for i, one in enumerate(one_by_one(self.sites_at(train.d), theta)):
-            yield slice(i, i + 1), one
+    def _given(self, theta: Theta, train: Dataset, kept: ResultCache | None = None) -> GivenRows:
+        """Return the process given the training rows, one draw at a time: each has its own mode."""
+        each = one_by_one(self.sites_at(train.d), theta)
+
+        def chunks(_: int) -> Iterator[tuple[slice, Theta]]:
+            return ((slice(i, i + 1), one) for i, one in enumerate(each))
+
+        def conditioned(one: Theta, backwards: bool) -> Smoothed:
+            return self._at_mode(one, train, backwards).smoothed()
+
+        return GivenRows(
+            self.process, self.mean_at, theta, train, len(each), chunks, conditioned, kept
+        )
 
     def _at_mode(self, theta: Theta, train: Dataset, backwards: bool = False) -> AtMode:
+        """Return the Gaussian rows at the mode of f, for one draw {site: [*event]}."""
         steps = self._steps(theta, train.X, backwards)
         mean = self.mean_at(theta, train.X).expand(train.n)
         return at_mode(steps, self.likelihood, self.of_likelihood(theta), mean, train.y)
-
-    def _conditioned(self, theta: Theta, train: Dataset, backwards: bool) -> Smoothed:
-        return self._at_mode(theta, train, backwards).smoothed()
 
     def moments(
         self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
     ) -> tuple[Tensor, Tensor]:
         """Return the mean [draw, m] of f at X, and its variance or, if ``joint``, covariance."""
-        return (self._joint if joint else self._marginal)(theta, X, train, kept)
+        given = self._given(theta, train, kept)
+        return given.joint(X) if joint else given.marginal(X)
 
     def without_each_row(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
         return self._at_mode(theta, train).without_each_row()
+
+    def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
+        """Return the distribution of each term of a sum of kernels at X, batch [draw, m].
+
+        Each term has states of its own. No term includes the mean.
+        """
+        return self._given(theta, train).components(X)
+
+    def weighted(self, d: int) -> range:
+        return range(1, d)
+
+    def weight_moments(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+        return self._given(theta, train).weight_moments()
 
 
 def state_space_with_likelihood(
@@ -178,3 +229,111 @@ def state_space_with_likelihood(
         raise NotApplicable("latent='laplace' for StateSpaceGP", repr(latent), do)
     kernel = Matern() if kernel is None else kernel
     return LatentStateSpaceGP(kernel, likelihood, mean, regressors, standardised=standardised)
+
+
+def prior_of(steps: Steps) -> MarkovPrior:
+    """Return the distribution of f - mean at the rows in order of time."""
+    return MarkovPrior(steps.F, steps.Q, steps.P0, steps.observed, len(steps.times))
+
+
+@dataclass(frozen=True)
+class AtMode:
+    """Gaussian rows that stand for the rows of y, at the mode of f.
+
+    Attributes:
+        steps: The process at the rows, without a batch.
+        a: K^-1 (f - mean) at the mode, [n] in order of time.
+        h: The difference f - mean there.
+        W: Minus the second derivatives of the log densities of the rows there.
+    """
+
+    steps: Steps
+    a: Tensor
+    h: Tensor
+    W: Tensor
+
+    def smoothed(self) -> Smoothed:
+        """Return what the Gaussian rows say about the states."""
+        s = self.steps
+        observed = replace(s.observed, seen=in_lanes(self.W, s.lanes))
+        rows = replace(s, R=torch.ones_like(s.R), observed=observed)
+        return smoothed(rows, s.as_given(self.a + self.W * self.h))
+
+    def without_each_row(self) -> tuple[Tensor, Tensor]:
+        """Return the mean less the prior mean, and the variance, of each f_i without its own row.
+
+        Each is [n] in the order of the rows as they were given. The Gaussian row of precision W_i
+        is taken out; Vehtari et al. (2016), section 3.
+        """
+        variance = prior_of(self.steps).given(self.W, self.a + self.W * self.h).variance()
+        cavity = variance / (1 - self.W * variance)
+        return self.steps.as_given(self.h - cavity * self.a), self.steps.as_given(cavity)
+
+
+def at_mode(
+    steps: Steps, likelihood: Likelihood, own: dict[str, Tensor], mean: Tensor, y: Tensor
+) -> AtMode:
+    """Return the Gaussian rows at the mode of f.
+
+    Args:
+        steps: The process at the rows, without a batch.
+        likelihood: Of one function of x, with slopes.
+        own: {site: value} of the likelihood.
+        mean: Of f, [n] in the order of the rows.
+        y: The targets [n].
+
+    Raises:
+        NumericalError: If there is no finite mode.
+    """
+    rows = LikelihoodRows(likelihood, tuple(own), y[steps.order])
+    found = require_mode(prior_of(steps), mean[steps.order], rows, tuple(own.values()))
+    return AtMode(steps, *found)
+
+
+class LatentStateSpaceMarginal(LatentRows):
+    """y at n rows where f is a mean plus a Markov process in time, and y_i depends on f_i alone.
+
+    ``log_prob`` is Laplace's approximation of the log density; samples are exact.
+
+    Args:
+        likelihood: As in LatentRows.
+        theta: As in LatentRows.
+        mean: As in LatentRows.
+        steps: The process at the rows.
+    """
+
+    def __init__(self, likelihood: Likelihood, theta: Theta, mean: Tensor, steps: Steps) -> None:
+        self.steps = steps
+        batch = torch.broadcast_shapes(mean.shape[:-1], steps.batch)
+        super().__init__(likelihood, theta, mean, batch)
+
+    def expand(
+        self, batch_shape: Sequence[int], _instance: object = None
+    ) -> LatentStateSpaceMarginal:
+        """Return this distribution with another batch shape."""
+        batch = torch.Size(batch_shape)
+        return self._other(*self.of_batch(batch), self.steps.expand(batch))
+
+    def one_by_one(self) -> list[LatentStateSpaceMarginal]:
+        return [
+            self._other(*one) for one in zip(*self.each(), self.steps.one_by_one(), strict=True)
+        ]
+
+    def _other(self, theta: Theta, mean: Tensor, steps: Steps) -> LatentStateSpaceMarginal:
+        return LatentStateSpaceMarginal(self.likelihood, theta, mean, steps)
+
+    def latent_variance(self) -> Tensor:
+        s = self.steps
+        nothing = torch.zeros(len(s.times)).to(s.F)
+        return s.as_given(prior_of(s).given(nothing, nothing).variance())
+
+    def log_evidence(self, y: Tensor) -> Tensor:
+        s, theta = self.steps, self.theta
+        rows = LikelihoodRows(self.likelihood, tuple(theta), y[s.order])
+        prior = partial(MarkovPrior, observed=s.observed, n=len(s.times))
+        tensors, own = (s.F, s.Q, s.P0), tuple(theta.values())
+        return laplace_log_evidence_under(prior, tensors, self.latent_mean[s.order], rows, own)
+
+    def drawn(self, shape: torch.Size) -> Tensor:
+        functions = in_rows(drawn_functions(self.steps, shape), self.event_shape[0])
+        return self.steps.as_given(functions)

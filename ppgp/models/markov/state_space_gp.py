@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,36 +14,52 @@ from torch.distributions import Distribution
 
 from ...arguments import check_names_of_arguments
 from ...capabilities import (
+    Capability,
+    Components,
+    IntegratedCoefficients,
     JointGaussian,
     LatentFunction,
     LeaveOneOut,
     PosteriorFunctions,
+    Updates,
 )
 from ...data.dataset import Dataset, Scaler
+from ...errors import DataError, NotApplicable, listed
 from ...kernels import Kernel, Matern
 from ...kernels.fourier_features import Draw
+from ...kernels.state_space import StateSpace
 from ...likelihoods import Likelihood
 from ...numerics.cholesky import add_diagonal
+from ...numerics.small_matrices import product, product_with_transpose, times_vector
 from ...priors import LogNormal, Param, PriorLike, Site, rescaled, site
 from ...runtime.result_cache import ResultCache
 from ..base import full_batch_only
 from ..exact.latent_model import show_latent
 from ..gaussian_predictions import with_noise
-from ..known_noise import check_aligned, refuse_duplicate_rows
+from ..known_noise import check_aligned, refuse_duplicate_rows, with_known
 from ..means import MeanLike
 from ..sites import Theta, draw, first_draw, number_of_draws, split_params
 from ..units import power
+from ..with_mean import WithMean
+from .kalman import passes, root, simulated
+from .lanes import in_rows
 from .latent_state_space_gp import state_space_with_likelihood
-from .state_space_components import StateSpaceComponents
-from .state_space_functions import DrawnFunctions, states_at_rows
-from .state_space_rows import StateSpaceMarginal
-from .state_space_updates import StateSpaceUpdates
+from .markov_process import MarkovProcess, columns_of, first_scales
+from .state_space_predictions import GivenRows, Smoothed, onward, smoothed
+from .state_space_rows import StateSpaceMarginal, Steps
+
+MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
+UNCOMPILED = 1500  # rows times states from which a graph of all steps takes long to compile
+FEW = 2000  # new rows that are filtered one by one
+NEGLIGIBLE = 1e-12  # eigenvalues of a scaled covariance below it are those of rounding
 
 
 @dataclass(frozen=True, repr=False)
 class StateSpaceGP(
-    StateSpaceUpdates,
-    StateSpaceComponents,
+    WithMean,
+    Updates,
+    Components,
+    IntegratedCoefficients,
     LatentFunction,
     PosteriorFunctions,
     LeaveOneOut,
@@ -117,15 +133,38 @@ class StateSpaceGP(
         check_names_of_arguments(StateSpaceGP, options)
         return state_space_with_likelihood(*arguments, **options)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.process.check()
+
+    @property
+    def process(self) -> MarkovProcess:
+        """The process of time, and the regressors."""
+        return MarkovProcess(self.kernel, self.regressors)
+
+    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
+        return self.process.lacks(capability, type(self).__name__)
+
     def sites(self, d: int) -> dict[str, Site | Param]:
         return {
-            **self.kernel_sites(d),
+            **self.process.sites(d, type(self).__name__),
             "noise": site("noise", self.noise, positive=True, zero=True),
             **self.mean_sites(d),
         }
 
+    def start(self, data: Dataset) -> dict[str, Tensor]:
+        """Return the values of sites that define them, and the scales of highest density."""
+        given = super().start(data)
+        return {**given, **first_scales(self, data, given)}
+
     def work(self, n: int, d: int) -> float:
-        return n * 50.0 * self.width(d) ** 2
+        return n * 50.0 * self.process.width(d) ** 2
+
+    def chunked(self, data: Dataset) -> bool:
+        return data.n * self.process.width(data.d) >= UNCOMPILED
+
+    def check_memory(self, n: int, d: int, like: Tensor) -> None:
+        self.process.check_memory(n, d, like)
 
     def prepare(self, data: Dataset) -> StateSpaceGP:
         """Return the recipe with the mean of these rows.
@@ -142,10 +181,26 @@ class StateSpaceGP(
 
     def in_units(self, scaler: Scaler) -> StateSpaceGP:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
-        return replace(self, noise=noise, **self.process_in_units(scaler))
+        own = self.process.in_units(scaler)
+        return replace(self, noise=noise, mean=self.mean_in_units(scaler), **own)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        return self.hyperparameters_of_data(draws, self.process_factors(scaler), scaler)
+        return self.hyperparameters_of_data(draws, self.process.factors(scaler), scaler)
+
+    # -- the program ------------------------------------------------------------------------------
+
+    def noise_at(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
+        """Return the noise variance of rows, [*b, 1] or [*b, n]; b are the axes of all draws."""
+        noise = self.value(theta, "noise", X)[..., None]
+        # also where the mean alone is drawn
+        draws = torch.broadcast_shapes(noise.shape[:-1], self.axes_of_mean(theta, X.shape[-1]))
+        return with_known(noise.expand(*draws, 1), noise_sd)
+
+    def noisy_steps(
+        self, theta: Theta, X: Tensor, noise_sd: Tensor | None, backwards: bool = False
+    ) -> Steps:
+        """Return the process at rows of X with their noise."""
+        return self.process.steps(theta, X, self.noise_at(theta, X, noise_sd), backwards)
 
     def model(
         self,
@@ -177,6 +232,27 @@ class StateSpaceGP(
         steps = self.noisy_steps(theta, X, noise_sd)
         return pyro.sample("y", StateSpaceMarginal(loc, steps), obs=y)
 
+    # -- given the training rows ------------------------------------------------------------------
+
+    def _given(self, theta: Theta, train: Dataset, kept: ResultCache | None = None) -> GivenRows:
+        """Return the process given the training rows, under each draw of theta."""
+        drawn, params = split_params(self.sites_at(train.d), theta)
+        count, process = number_of_draws(drawn), self.process
+
+        def chunks(m: int) -> Iterator[tuple[slice, Theta]]:
+            """Yield the slices of the draws whose matrices fit into ``MEMORY_BUDGET``."""
+            numbers = 12 * process.width(train.d) ** 2 * (train.n + m)
+            size = max(1, MEMORY_BUDGET // (train.X.element_size() * numbers))
+            for i in range(0, count, size):
+                chunk = slice(i, min(i + size, count))
+                yield chunk, {**params, **{name: value[chunk] for name, value in drawn.items()}}
+
+        def conditioned(part: Theta, backwards: bool) -> Smoothed:
+            steps = self.noisy_steps(part, train.X, train.noise_sd, backwards)
+            return smoothed(steps, train.y - self.mean_at(part, train.X))
+
+        return GivenRows(process, self.mean_at, theta, train, count, chunks, conditioned, kept)
+
     def predict(
         self,
         theta: Theta,
@@ -201,15 +277,15 @@ class StateSpaceGP(
             A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
             event [m].
         """
-        moments = self._joint if joint else self._marginal
-        mean, spread = moments(theta, X, train, kept)
+        given = self._given(theta, train, kept)
+        mean, spread = given.joint(X) if joint else given.marginal(X)
         return with_noise(mean, spread, self.noise_at(theta, X, noise_sd), joint)
 
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
     ) -> Distribution:
         """Return the predictive distribution of f at X, without the noise: batch [draw, m]."""
-        mean, variance = self._marginal(theta, X, train, kept)
+        mean, variance = self._given(theta, train, kept).marginal(X)
         return dist.Normal(mean, variance.sqrt())
 
     def gaussian(
@@ -217,11 +293,12 @@ class StateSpaceGP(
     ) -> tuple[Tensor, ...]:
         """Return the joint Gaussian distribution of y and f at the first draw; see ``GP``."""
         one = first_draw(self.sites_at(X.shape[-1]), theta)
-        mean = self.mean_at(one, X)
-        variance = self.prior_variances(one, X) + self.noise_at(one, X, noise_sd)
-        C = add_diagonal(self.prior(one, train.X), self.noise_at(one, train.X, train.noise_sd))
+        process, mean = self.process, self.mean_at(one, X)
+        variance = process.variances(one, X) + self.noise_at(one, X, noise_sd)
+        noise = self.noise_at(one, train.X, train.noise_sd)
+        C = add_diagonal(process.covariance(one, train.X), noise)
         residual = train.y - self.mean_at(one, train.X)
-        return C, residual, self.prior(one, train.X, X), variance, mean.expand(len(X))
+        return C, residual, process.covariance(one, train.X, X), variance, mean.expand(len(X))
 
     def pathwise(
         self,
@@ -249,17 +326,17 @@ class StateSpaceGP(
         chosen = torch.randint(
             number_of_draws(drawn), (samples,), generator=generator, device="cpu"
         )
-        paths: list[tuple[Theta, DrawnFunctions]] = []
+        paths: list[tuple[Theta, _DrawnFunctions]] = []
         for i in chosen.unique().tolist():
             one = {**params, **{name: value[i] for name, value in drawn.items()}}
             settings = Draw(int((chosen == i).sum()), 0, generator, train.X)
             steps = self.noisy_steps(one, train.X, train.noise_sd)
-            states = states_at_rows(steps, train.y - self.mean_at(one, train.X), settings)
-            space = self.space(one, train.X)
-            paths.append((one, DrawnFunctions(space, steps.times, states, settings)))
+            states = _states_at_rows(steps, train.y - self.mean_at(one, train.X), settings)
+            space = self.process.space(one, train.X)
+            paths.append((one, _DrawnFunctions(space, steps.times, states, settings)))
 
         def functions(X: Tensor) -> Tensor:
-            H = self.observation(X)
+            H = self.process.observation(X)
             return torch.cat([self.mean_at(one, X) + path(X[:, 0], H) for one, path in paths])
 
         return functions
@@ -272,8 +349,9 @@ class StateSpaceGP(
         """
         back = torch.argsort(torch.sort(train.X[:, 0], stable=True).indices)
         means, variances = [], []
-        for chunk, part in self._chunks(theta, train, 0):
-            found = self._smoothed(part, train, chunk, None)
+        given = self._given(theta, train)
+        for chunk, part in given.chunks(0):
+            found = given.smoothed(chunk, part)
             u, d = found.u[..., back], found.d[..., back]
             shape = (chunk.stop - chunk.start, train.n)
             means.append((train.y - u / d).expand(shape))
@@ -283,6 +361,153 @@ class StateSpaceGP(
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
         return {"y": self.loo(theta, data).log_prob(data.y)}
+
+    def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
+        """Return the distribution of each term of a sum of kernels at X, batch [draw, m].
+
+        Each term has states of its own. No term includes the mean.
+        """
+        return self._given(theta, train).components(X)
+
+    def weighted(self, d: int) -> range:
+        return range(1, d)
+
+    def weight_moments(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+        return self._given(theta, train).weight_moments()
+
+    # -- further rows: the filter goes on from the last state -------------------------------------
+
+    def carry_over(
+        self, theta: Theta, old: Dataset, new: Dataset, kept: ResultCache, into: ResultCache
+    ) -> None:
+        X, y = new.X[old.n :], new.y[old.n :]
+        sd = None if new.noise_sd is None else new.noise_sd[old.n :]
+        if not 0 < len(X) <= FEW or bool(X[:, 0].min() < old.X[:, 0].max()):
+            return
+        time, m, P = self._given(theta, old, kept).end()
+        residual = y - self.mean_at(theta, X)
+        noise = self.noise_at(theta, X, sd)
+        start = (m, P, time, self.process.space(theta, X))
+        end = onward(*start, X[:, 0], residual, noise, columns_of(X)).end()
+        into.get("end", lambda: end, theta)
+
+    def one_step_ahead(
+        self, theta: Theta, train: Dataset, new: Dataset, kept: ResultCache
+    ) -> dist.Normal:
+        X, last = new.X, train.X[:, 0].max()
+        early = (X[:, 0] < last).nonzero()[:, 0].tolist()
+        if early:
+            do = "pass later rows, or use loo or predict for the others"
+            got = f"an earlier time in {listed(early, 'row')}"
+            raise DataError("times that are not before the last training row", got, do)
+        given = self._given(theta, train, kept)
+        time, m, P = given.end()
+        means, variances = [], []
+        for chunk, part in given.chunks(len(X)):
+            noise = self.noise_at(part, X, new.noise_sd)
+            level = self.mean_at(part, X)
+            start = (m[..., chunk], P[..., chunk], time, self.process.space(part, X))
+            found = onward(*start, X[:, 0], new.y - level, noise, columns_of(X))
+            mean, variance = found.moments()
+            means.append(mean + level)
+            variances.append(variance + noise)
+        return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
+
+
+def _states_at_rows(steps: Steps, residual: Tensor, draw: Draw) -> Tensor:
+    """Return draws of the states at the rows in order of time, [s, samples, n].
+
+    A draw of the prior is corrected by the smoothed difference from the data. Durbin & Koopman
+    (2002).
+
+    Args:
+        steps: The process at the rows, without a batch.
+        residual: The difference y - mean [n], in the order of the rows.
+        draw: The number of functions and the random generator.
+    """
+    width, size, k = len(steps.F), steps.F.shape[-2:], draw.samples
+
+    def wide(M: Tensor) -> Tensor:
+        return M.unsqueeze(M.ndim - 2).expand(*M.shape[:-2], k, *M.shape[-2:])
+
+    F, Q = wide(steps.F), wide(steps.Q)
+    P0 = steps.P0[..., None].expand(width, width, k)
+    R = steps.R.expand(k, *size)
+    prior = simulated(F, Q, P0, draw.normal(width, k), draw.normal(width, k, *size))
+    y = steps.observed.of(prior) + R.sqrt() * draw.normal(k, *size)
+    rest = steps.observed.seen * (steps.in_order(residual) - y)
+    filtered, back = passes(F, Q, P0, R, rest, steps.observed)
+    correction = [
+        m + times_vector(P, r) for m, P, r in zip(filtered.m, filtered.P, back.r, strict=True)
+    ]
+    return in_rows(prior + torch.stack(correction, -2), len(steps.times))
+
+
+class _DrawnFunctions:
+    """Functions whose states are known at some times, and drawn at others when they are asked for.
+
+    Given the states at the known times on both sides, the state between depends on nothing else.
+    A time that is asked for again keeps its state. The record grows.
+
+    Args:
+        space: The process.
+        times: In order, [n]; of equal ones the last counts.
+        states: [s, samples, n].
+        draw: The number of functions and the random generator.
+    """
+
+    def __init__(self, space: StateSpace, times: Tensor, states: Tensor, draw: Draw) -> None:
+        last = torch.cat([times.diff() > 0, torch.ones_like(times[:1], dtype=torch.bool)])
+        self.space, self.draw = space, draw
+        self.times, self.states = times[last], states[..., last]
+
+    def __call__(self, t: Tensor, H: Tensor) -> Tensor:
+        """Return the functions H'x at times t [m], [samples, m], for weights H [s, m]."""
+        t = t.contiguous()
+        new = torch.unique(t)
+        while True:
+            place = torch.searchsorted(self.times, new)
+            known = self.times[place.clamp_max(len(self.times) - 1)] == new
+            new, place = new[~known], place[~known]
+            if not len(new):
+                break
+            # the middle one of the new times in each gap, so that few rounds suffice
+            _, counts = torch.unique_consecutive(place, return_counts=True)
+            self._extend(new[counts.cumsum(0) - counts + counts // 2])
+        states = self.states[..., torch.searchsorted(self.times, t)]
+        return (states * H[:, None]).sum(0)
+
+    def _extend(self, t: Tensor) -> None:
+        """Draw the states at times t [m], each in a gap of its own between known times."""
+        n, place = len(self.times), torch.searchsorted(self.times, t)
+        left, right = (place - 1).clamp_min(0), place.clamp_max(n - 1)
+        F, Q = self.space.transition((t - self.times[left]).clamp_min(0.0))
+        begun = place > 0
+        P = torch.where(begun, Q, self.space.covariance(t))
+        before = self.states[..., left]
+        m = torch.where(begun, times_vector(F[:, :, None], before), 0.0)
+        F, Q = self.space.transition((self.times[right] - t).clamp_min(0.0))
+        FP = product(F, P)
+        gain = product(FP.transpose(0, 1), _pseudo_inverse(product_with_transpose(FP, F) + Q))
+        gain = torch.where(place < n, gain, 0.0)
+        rest = self.states[..., right] - times_vector(F[:, :, None], m)
+        m = m + times_vector(gain[:, :, None], rest)
+        spread = P - product(gain, FP)
+        z = self.draw.normal(len(P), self.draw.samples, len(t))
+        x = m + times_vector(root(0.5 * (spread + spread.transpose(0, 1)))[:, :, None], z)
+        times, order = torch.sort(torch.cat([self.times, t]))
+        self.times, self.states = times, torch.cat([self.states, x], -1)[..., order]
+
+
+def _pseudo_inverse(S: Tensor) -> Tensor:
+    """Return the inverses of covariances [s, s, *many] where they have variance, 0 elsewhere."""
+    sd = S.diagonal(dim1=0, dim2=1).movedim(-1, 0).clamp_min(0.0).sqrt()
+    by = torch.where(sd > 0, sd, torch.ones_like(sd))
+    values, vectors = torch.linalg.eigh((S / by[:, None] / by).movedim((0, 1), (-2, -1)))
+    kept = values > NEGLIGIBLE * values.amax(-1, keepdim=True)
+    inverted = torch.where(kept, 1 / torch.where(kept, values, 1.0), 0.0)
+    inverse = (vectors * inverted.unsqueeze(-2)) @ vectors.mT
+    return inverse.movedim((-2, -1), (0, 1)) / by[:, None] / by
 
 
 show_latent(StateSpaceGP)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
+import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
+from ...data.dataset import Dataset
+from ...kernels import Sum
 from ...kernels.state_space import StateSpace, with_batch
+from ...numerics.least_variance import at_least_rounding
 from ...numerics.small_matrices import (
     identity,
     outer,
@@ -16,8 +22,13 @@ from ...numerics.small_matrices import (
     product_with_transpose,
     times_vector,
 )
+from ...runtime.result_cache import ResultCache
+from ..advice.memory_checks import check_memory_of_predictions
+from ..sites import Theta
+from ..terms import labels
 from .kalman import Forward, Observed, Row, forward, passes
 from .lanes import in_rows
+from .markov_process import MarkovProcess
 from .state_space_rows import Steps
 
 
@@ -286,3 +297,165 @@ def range_products(G: Tensor, low: Tensor, high: Tensor) -> Tensor:
             G = torch.cat([G, identity(G[..., :1])], -1)
         G = product(G[..., 1::2], G[..., 0::2])
     return product(late, early)
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """A process given its training rows, under each draw of the hyperparameters.
+
+    Attributes:
+        process: The process.
+        mean_at: The function (theta, X) -> the mean of f at X, [*draw, m] or [*draw, 1].
+        theta: {site: [draw, *event]}.
+        train: The training rows.
+        draws: The number of draws.
+        chunks: The function of a number of new rows -> the slices of the draws whose matrices fit
+            into memory, each with theta there.
+        conditioned: The function (theta, backwards) -> what the rows say of the process, or of
+            f(-t).
+        kept: Where that is kept between predictions, or None.
+    """
+
+    process: MarkovProcess
+    mean_at: Callable[[Theta, Tensor], Tensor]
+    theta: Theta
+    train: Dataset
+    draws: int
+    chunks: Callable[[int], Iterator[tuple[slice, Theta]]]
+    conditioned: Callable[[Theta, bool], Smoothed]
+    kept: ResultCache | None = None
+
+    def smoothed(self, chunk: slice, part: Theta, backwards: bool = False) -> Smoothed:
+        """Return what the training rows say under a chunk of draws."""
+
+        def compute() -> Smoothed:
+            return self.conditioned(part, backwards)
+
+        kept = self.kept or ResultCache(limit=0)
+        return Smoothed(*kept.get((chunk.start, chunk.stop, backwards), compute, part))
+
+    def states(self, X: Tensor) -> Iterator[tuple[slice, Theta, At]]:
+        """Yield the states at X under each chunk of draws.
+
+        Where the rows before a time say little, the process runs backwards from the last row.
+        """
+        H = self.process.observation(X)
+        for chunk, part in self.chunks(len(X)):
+            found = self.smoothed(chunk, part)
+            here = at(found, *self.process.in_direction(part, X, False))
+            lost = here.lost(H)
+            if bool(lost.any()):
+                found = self.smoothed(chunk, part, backwards=True)
+                there = at(found, *self.process.in_direction(part, X, True))
+                here = here.but(there, lost & ~there.lost(H))
+            yield chunk, part, here
+
+    def end(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the time of the last row, and mean and covariance of the state there.
+
+        The time is [1], the mean [s, *batch] and the covariance [s, s, *batch], which begin with
+        an axis of the draws where several chunks are needed.
+        """
+
+        def compute() -> tuple[Tensor, Tensor, Tensor]:
+            ms, Ps = [], []
+            last = self.train.X[:, 0].max()[None]
+            for chunk, part in self.chunks(0):
+                found = self.smoothed(chunk, part)
+                k = chunk.stop - chunk.start
+                ms.append(found.m[..., -1].reshape(len(found.m), -1).expand(-1, k))
+                P = found.P[..., -1]
+                Ps.append(P.reshape(*P.shape[:2], -1).expand(-1, -1, k))
+            return last, torch.cat(ms, -1), torch.cat(Ps, -1)
+
+        kept = self.kept or ResultCache(limit=0)
+        return kept.get("end", compute, self.theta)
+
+    def states_after(self, X: Tensor) -> Iterator[tuple[slice, Theta, At]]:
+        """Yield the states at times X after the last row, as ``states`` does."""
+        time, m, P = self.end()
+        for chunk, part in self.chunks(len(X)):
+            space = self.process.space(part, X)
+            yield chunk, part, after(m[..., chunk], P[..., chunk], time, space, X[:, 0])
+
+    def marginal(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance [draw, m] of f at X."""
+        check_memory_of_predictions(self.draws, len(X), X)
+        H, means, variances = self.process.observation(X), [], []
+        states = self.states(X)
+        if self.kept is not None and len(X) and bool(X[:, 0].min() >= self.train.X[:, 0].max()):
+            states = self.states_after(X)
+        for chunk, part, found in states:
+            mean, variance = found.of(H)
+            shape = (chunk.stop - chunk.start, len(X))
+            means.append((mean + self.mean_at(part, X)).expand(shape))
+            prior = self.process.variances(part, X)
+            variances.append(at_least_rounding(variance, prior).expand(shape))
+        return torch.cat(means), torch.cat(variances)
+
+    def joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean [draw, m] and covariance [draw, m, m] of f at X."""
+        check_memory_of_predictions(self.draws, len(X), X, joint=True)
+        H, means, covariances = self.process.observation(X), [], []
+        for chunk, part in self.chunks(len(X)):
+            found = self.smoothed(chunk, part)
+            here = self.process.in_direction(part, X, False)
+            mean, covariance = joint(found, *here, H)
+            lost = at(found, *here).lost(H)
+            if bool(lost.any()):  # as in ``states``
+                found = self.smoothed(chunk, part, backwards=True)
+                there = self.process.in_direction(part, X, True)
+                other, of_pairs = joint(found, *there, H)
+                worse = at(found, *there).lost(H)
+                mean = torch.where(lost & ~worse, other, mean)
+                either = (lost[:, None] | lost) & ~(worse[:, None] | worse)
+                covariance = torch.where(either, of_pairs, covariance)
+            k, m = chunk.stop - chunk.start, len(X)
+            means.append((mean + self.mean_at(part, X)).expand(k, m))
+            covariances.append(covariance.expand(k, m, m))
+        return torch.cat(means), torch.cat(covariances)
+
+    def components(self, X: Tensor) -> dict[str, Distribution]:
+        """Return the distribution of each term of a sum of kernels at X, batch [draw, m].
+
+        Each term has states of its own, and so have the regressors. No term includes the mean.
+        """
+        kernel = self.process.kernel
+        assert isinstance(kernel, Sum)  # see ``MarkovProcess.lacks``
+        H, names, start = self.process.observation(X), labels(kernel), 0
+        like = {name: X.new_ones(s.shape) for name, s in kernel.sites(1).items()}
+        parts: dict[str, Tensor] = {}
+        sizes = [len(space.observation) for space in kernel.state_spaces(like, X)]
+        if X.shape[-1] > 1:
+            names, sizes = [*names, "regressors"], [*sizes, X.shape[-1] - 1]
+        for name, size in zip(names, sizes, strict=True):
+            parts[name] = torch.zeros_like(H)
+            parts[name][start : start + size] = H[start : start + size]
+            start += size
+        moments: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in names}
+        for chunk, _, states in self.states(X):
+            shape = (chunk.stop - chunk.start, len(X))
+            for name, own in parts.items():
+                mean, variance = states.of(own)
+                variance = at_least_rounding(variance, torch.zeros_like(variance))
+                moments[name].append((mean.expand(shape), variance.expand(shape)))
+        return {
+            name: dist.Normal(
+                torch.cat([m for m, _ in each]), torch.cat([v for _, v in each]).sqrt()
+            )
+            for name, each in moments.items()
+        }
+
+    def weight_moments(self) -> tuple[Tensor, Tensor]:
+        """Return mean and sd [draw, r] of the weight of each regressor."""
+        train, r = self.train, self.train.d - 1
+        # at the last time, the states given the rows before it are those given all rows
+        X = train.X[train.X[:, 0].argmax()].expand(r, -1)
+        H = torch.eye(self.process.width(train.d)).to(X)[:, -r:]
+        means, variances = [], []
+        for chunk, _, states in self.states(X):
+            mean, variance = states.of(H)
+            shape = (chunk.stop - chunk.start, r)
+            means.append(mean.expand(shape))
+            variances.append(variance.expand(shape))
+        return torch.cat(means), torch.cat(variances).sqrt()

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ...kernels.state_space import StateSpace, with_batch
-from .kalman import Observed, log_density
-from .kalman_simulation import simulated
+from .kalman import Observed, log_density, simulated
 from .lanes import in_lanes, in_rows, lanes_for
 
 Theta = Mapping[str, Tensor]
