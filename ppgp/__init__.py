@@ -40,7 +40,7 @@ _NAMES = {
     "diagnose": "diagnostics.diagnosis",
     "discretised": "geostatistics.kriging_of_blocks",
     "empirical_variogram": "geostatistics.variogram",
-    "fit": "inference.fitting",
+    "fit": "inference.fitting.fit",
     "fit_variogram": "geostatistics.variogram_fit",
     "full_conformal": "conformal.full_conformal_sets",
     "load": "data.files.loading",
@@ -114,7 +114,7 @@ if TYPE_CHECKING:
     from .geostatistics.kriging_of_blocks import block_kriging, discretised
     from .geostatistics.variogram import empirical_variogram
     from .geostatistics.variogram_fit import fit_variogram
-    from .inference.fitting import fit
+    from .inference.fitting.fit import fit
     from .models.advice.advice import advise
     from .posterior.loading import load_posterior
     from .posterior.multi import MultiPosterior

@@ -202,7 +202,7 @@ def fit(
 
     After Ctrl-C, the partial posterior is saved in NAME.partial.safetensors.
     """
-    from ..inference.fitting import fit as fit_posterior
+    from ..inference.fitting.fit import fit as fit_posterior
     from ..posterior.summary import cut_short
 
     _check_place(out)

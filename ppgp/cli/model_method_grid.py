@@ -12,9 +12,9 @@ import typer
 
 from ..data.dataset import Dataset
 from ..errors import NotApplicable, NotEnoughMemory
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.fitting.fit import fit
 from ..inference.jobs import each, in_parallel
+from ..inference.runs import raise_if_interrupted
 from ..posterior.posterior import Posterior
 
 __all__ = ["fit_grid"]

@@ -115,7 +115,7 @@ def methods_of_models(
     """
     if methods is not None:
         return {name: split_names(methods) for name in models}
-    from ..inference.own_methods import default_name
+    from ..inference.fitting.fit import default_name
 
     plan = {}
     for name in models:

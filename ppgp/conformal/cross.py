@@ -18,9 +18,9 @@ from ..data.role_checks import refuse_weights
 from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ..inference import Inference
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted, second_goes_to_the_caller
+from ..inference.fitting.fit import fit
 from ..inference.jobs import check_workers, each
+from ..inference.runs import raise_if_interrupted, second_goes_to_the_caller
 from ..models import Model
 from ..posterior.boosted import OUT_OF_FOLD, members_of
 from ..posterior.posterior import Posterior

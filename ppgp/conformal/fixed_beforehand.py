@@ -14,7 +14,7 @@ import numpy as np
 
 from ..data.dataset import Dataset
 from ..errors import an
-from ..inference.other_training_tables import depends_on_rows, found_on
+from ..inference.fitting.fit import depends_on_rows, found_on
 from ..models import Model
 from ..models.means import UserMean
 from ..models.with_mean import WithMean

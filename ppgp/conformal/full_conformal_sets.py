@@ -20,8 +20,8 @@ from ..errors import (
     counted_are,
 )
 from ..inference import MAP
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.fitting.fit import fit
+from ..inference.runs import raise_if_interrupted
 from ..models import Model
 from ..posterior.model_inputs import inputs_and_roles
 from ..posterior.posterior import Posterior

@@ -13,8 +13,8 @@ from ..data.dataset import Dataset
 from ..data.new_rows import in_order
 from ..errors import ConvergenceWarning, DataError, NotApplicable
 from ..inference import MAP
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.fitting.fit import fit
+from ..inference.runs import raise_if_interrupted
 from ..kernels import Deep
 from ..models import LinearRegression
 from ..models.sites import first_draw

@@ -19,9 +19,9 @@ from ..data.dataset import Dataset
 from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, NotApplicable, SettingError
 from ..inference import Inference
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted, second_goes_to_the_caller
+from ..inference.fitting.fit import fit
 from ..inference.jobs import check_workers, each
+from ..inference.runs import raise_if_interrupted, second_goes_to_the_caller
 from ..models import Model
 from ..posterior.convergence import ess
 from ..posterior.scalar_names import scalars

@@ -19,8 +19,8 @@ from ..data.entries.arrays import as_pandas
 from ..data.role_checks import refuse_weights
 from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataError, PpgpError, SettingError
-from ..inference.fitting import fit as fit_posterior
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.fitting.fit import fit as fit_posterior
+from ..inference.runs import raise_if_interrupted
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from ..recipes import parsing as recipes

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from ..data.dataset import Dataset
 from ..files import replacing_path
 from ..inference import MAP
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.fitting.fit import fit
+from ..inference.runs import raise_if_interrupted
 from ..models import GP
 from ..plots.common import COLOURS, panels
 from ..runtime.seeding import standard_normal, standard_uniform

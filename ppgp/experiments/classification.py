@@ -29,8 +29,8 @@ from ..data.dataset import Dataset
 from ..diagnostics.predictive_differences import predictive_difference
 from ..errors import PpgpWarning, SettingError, UnknownName
 from ..inference import MAP, NUTS, SVI, Laplace
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.fitting.fit import fit
+from ..inference.runs import raise_if_interrupted
 from ..kernels import RBF
 from ..likelihoods import Bernoulli
 from ..metrics import metrics

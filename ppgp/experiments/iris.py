@@ -23,8 +23,8 @@ from ..data.files.loading import load
 from ..errors import ConvergenceWarning
 from ..files import write_figure
 from ..inference import MAP, NUTS, SVI, Exact, Laplace
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.fitting.fit import fit
+from ..inference.runs import raise_if_interrupted
 from ..metrics import metrics
 from ..models import LinearRegression, SoftmaxRegression
 from ..posterior.posterior import Posterior

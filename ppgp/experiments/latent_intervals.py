@@ -17,8 +17,8 @@ from .. import conformal, plots
 from ..data.dataset import Dataset
 from ..files import write_figure
 from ..inference import MAP
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.fitting.fit import fit
+from ..inference.runs import raise_if_interrupted
 from ..metrics import metrics
 from ..models import GP
 from ..runtime.seeding import standard_normal, standard_uniform

@@ -32,8 +32,8 @@ from ..inference import (
     MCDropout,
     NaturalGradientBoosting,
 )
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.fitting.fit import fit
+from ..inference.runs import raise_if_interrupted
 from ..learners import Trees
 from ..likelihoods import Gaussian, Predicted
 from ..models import Boosted, LinearRegression, NeuralRegression

@@ -28,8 +28,8 @@ from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataWarning
 from ..files import write_figure
 from ..inference import MAP, SVI, Inference
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.fitting.fit import fit
+from ..inference.runs import raise_if_interrupted
 from ..kernels import RBF, Deep
 from ..metrics import metrics
 from ..models import GP, SVGP, Model

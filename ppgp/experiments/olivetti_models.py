@@ -15,8 +15,8 @@ from torch.distributions import Normal
 from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning
 from ..inference import MAP, SVI
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.fitting.fit import fit
+from ..inference.runs import raise_if_interrupted
 from ..kernels import ARD, RBF, Deep
 from ..likelihoods import Gaussian
 from ..models import GP, SGPR, SVGP

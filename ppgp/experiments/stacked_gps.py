@@ -18,8 +18,8 @@ from ..diagnostics.stacking import stacking_weights
 from ..distributions.distributions import NormalMixture
 from ..errors import PpgpWarning
 from ..inference import MAP, SVI
-from ..inference.fitting import fit
-from ..inference.interrupts import raise_if_interrupted
+from ..inference.fitting.fit import fit
+from ..inference.runs import raise_if_interrupted
 from ..kernels import ARD, RBF, Matern
 from ..models import GP, SGPR, SVGP
 from ..posterior.posterior import Posterior

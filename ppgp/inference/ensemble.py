@@ -18,11 +18,10 @@ from ..learners import stack
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 from .base import Inference, fresh_weights, from_draws, starting_point
-from .interrupts import raise_if_interrupted
 from .jobs import Workers, each
 from .optimise.map import MAP
 from .options import Count
-from .runs import run
+from .runs import raise_if_interrupted, run
 
 #: Members start Uniform(-2, 2) around the origin of unconstrained space, the first at the origin.
 #: Weights of networks start at the initial weights of another seed.

@@ -9,29 +9,29 @@ the number of workers nor on the backend.
 from __future__ import annotations
 
 import os
+import threading
+import traceback
+import uuid
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any
 
+import pyro
+
+from ..display.user_warnings import warn
 from ..errors import NumericalError
 from ..runtime.libraries import imported
-from ..runtime.process_locks import silenced
+from ..runtime.process_locks import Turns, help_in, one_at_a_time, silenced, turns_of_this_thread
 from ..runtime.processes import begin_worker, without_interrupts
 from ..runtime.progress import bar
-from ..runtime.threads import available_cores
+from ..runtime.threads import at_most, available_cores, blas_on_one_thread
 from ..runtime.whole_numbers import check_whole_number
-from .one_job import Home, Outcome, in_a_worker, on_one_thread, run_job
 from .options import Count
 
-__all__ = [
-    "Workers",
-    "check_workers",
-    "each",
-    "goes_elsewhere",
-    "in_parallel",
-    "number_of_workers",
-]
+__all__ = ["Workers", "check_workers", "each", "goes_elsewhere", "in_parallel", "number_of_workers"]
 
 Workers = Count | None
 LOCAL = ("loky", "multiprocessing", "sequential", "threading")  # backends of one machine
@@ -114,7 +114,7 @@ def _in_this_process(
     work: Callable[[Any], Any], jobs: list[Any]
 ) -> Generator[tuple[int, Any], None, None]:
     for number, job in enumerate(jobs):
-        with on_one_thread():
+        with _on_one_thread():
             value = work(job)
         yield number, value
 
@@ -162,7 +162,7 @@ def in_parallel(workers: int | None) -> bool:
 
 def goes_elsewhere(workers: int | None = None) -> bool:
     """Return whether jobs go to a backend of several machines, such as Dask or Ray."""
-    if workers is not None or in_a_worker():
+    if workers is not None or _in_a_worker():
         return False
     backend, _ = imported("joblib.parallel").get_active_backend()
     return not (_is_local(backend) or _by_threads(backend))
@@ -188,7 +188,7 @@ def _place(workers: int | None, jobs: int | None = None) -> _Place | None:
         workers: How many workers are asked for, as in ``each``.
         jobs: How many jobs there are; None: it is not known yet.
     """
-    if workers == 1 or in_a_worker():
+    if workers == 1 or _in_a_worker():
         return None
     joblib = imported("joblib.parallel")
     backend, configured = joblib.get_active_backend()
@@ -254,10 +254,10 @@ def _outcomes(
     jobs: list[Any],
     numbers: list[int],
     under_way: dict[int, None],
-) -> Generator[tuple[int, Outcome], None, None]:
+) -> Generator[tuple[int, _Outcome], None, None]:
     """Yield the outcomes of some jobs as they end; ``under_way`` gains those that are sent."""
-    home = Home.of_this_thread()
-    delayed = imported("joblib").delayed(run_job)
+    home = _Home.of_this_thread()
+    delayed = imported("joblib").delayed(_run_job)
 
     def tasks(some: list[int]) -> Iterator[Any]:
         for number in some:
@@ -289,3 +289,128 @@ def _ends_its_worker(noun: str, number: int) -> NumericalError:
         f"{noun} {number}, which ended its worker twice",
         "run it with workers=1 to see why, or give each worker more memory",
     )
+
+
+_PROCESS = uuid.uuid4().hex  # forked children share it, and differ in their process ids
+#: warnings about how code is written, which a user of the library cannot act on
+OF_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning)
+
+
+class _Here(threading.local):
+    """What this thread is doing; ``depth`` counts the jobs around it that a worker was given."""
+
+    depth = 0
+
+
+_HERE = _Here()
+
+
+def _in_a_worker() -> bool:
+    """Return whether this thread runs a job of a sweep that workers share."""
+    return _HERE.depth > 0
+
+
+@contextmanager
+def _on_one_thread() -> Iterator[None]:
+    """Run on one thread inside the block, so that results do not depend on who runs it."""
+    with at_most(1), blas_on_one_thread():
+        yield
+
+
+class _Failure(Exception):
+    """The traceback of an error in a worker; it is the cause of that error at the caller."""
+
+
+@dataclass(frozen=True)
+class _Home:
+    """Where a sweep was called.
+
+    Attributes:
+        process: Names the process.
+        turns: The locks that the caller holds while it waits.
+        params: Pyro's parameter store there; None if it is empty.
+    """
+
+    process: tuple[str, int]
+    turns: Turns
+    params: Any
+
+    @classmethod
+    def of_this_thread(cls) -> _Home:
+        """Return where this thread is."""
+        store = pyro.get_param_store()
+        params = store.get_state() if len(store) else None
+        return cls((_PROCESS, os.getpid()), turns_of_this_thread(), params)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Run a job inside the block as it would run at home."""
+        with ExitStack() as stack:
+            _HERE.depth += 1
+            stack.callback(_leave)
+            if self.process == (_PROCESS, os.getpid()):
+                help_in(self.turns)  # a thread beside the caller, which waits
+                stack.callback(help_in, (None, None))
+            elif self.params is not None:
+                stack.enter_context(one_at_a_time())
+                stack.enter_context(pyro.get_param_store().scope(self.params))
+            stack.enter_context(_on_one_thread())
+            yield
+
+
+def _leave() -> None:
+    _HERE.depth -= 1
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How a job ended.
+
+    Attributes:
+        value: What it returned.
+        error: What it raised; None if it ended well.
+        trace: The traceback of the error.
+        warned: (category, message) of its warnings.
+    """
+
+    value: Any = None
+    error: BaseException | None = None
+    trace: str = ""
+    warned: list[tuple[type[Warning], str]] = field(default_factory=list)
+
+    def opened(self) -> Any:
+        """Issue the warnings here, and return the value or raise the error."""
+        for category, message in self.warned:
+            warn(message, category)
+        if self.error is not None:
+            raise self.error from _Failure(f"in a worker:\n{self.trace}")
+        return self.value
+
+
+def _run_job(
+    work: Callable[[Any], Any], number: int, job: Any, home: _Home
+) -> tuple[int, _Outcome]:
+    """Run one job in a worker; return its number and how it ended.
+
+    A thread at a time does so in each process: the fits inside take turns in any case, and the
+    filters of warnings belong to the process.
+    """
+    with home.entered(), one_at_a_time(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            outcome = _Outcome(work(job))
+        except BaseException as error:  # KeyboardInterrupt too: an interrupted fit raises it
+            outcome = _Outcome(error=_transportable(error), trace=traceback.format_exc())
+    for each in caught:
+        if not issubclass(each.category, OF_DEVELOPERS):
+            outcome.warned.append((each.category, str(each.message)))
+    return number, outcome
+
+
+def _transportable(error: BaseException) -> BaseException:
+    """Return the error, or one with its words if it cannot be sent between processes."""
+    try:
+        deepcopy(error)  # it goes by the same parts as pickling
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

@@ -71,7 +71,7 @@ class Model(NamedArguments):
             predictions of one posterior share the factor of the covariance of the training rows.
         loo_keeps_factor: Whether ``loo`` and ``log_likelihood`` take ``kept`` too. They then
             divide the draws into chunks themselves.
-        own_method: The method of ``fit`` without ``how``, a name of ``inference.own_methods``; "":
+        own_method: The method of ``fit`` without ``how``, a name of ``inference.fitting.fit``; "":
             NUTS up to ``sampled_rows`` rows (some ten minutes), and Laplace past them.
         sampled_rows: See ``own_method``; None: there is no limit.
         takes_missing: Whether X may hold NaN, a missing value (``Dataset(missing="keep")``).

@@ -19,7 +19,7 @@ import ppgp
 from ppgp import Dataset, conformal, inference, kernels, models, networks
 from ppgp.errors import DataWarning
 from ppgp.geostatistics import empirical_variogram, fit_variogram
-from ppgp.inference.other_training_tables import found_on
+from ppgp.inference.fitting.fit import found_on
 from ppgp.provenance.found_on import MARK, Found, origin_of
 
 F64 = torch.float64

@@ -23,7 +23,7 @@ from ppgp.data import Dataset, Outputs
 from ppgp.data.argument_tensors import with_tensors
 from ppgp.estimators import ProbabilisticRegressor
 from ppgp.inference import Inference
-from ppgp.inference.own_methods import own_method
+from ppgp.inference.fitting.fit import own_method
 from ppgp.models import Model
 
 ROWS, NEW = 12, 4

@@ -13,7 +13,7 @@ from ppgp import Dataset, fit
 from ppgp.density import Target
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.inference import MAP, Ensemble, ensemble
-from ppgp.inference.optimise.adversarial import reach_of
+from ppgp.inference.optimise.map import reach_of
 from ppgp.kernels import RBF
 from ppgp.likelihoods import Gaussian
 from ppgp.models import GP, LinearRegression, NeuralRegression

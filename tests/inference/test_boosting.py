@@ -21,7 +21,7 @@ from ppgp import Dataset, fit, learners, likelihoods, models
 from ppgp.errors import ConvergenceWarning, DataError, NotApplicable, NotEnoughMemory, SettingError
 from ppgp.inference import MAP, Ensemble, NaturalGradientBoosting
 from ppgp.inference.boosting import stages
-from ppgp.inference.boosting.memory import check_memory
+from ppgp.inference.boosting.natural_gradient import check_memory
 from ppgp.likelihoods import Predicted
 from ppgp.posterior.posterior import Posterior
 

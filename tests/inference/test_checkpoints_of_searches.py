@@ -18,8 +18,8 @@ import ppgp
 from ppgp.errors import StorageError
 from ppgp.inference import MAP, SVI, Inference
 from ppgp.inference import checkpoint as checkpoints
-from ppgp.inference.optimise import record as records
 from ppgp.inference.optimise import scipy_search
+from ppgp.inference.optimise import search as records
 from ppgp.kernels import ARD, RBF, Deep
 from ppgp.likelihoods import Bernoulli, Gaussian
 from ppgp.models import (

@@ -9,7 +9,7 @@ import ppgp
 from ppgp import Dataset, inference, kernels, models
 from ppgp.cli.recipe_options import methods_of_models
 from ppgp.errors import PpgpWarning
-from ppgp.inference.own_methods import default_name, own_method
+from ppgp.inference.fitting.fit import default_name, own_method
 
 SLOW = [
     models.GP(),

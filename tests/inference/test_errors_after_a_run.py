@@ -15,7 +15,8 @@ from ppgp import inference, models
 from ppgp.density import density
 from ppgp.density.target import Target
 from ppgp.errors import ConvergenceWarning, NotApplicable
-from ppgp.inference import Inference, fitting
+from ppgp.inference import Inference
+from ppgp.inference.fitting import fit as fitting
 from ppgp.inference.mcmc import nutpie_chains
 
 Y = torch.tensor([0.3, 1.2, 0.8, 1.9, 0.1])

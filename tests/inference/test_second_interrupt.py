@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ppgp.inference import interrupts
-from ppgp.inference.interrupts import second_goes_to_the_caller
+from ppgp.inference import runs
+from ppgp.inference.runs import second_goes_to_the_caller
 
 LOOP = """
 import signal
@@ -133,8 +133,8 @@ def swallow() -> None:
 def test_the_gap_decides(gap: float, ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two signals within a twentieth of a second are one Ctrl-C that was sent twice."""
     clock = iter([100.0, 100.0 + gap])
-    monkeypatch.setattr(interrupts, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(interrupts, "_last", -math.inf)
+    monkeypatch.setattr(runs, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(runs, "_last", -math.inf)
     swallow()
     with pytest.raises(KeyboardInterrupt) if ends else nullcontext():
         swallow()
@@ -144,8 +144,8 @@ def test_the_gap_decides(gap: float, ends: bool, monkeypatch: pytest.MonkeyPatch
 def test_a_block_around_others_ends_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ensemble or a cross-validation catches what a fit inside it raises."""
     clock = iter([100.0, 101.0])
-    monkeypatch.setattr(interrupts, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(interrupts, "_last", -math.inf)
+    monkeypatch.setattr(runs, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(runs, "_last", -math.inf)
     swallow()
     with (
         pytest.raises(KeyboardInterrupt, match="second"),

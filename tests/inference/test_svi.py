@@ -16,7 +16,7 @@ import ppgp
 from ppgp import diagnostics, inference, models
 from ppgp.data import Dataset
 from ppgp.errors import NotApplicable
-from ppgp.inference.variational.flow import Flow
+from ppgp.inference.variational.pyro_svi import Flow
 
 NOISE = 0.16
 GENERATOR = torch.Generator().manual_seed(0)

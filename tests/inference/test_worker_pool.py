@@ -19,7 +19,7 @@ import torch
 import ppgp
 from ppgp.errors import DataError, PpgpError, UnknownName
 from ppgp.inference import NUTS
-from ppgp.inference.mcmc import forked_child, nutpie_chains
+from ppgp.inference.mcmc import forked_workers, nutpie_chains
 from ppgp.inference.mcmc.forked_workers import WorkerPool
 
 pytestmark = pytest.mark.skipif(
@@ -125,7 +125,7 @@ def test_no_child_outlives_its_parent(
 ) -> None:
     """The parent reads one report of each child and then stops, so that the children block."""
     if way == "pipe":
-        monkeypatch.setattr(forked_child, "end_with_parent", lambda: None)
+        monkeypatch.setattr(forked_workers, "end_with_parent", lambda: None)
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
 

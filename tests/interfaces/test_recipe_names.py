@@ -7,7 +7,7 @@ import pytest
 from ppgp import conformal, inference, kernels, likelihoods, models, priors
 from ppgp.cli.recipe_options import methods_of_models
 from ppgp.errors import SettingError, UnknownName
-from ppgp.inference.own_methods import OWN_METHODS
+from ppgp.inference.fitting.fit import OWN_METHODS
 from ppgp.recipes import parsing as recipes
 
 

@@ -124,7 +124,7 @@ def test_a_fit_predicts_without_the_stream(
 def test_leave_one_out_of_the_sample_leaves_one_of_all_rows_out(
     stream: ppgp.data.Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ppgp.inference.streamed_fits.SAMPLE", 300)
+    monkeypatch.setattr("ppgp.inference.fitting.streams.SAMPLE", 300)
     found = ppgp.fit(models.SGPR(Z=Z), stream, MAP(), progress=False)
     assert found.data.n == 300
     theta = {name: found.theta[name] for name in found.draws}

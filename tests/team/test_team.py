@@ -14,8 +14,9 @@ from torch.distributed import HashStore
 
 import ppgp
 from ppgp.errors import DataWarning, LostRank, SettingError
-from ppgp.inference import MAP, team_checks
-from ppgp.inference.team_checks import warn_of_unshared
+from ppgp.inference import MAP
+from ppgp.inference.fitting import checks
+from ppgp.inference.fitting.checks import warn_of_unshared
 from ppgp.runtime import process_group
 from ppgp.runtime.team import ALONE, Team
 from tests.team.battery import write_files
@@ -185,8 +186,8 @@ def unshared() -> ppgp.Dataset:
 
 class TestRowsThatAreNotShared:
     def test_rank_zero_hears_of_it(self, monkeypatch):
-        monkeypatch.setattr(team_checks, "rank_in_group", lambda: (0, 4))
-        monkeypatch.setattr(team_checks, "first_time", lambda thing: True)
+        monkeypatch.setattr(checks, "rank_in_group", lambda: (0, 4))
+        monkeypatch.setattr(checks, "first_time", lambda thing: True)
         words = "each of the 4 processes fits all 3 rows by itself: pass team.share"
         with pytest.warns(DataWarning, match=words):
             ppgp.fit(ppgp.models.LinearRegression(), unshared(), MAP(), progress=False)
@@ -200,11 +201,11 @@ class TestRowsThatAreNotShared:
         assert process_group.first_time("b")
 
     def test_the_other_ranks_do_not(self, monkeypatch):
-        monkeypatch.setattr(team_checks, "rank_in_group", lambda: (1, 4))
+        monkeypatch.setattr(checks, "rank_in_group", lambda: (1, 4))
         warn_of_unshared(unshared())
 
     def test_shared_rows_need_no_warning(self, monkeypatch):
-        monkeypatch.setattr(team_checks, "rank_in_group", lambda: (0, 4))
+        monkeypatch.setattr(checks, "rank_in_group", lambda: (0, 4))
         data = unshared()
         vars(data)["team"] = Team(0, 4)
         warn_of_unshared(data)

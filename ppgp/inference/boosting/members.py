@@ -17,8 +17,7 @@ from ...learners import stack
 from ...posterior.posterior import Posterior
 from ...runtime.seeding import permutation
 from ..checkpoint import Checkpoint
-from .stages import Fit, Rows, Settings, log_temperature
-from .units import in_data_units, in_unit
+from .stages import Fit, Rows, Settings, in_data_units, in_unit, log_temperature
 
 SHARE_INSIDE = 0.1  # of the training folds, on which the number of steps is chosen
 

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from ...capabilities import BoostedSum, require
 from ...density.target import Target
-from ...errors import NotApplicable, SettingError, counted
+from ...errors import DataError, NotApplicable, SettingError, counted
 from ...likelihoods import Parametric
 from ...posterior.posterior import Posterior
+from ...runtime.memory import must_fit
 from ...runtime.progress import bar
 from ...runtime.threads import at_most
 from ..base import Inference, from_draws
@@ -23,10 +24,7 @@ from ..checkpoint import Checkpoint
 from ..options import Between, Count, OneOf, Share
 from .folds import checked_folds, fold_of_rows
 from .members import SHARE_INSIDE, Run
-from .memory import check_memory
-from .stages import Rows, Settings
-from .targets import check_spread, notes_of_ties
-from .units import unit_of
+from .stages import Rows, Settings, unit_of
 
 UpToOne = Annotated[float, Between(0.0, 1.0 + 1e-12, "use a number above 0 and at most 1")]
 
@@ -161,7 +159,7 @@ class NaturalGradientBoosting(Inference):
             do = "use NaturalGradientBoosting(score='nll')"
             raise NotApplicable(f"a score that {name} has", repr(self.score), do)
         data: Any = target.data
-        check_spread(model.likelihood, data.y, data.right_censored)
+        _check_spread(model.likelihood, data.y, data.right_censored)
         unit = unit_of(model.likelihood, data.y)
         rows = Rows(data.X, data.y / unit, data.right_censored)
         settings = self._settings(model, unit, data)
@@ -183,7 +181,7 @@ class NaturalGradientBoosting(Inference):
             stats = run.stats()
             notes = [
                 *run.notes(),
-                *notes_of_ties(model.likelihood, self.score, data.y),
+                *_notes_of_ties(model.likelihood, self.score, data.y),
                 *_notes_of_f(run),
             ]
             how = self
@@ -301,3 +299,80 @@ def _check_members(init: Posterior, run: Run) -> None:
             counted(members, "member"),
             "pass one fit by this method with all its members, or leave init out",
         )
+
+
+BYTES_PER_NUMBER = 8
+PER_ROW = 10  # numbers per row and function: f, scores, gradients, metric, and what a stage adds
+COPIES = 2  # the stages as they are grown, and as they are joined
+
+
+def check_memory(learner: Any, n: int, d: int, functions: int, steps: int, members: int) -> None:
+    """Refuse a fit whose stages or functions do not fit.
+
+    Args:
+        learner: The learner.
+        n: The number of rows.
+        d: The number of columns of X.
+        functions: K, the number of functions of x.
+        steps: The largest number of stages.
+        members: The number of members.
+
+    Raises:
+        NotEnoughMemory: With what would fit.
+    """
+    at_rows = float(PER_ROW * BYTES_PER_NUMBER) * n * functions
+    must_fit(
+        at_rows,
+        f"{functions:,} functions of {n:,} rows",
+        "use fewer rows, or fewer classes",
+    )
+    per_stage = float(COPIES * functions * members) * learner.bytes_per_stage(n, d)
+
+    def advice(available: float) -> str:
+        fewer = int(max(available - at_rows, 0.0) / per_stage)
+        return f"use at most {fewer:,} steps, fewer folds or smaller learners"
+
+    must_fit(
+        at_rows + per_stage * steps,
+        f"{steps:,} steps of {functions:,} functions in {members:,} members",
+        advice,
+    )
+
+
+#: the share of equal targets above which the CRPS of a Gaussian is least at a width of 0
+LARGEST_SHARE_OF_TIES = 2**-0.5
+
+
+def _check_spread(likelihood: Any, y: Tensor, right_censored: Tensor | None) -> None:
+    """Check that the width of a continuous distribution has a best value.
+
+    Raises:
+        DataError: If all targets are equal.
+    """
+    if not _is_continuous(likelihood) or right_censored is not None:
+        return
+    if bool((y == y[0]).all()):
+        raise DataError(
+            "targets that differ, as the likelihood predicts their spread",
+            f"{float(y[0]):g} in every row",
+            "give its parameters as numbers, or leave the constant target out",
+        )
+
+
+def _notes_of_ties(likelihood: Any, kind: str, y: Tensor) -> list[str]:
+    """Return a note if so many targets are equal that the CRPS is least at a width of 0."""
+    if kind != "crps" or not _is_continuous(likelihood):
+        return []
+    values, counts = y.unique(return_counts=True)
+    share = float(counts.max()) / len(y)
+    if share <= LARGEST_SHARE_OF_TIES:
+        return []
+    return [
+        f"{share:.0%} of the targets are {float(values[counts.argmax()]):g}: the CRPS is least for "
+        "distributions that are almost that one value; use score='nll', or model those rows apart"
+    ]
+
+
+def _is_continuous(likelihood: Any) -> bool:
+    """Return whether it has a density of y, and predicts a parameter of its width."""
+    return bool(likelihood.predicted) and not getattr(likelihood, "counts", False)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,11 +15,75 @@ from torch import Tensor
 from ...density.target import Target
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
-from ..base import Inference, attempted, finish
+from ...runtime.seeding import standard_normal
+from ..base import Inference, attempted, continue_batches, finish, order_of_batches, starting_point
 from ..checkpoint import Checkpoint
 from ..options import Count
-from .chain_record import Record, State
-from .chain_starts import starts_of_chains
+from ..variational.pathfinder import near_the_mass
+
+State = dict[str, Tensor]
+
+
+class _Record:
+    """The draws and statistics so far, and their way into a checkpoint and back."""
+
+    def __init__(self) -> None:
+        self.t = 0
+        self.draws: list[Tensor] = []
+        self.statistics: list[dict[str, Tensor]] = []
+        self.latest: dict[str, float] = {}
+
+    def add(self, statistics: dict[str, Tensor], z: Tensor, keep: bool) -> None:
+        if keep:
+            self.draws.append(z.clone())
+            self.statistics.append(statistics)
+        self.latest = {name: float(value.double().mean()) for name, value in statistics.items()}
+        self.t += 1
+
+    def cut(self) -> None:
+        """Keep as many draws as there are statistics: Ctrl-C may have come between the two."""
+        self.draws = self.draws[: len(self.statistics)]
+
+    def stats(self) -> dict[str, Any]:
+        """Return each statistic as a tensor [chain, draw]."""
+        return {
+            name: torch.stack([f[name] for f in self.statistics], 1) for name in self.statistics[0]
+        }
+
+    def tensors(
+        self, state: State, target: Target, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        out = {"t": torch.tensor(self.t), **order_of_batches(target, generator)}
+        out |= {f"state.{name}": value for name, value in state.items()}
+        if self.draws:
+            out["draws"] = torch.stack(self.draws, 1)
+            out |= {f"figure.{name}": value for name, value in self.stats().items()}
+        return out
+
+    def restore(
+        self, saved: dict[str, Tensor], target: Target, generator: torch.Generator
+    ) -> State:
+        """Take everything back from a checkpoint; return the state of the chains."""
+        self.t = int(saved["t"])
+        continue_batches(target, generator, saved)
+        if "draws" in saved:
+            self.draws = list(saved["draws"].unbind(1))
+            statistics = _group(saved, "figure.")
+            self.statistics = [
+                {name: value[:, i] for name, value in statistics.items()}
+                for i in range(len(self.draws))
+            ]
+        return _group(saved, "state.")
+
+
+def _group(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with the prefix, named without it."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
+
 
 Transition = Callable[[State, torch.Generator, int], dict[str, Tensor]]
 
@@ -82,10 +147,12 @@ class Chains(Inference):
         started = time.perf_counter()
         generator = torch.Generator().manual_seed(seed)
         move = self.transition(target)
-        record, notes, interrupted = Record(), [], False
+        record, notes, interrupted = _Record(), [], False
         saved = checkpoint.found()
         if saved is None:
-            state = self.begin(target, starts_of_chains(target, init, seed, self.chains), generator)
+            state = self.begin(
+                target, _starts_of_chains(target, init, seed, self.chains), generator
+            )
             # contiguous as in a checkpoint: another layout may be summed in another order
             state = {name: value.contiguous() for name, value in state.items()}
         else:
@@ -113,3 +180,48 @@ class Chains(Inference):
     def notes(self, stats: dict[str, Tensor]) -> list[str]:
         """Return warnings about the draws that follow from the statistics."""
         return []
+
+
+#: Chains start Uniform(-1, 1) around the origin of unconstrained space, or on a path from there.
+SPREAD = 1.0
+#: Dimensions above which chains do not start on a path of L-BFGS, and mass matrices are diagonal:
+#: a low-rank adaptation costs an eigendecomposition per window, whatever the density costs.
+LOW_RANK_UP_TO = 200
+JITTER = 0.01  # sd of the starts around a point that the caller gives
+
+
+def start_of_chain(target: Target, centre: Tensor | None, seed: int) -> Tensor:
+    """Return the start z [p] of one chain.
+
+    Args:
+        target: The density.
+        centre: The point that the caller gives, near which the chain starts, [p]; None: there is
+            none.
+        seed: The seed of this chain.
+    """
+    seed %= 2**63
+    if centre is not None:
+        generator = torch.Generator().manual_seed(seed)
+        e = standard_normal(generator, target.dim)
+        return centre + JITTER * e.to(centre)
+    z = target.start(seed, SPREAD)
+    if target.dim > LOW_RANK_UP_TO:
+        return z
+    return near_the_mass(target, z, seed)
+
+
+def _starts_of_chains(
+    target: Target, init: Posterior | Tensor | None, seed: int, chains: int
+) -> Tensor:
+    """Return the starts of chains that advance together, [chain, p].
+
+    Without ``init`` they lie apart, so that R-hat is informative. A Posterior gives some of its
+    draws, a point serves all chains.
+    """
+    if init is None:
+        return torch.stack([target.start(seed + chain, SPREAD) for chain in range(chains)])
+    if isinstance(init, Posterior):
+        z = target.unconstrain(init.theta)
+        if len(z) >= chains:
+            return z[torch.linspace(0, len(z) - 1, chains).long()].clone()
+    return starting_point(target, init, seed).expand(chains, -1).clone()

@@ -5,6 +5,7 @@ Where a gradient takes microseconds, threads would wait for one another's interp
 
 from __future__ import annotations
 
+import builtins
 import multiprocessing
 import os
 import signal
@@ -12,15 +13,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
 
 import torch
 
+from ...errors import PpgpError
 from ...runtime.process_locks import silenced
-from ...runtime.processes import kill_all, without_interrupts
+from ...runtime.processes import end_with_parent, kill_all, without_interrupts
 from ...runtime.threads import available_cores
-from .forked_child import Work, run_job
 
 PATIENCE = 5.0  # seconds that interrupted children have to send their draws
 
@@ -101,7 +103,7 @@ class WorkerPool:
         here, there = context.Pipe(duplex=False)
         inherited = [here, *self._running]
         process = context.Process(
-            target=run_job, args=(self.work, job, there, inherited), daemon=True
+            target=_run_job, args=(self.work, job, there, inherited), daemon=True
         )
         # the warning is about forking beside threads, of which the children use none
         with silenced(DeprecationWarning), without_interrupts():
@@ -127,3 +129,71 @@ class WorkerPool:
         if kind == "failed":
             raise value
         return job, value
+
+
+Work = Callable[[int, Callable[[int, int], None]], Any]
+
+
+def _run_job(work: Work, job: int, connection: Connection, inherited: list[Connection]) -> None:
+    """Do one job in a child, and send its result.
+
+    ``inherited`` are the reading ends of pipes that came with the fork. While a process holds the
+    reading end of its own pipe, a write to that pipe waits for ever once the parent has ended.
+    """
+    for other in inherited:
+        other.close()
+    end_with_parent()
+    _interrupted_once()
+    torch.set_num_threads(1)
+
+    def report(*numbers: int) -> None:
+        try:
+            connection.send(("progress", numbers))
+        except OSError:  # the parent has ended
+            os._exit(1)
+
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        answer = ("done", work(job, report))
+        _ignore_interrupts()
+    except KeyboardInterrupt:
+        answer = ("done", None)
+    except BaseException as error:
+        answer = ("failed", _portable(error))
+    with suppress(BrokenPipeError):
+        connection.send(answer)
+    connection.close()
+
+
+def _interrupted_once() -> None:
+    """Raise KeyboardInterrupt at the first Ctrl-C only.
+
+    A terminal sends one to every process of its group, and the parent sends another.
+    """
+
+    def once(*_: Any) -> None:
+        _ignore_interrupts()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, once)
+    if callable(signal.getsignal(signal.SIGTERM)):  # the parent treats it like Ctrl-C
+        signal.signal(signal.SIGTERM, once)
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if callable(signal.getsignal(signal.SIGTERM)):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return the error itself if it can be pickled, else a RuntimeError with its message.
+
+    This library's own errors can be pickled, and so can built-in ones with plain arguments.
+    """
+    kind = type(error)
+    builtin = getattr(builtins, kind.__name__, None) is kind
+    plain = builtin and all(isinstance(a, str | int | float) for a in error.args)
+    if isinstance(error, PpgpError) or plain:
+        return error
+    return RuntimeError(f"{kind.__name__}: {error}")

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ...capabilities import FullConditionals, require
 from ...density.target import Target
-from .chain_record import State
-from .chains import Chains, Transition
+from .chains import Chains, State, Transition
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from .adaptation import (
     preconditioner,
     window_ends,
 )
-from .chain_record import State
-from .chains import Chains
+from .chains import Chains, State
 
 MAX_STEPS = 1024  # leapfrog steps per transition
 DIVERGENT = 1000.0  # error of the energy, in nats, that counts as a divergence

@@ -11,8 +11,7 @@ from ...density.target import Target
 from ...runtime.seeding import standard_normal, standard_uniform
 from ..options import Count
 from .adaptation import apply, gather, learn_root, preconditioner, window_ends
-from .chain_record import State
-from .chains import Chains
+from .chains import Chains, State
 
 WANTED = 0.234  # acceptance that the size is tuned to; Roberts, Gelman & Gilks (1997)
 

@@ -19,16 +19,14 @@ from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
 from ...runtime.threads import at_most, available_cores, blas_on_one_thread
-from ..base import attempted, failed_afterwards, starting_point
+from ..base import attempted, divergences, failed_afterwards, starting_point
 from ..checkpoint import Checkpoint
 from ..jobs import each, goes_elsewhere
 from ..optimise.expansion import laplace_preconditioner
-from .chain_starts import LOW_RANK_UP_TO, start_of_chain
-from .finished_chains import chains_in, joined, tensors_of
+from .chains import LOW_RANK_UP_TO, start_of_chain
 from .forked_workers import WorkerPool, can_fork
 from .nutpie_sampler import Chain, NutpieSampler, Parts
-from .nuts_defaults import SettledOptions, run_plan, trusted
-from .nuts_engines import NUTSOptions, SampledChains
+from .nuts_defaults import NUTSOptions, SampledChains, SettledOptions, run_plan, trusted
 
 #: Seconds per gradient above which threads pay. Chains with cheaper gradients wait longer for the
 #: interpreter's lock than they gain.
@@ -57,7 +55,7 @@ def run_nutpie(
     arviz()  # nutpie imports it, with its notice
     finished: dict[int, Parts] = {}  # the draws and statistics of each chain
     if checkpoint is not None:
-        finished = chains_in(checkpoint.found() or {})
+        finished = _chains_in(checkpoint.found() or {})
     centre = None if init is None else starting_point(target, init, seed)
     # errors in the density are raised here, not inside a sampler's thread
     first = start_of_chain(target, centre, seed)
@@ -110,7 +108,7 @@ def run_nutpie(
             break
     visited = [parts.pop("visited") for parts in finished.values() if "visited" in parts]
     target.remember([torch.from_numpy(points) for points in visited])
-    result = joined(options, chains, interrupted and not notes)
+    result = _joined(options, chains, interrupted and not notes)
     return replace(
         result,
         stats={**result.stats, **used.stats()},
@@ -150,7 +148,7 @@ def _sampled(
                 return
             finished[chain] = parts
             if checkpoint is not None:  # a chain that Ctrl-C cut short is run again
-                checkpoint.save(tensors_of(finished, options.draws))
+                checkpoint.save(_tensors_of(finished, options.draws))
 
         if goes_elsewhere():
             return _elsewhere(run, wanted, heard, keep)
@@ -256,3 +254,51 @@ def _threaded(
                 sampler.abort()
             raise
     return False
+
+
+def _chains_in(tensors: dict[str, Tensor]) -> dict[int, Parts]:
+    """Return the finished chains by number, from the tensors of a checkpoint."""
+    finished: dict[int, Parts] = {}
+    for name, value in tensors.items():
+        chain, _, part = name.partition(".")
+        finished.setdefault(int(chain), {})[part] = value.numpy()
+    return finished
+
+
+def _tensors_of(finished: dict[int, Parts], draws: int) -> dict[str, Tensor]:
+    """Return the tensors of those chains that have all their draws, for a checkpoint."""
+    return {
+        f"{chain}.{part}": torch.from_numpy(value)
+        for chain, parts in finished.items()
+        if len(parts["z"]) == draws
+        for part, value in parts.items()
+    }
+
+
+def _joined(options: NUTSOptions, chains: list[Parts], interrupted: bool) -> SampledChains:
+    """Cut the chains to one length.
+
+    After Ctrl-C their lengths differ, and some may not have begun. The length is the one that keeps
+    the most draws in all.
+    """
+    lengths = sorted((len(parts["z"]) for parts in chains), reverse=True)
+    if not lengths:
+        raise KeyboardInterrupt(
+            "stopped before the warm-up was over, so there is no draw to return; "
+            "inference.Laplace() is faster, and approximate"
+        )
+    length = lengths[max(range(len(lengths)), key=lambda k: (k + 1) * lengths[k])]
+    kept = [parts for parts in chains if len(parts["z"]) >= length]
+    stats = {
+        name: torch.from_numpy(np.stack([parts[name][:length] for parts in kept]))
+        for name in kept[0]
+    }
+    z = stats.pop("z")
+    stats["diverging"] = stats["diverging"].bool()
+    notes = divergences(stats["diverging"])
+    if interrupted:
+        notes.append(
+            f"stopped by Ctrl-C: {len(kept)} of {options.chains} chains, "
+            f"{length} of {options.draws} draws each"
+        )
+    return SampledChains(z, stats, notes, interrupted)

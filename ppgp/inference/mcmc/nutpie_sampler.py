@@ -16,7 +16,7 @@ from ...density.target import Target
 from ...errors import NumericalError, PpgpError
 from ...runtime.libraries import settings_unchanged
 from ...runtime.process_locks import help_in, turns_of_this_thread
-from .chain_starts import start_of_chain
+from .chains import start_of_chain
 from .coordinates import Coordinates
 from .nuts_defaults import SettledOptions
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,7 +14,35 @@ from torch import Tensor
 from ...density.target import Target
 from ...posterior.convergence import FEWEST, rhat
 from ...runtime.seeding import standard_normal
-from .nuts_engines import NUTSOptions
+
+
+@runtime_checkable
+class NUTSOptions(Protocol):
+    """The options of one run, which are those of ``NUTS`` and documented there."""
+
+    @property
+    def draws(self) -> int: ...
+    @property
+    def warmup(self) -> int | None: ...
+    @property
+    def chains(self) -> int: ...
+    @property
+    def target_accept(self) -> float | None: ...
+    @property
+    def max_depth(self) -> int: ...
+    @property
+    def metric(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class SampledChains:
+    """The draws z [chain, draw, p] of a run, its stats ([chain, draw] or numbers) and warnings."""
+
+    z: Tensor
+    stats: dict[str, Any]
+    notes: list[str]
+    interrupted: bool
+
 
 #: Draws of the warm-up, by how much of the posterior the Laplace approximation already shows: all
 #: of it, its scales and correlations near the mode, nothing.

@@ -16,8 +16,7 @@ from ...runtime.seeding import standard_normal
 from ..base import check_batch, draw_batch
 from ..options import Between, Count, Share
 from .adaptation import apply, apply_transpose, preconditioner
-from .chain_record import State
-from .chains import Chains, Transition
+from .chains import Chains, State, Transition
 
 FIRST = 10.0  # ratio of the first step size of the warm-up to the last
 #: Standard deviations per coordinate. Within so many of its mode, a normal posterior has no longer

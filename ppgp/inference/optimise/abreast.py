@@ -13,10 +13,8 @@ from ...density.target import Target
 from ...networks.networks import drops_out
 from ...runtime.progress import bar
 from ..base import draw_batch, numbers_of
-from .first_order import ended, not_finite, stopped_by_the_user
-from .schedules import scheduled
-from .search import SearchOptions, SearchResult
-from .torch_optimizers import OF_TORCH
+from .first_order import OF_TORCH, ended, not_finite, stopped_by_the_user
+from .search import SearchOptions, SearchResult, scheduled
 
 
 def can_go_abreast(target: Target) -> bool:

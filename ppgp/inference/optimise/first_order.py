@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,9 +19,43 @@ from ...runtime.progress import bar
 from ...runtime.seeding import seeded
 from ..base import continue_batches, draw_batch, numbers_of, order_of_batches
 from .held_out_rows import EarlyStopping
-from .schedules import scheduled
-from .search import SearchOptions, SearchResult
-from .torch_optimizers import OF_TORCH, memory_of, restore_memory
+from .search import SearchOptions, SearchResult, is_steep, scheduled
+
+#: ``{name: class}`` of the optimisers that MAP and SVI name. A step in one entry depends on the
+#: gradients of that entry alone, so several searches can share one optimiser.
+OF_TORCH: dict[str, type[torch.optim.Adam | torch.optim.Adagrad]] = {
+    "adam": torch.optim.Adam,  # Kingma & Ba (2015)
+    "adagrad": torch.optim.Adagrad,  # Duchi, Hazan & Singer (2011)
+}
+
+PREFIX = "adam"  # of both, as in the checkpoints of earlier versions
+
+
+def class_of(name: str) -> type[torch.optim.Adam | torch.optim.Adagrad]:
+    """Return the class of an optimiser; Adam for others, which move some of the sites by it."""
+    return OF_TORCH.get(name, torch.optim.Adam)
+
+
+def memory_of(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return copies of the moments and step counts of each parameter; none before a step."""
+    return {
+        f"{PREFIX}.{j}.{name}": value.clone()
+        for j, memory in optimizer.state_dict()["state"].items()
+        for name, value in memory.items()
+    }
+
+
+def restore_memory(optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
+    """Put what ``memory_of`` returned into an optimizer of the same parameters."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in saved.items():
+        if key.startswith(f"{PREFIX}."):
+            _, j, name = key.split(".")
+            state.setdefault(int(j), {})[name] = value.clone()
+    optimizer.load_state_dict(
+        {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
+    )
+
 
 SGD_BATCH = 32
 
@@ -378,3 +412,105 @@ def stats_of(value: Tensor, gradient: Tensor, steps: int, losses: list[float]) -
         "steps": steps,
         "losses": torch.tensor(losses, dtype=torch.float64),
     }
+
+
+ARMIJO = 1e-4  # share of the rise promised by the gradient that a step must deliver
+GROWTH = 2.0  # factor on the step size that is tried after a step was accepted
+HALVINGS = 60  # of the step size before the search gives up
+
+
+def gd(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> SearchResult:
+    """Maximise the log density by steepest ascent. ``seed`` is not used.
+
+    The step size follows from backtracking, unless the options fix the learning rate.
+    """
+    rate = rate_vector(target, options, z0) / (target.data.total or 1)
+    z = z0.clone()
+    value, gradient = _evaluated(options, target, z)
+    losses = [-float(value)]
+    notes: list[str] = []
+    interrupted, converged = False, False
+    size = 1.0
+    try:
+        with bar("MAP (gd)", options.steps, options.progress) as update:
+            for step in range(options.steps):
+                direction = rate * gradient
+                rise = float(direction @ gradient)
+                if rise * size <= 1e-13 * (1 + abs(float(value))):
+                    converged = True
+                    break
+                if options.learning_rate is not None:
+                    size = scheduled(options.schedule or "constant", step, options.steps)
+                    new = z + size * direction
+                    trial = _evaluated(options, target, new)
+                    if _diverged(trial[0], losses[0]):
+                        notes.append(
+                            f"gradient descent diverged at step {step + 1}: "
+                            "lower the learning rate, or leave it out"
+                        )
+                        break
+                else:
+                    trial, new, size = _backtracked(
+                        options, target, z, value, direction, rise, size
+                    )
+                    if new is z:
+                        converged = True
+                        break
+                z, (value, gradient) = new, trial
+                losses.append(-float(value))
+                update(step + 1, loss=losses[-1])
+    except KeyboardInterrupt:
+        interrupted = True
+        notes.append(stopped_by_the_user(len(losses) - 1, options.steps))
+    slope = float(gradient.abs().max())
+    steep = is_steep(slope, float(value), z0.dtype)
+    if not (converged or interrupted or notes) and steep:
+        notes.append(
+            f"gradient descent had a gradient of {slope:.2g} left after {options.steps} steps: "
+            "raise steps, or use lbfgs"
+        )
+    return SearchResult(z, stats_of(value, gradient, len(losses) - 1, losses), notes, interrupted)
+
+
+def _diverged(value: Tensor, first_loss: float) -> bool:
+    """Whether a log density is not finite, or far below the one at the start."""
+    if not bool(torch.isfinite(value)):
+        return True
+    return float(value) < -first_loss - 1e6 * (1 + abs(first_loss))
+
+
+def _evaluated(options: SearchOptions, target: Target, z: Tensor) -> Sequence[Tensor]:
+    """Return the log density and its gradient at z [p], from the record if they are there."""
+
+    def compute() -> tuple[Tensor, Tensor]:
+        return target.value_and_grad(z, jacobian=options.jacobian)
+
+    return options.record.evaluated(z, (0, 1), compute)
+
+
+def _backtracked(
+    options: SearchOptions,
+    target: Target,
+    z: Tensor,
+    value: Tensor,
+    direction: Tensor,
+    rise: float,
+    size: float,
+) -> tuple[Sequence[Tensor], Tensor, float]:
+    """Halve the step until the density rises enough (Armijo 1966).
+
+    Returns:
+        Value and gradient at the new point, the point and the step size. If no step raises the
+        density enough, the point is z itself, and the first entry has no meaning.
+    """
+    size *= GROWTH
+    for _ in range(HALVINGS):
+        new = z + size * direction
+        if torch.equal(new, z):  # the step is less than the rounding of z
+            break
+        trial = _evaluated(options, target, new)
+        finite = bool(torch.isfinite(trial[1]).all())
+        if finite and float(trial[0]) >= float(value) + ARMIJO * size * rise:
+            return trial, new, size
+        size *= 0.5
+    return (value, direction), z, size

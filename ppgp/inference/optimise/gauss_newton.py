@@ -13,8 +13,7 @@ from ...density.target import Target
 from ...numerics.conjugate_gradients import Product, conjugate_gradients
 from ...runtime.progress import bar
 from .curvature_of_rows import CurvatureOfRows
-from .record import Record
-from .search import SearchOptions, SearchResult, is_steep
+from .search import Record, SearchOptions, SearchResult, is_steep
 
 LARGEST_FORMED = 2000  # parameters up to which the matrix is formed and factored
 CG_STEPS = 250

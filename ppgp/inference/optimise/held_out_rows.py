@@ -13,8 +13,7 @@ from torch import Tensor
 from ...data.censoring import refuse_censored
 from ...data.entries.magnitudes import average
 from ...density.target import Target
-from ...errors import NotApplicable, SettingError, counted
-from ...priors import Param
+from ...errors import NotApplicable, SettingError
 from ...runtime.seeding import permutation
 from ..base import Inference, finish
 
@@ -119,28 +118,3 @@ class EarlyStopping:
         if self.best_z is None:
             return z, stats
         return self.best_z, stats
-
-
-def overfitting_notes(optimizer: str, guarded: bool, target: Target) -> list[str]:
-    """Return a warning if nothing regularises a network with more weights than there are rows.
-
-    Args:
-        optimizer: Its name.
-        guarded: Whether rows are held out, or units of networks drop out in the steps.
-        target: The density that was maximised.
-    """
-    if guarded or not target.data.is_table:
-        return []
-    sites, rows = target.model.sites(target.data.d), target.data.n
-    networks = [name for name, s in sites.items() if isinstance(s, Param) and s.of_network]
-    weights = sum(
-        s.stop - s.start for name, s in target.slices.items() if s.param and name in networks
-    )
-    if weights <= rows:
-        return []
-    fitted = f"{optimizer} has fitted {counted(weights, 'weight')} of a network"
-    return [
-        f"{fitted} to {counted(rows, 'row')}, and the marginal likelihood does not guard "
-        "against overfitting by so many: pass hold_out=0.1, or use MAP('adam') with dropout, "
-        "or Deep(..., frozen=True), and see ppgp.check_network"
-    ]

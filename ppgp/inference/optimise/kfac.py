@@ -14,13 +14,11 @@ from ...networks.networks import training
 from ...runtime.seeding import seeded
 from ..base import numbers_of
 from .curvature_of_rows import CurvatureOfRows
-from .first_order import Gradients, Steps, ascend, dropout_seed
+from .first_order import Gradients, Steps, ascend, dropout_seed, memory_of, restore_memory
 from .held_out_rows import EarlyStopping
 from .kronecker_factors import Factors, KroneckerFactors, Layer, layers_of
 from .network_expansion import unbounded
-from .schedules import site_rates
-from .search import SearchOptions, SearchResult
-from .torch_optimizers import memory_of, restore_memory
+from .search import SearchOptions, SearchResult, site_rates
 
 RATE_OF_OTHERS = 0.05  # of Adam, for the sites that are no layer
 REFRESH = 10  # steps between two mini-batches whose factors enter the running means

@@ -19,10 +19,9 @@ from ...runtime.seeding import standard_normal
 from ..base import OF_DRAWS, Inference, at_the_mode, attempted, finish, starting_point
 from ..options import Count, OneOf
 from .expansion import expanded
-from .joint_mode import JOINT_MODE, found_jointly
 from .kronecker_expansion import check_kron, kronecker_expansion
 from .last_layer import last_layer
-from .map import MAP
+from .map import JOINT_MODE, MAP, found_jointly
 from .network_expansion import (
     check_size,
     full_expansion,

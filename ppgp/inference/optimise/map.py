@@ -13,26 +13,76 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from ...capabilities import WarmStart, require
+from ...capabilities import Capability, LikelihoodOfFunctions, NetworkWeights, WarmStart, require
 from ...density.target import Target
 from ...display.overrides import OF_THE_RUN
-from ...errors import SettingError
+from ...errors import NotApplicable, SettingError, an, counted
 from ...posterior.posterior import Posterior
+from ...priors import Param
+from ...runtime.seeding import standard_normal
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..checkpoint import Checkpoint
 from ..jobs import Workers, in_parallel
 from ..options import Count, OneOf, Positive, Share
 from .abreast import by_entry_abreast, can_go_abreast
-from .adversarial import reach_of
-from .held_out_rows import EVALUATIONS, EarlyStopping, overfitting_notes
-from .joint_mode import JOINT_MODE, found_jointly
-from .optimizers import OPTIMIZERS, STOCHASTIC, STOPPABLE, Optimizer
-from .record import Record
-from .schedules import SCHEDULES
-from .scipy_search import lbfgs
-from .search import SearchOptions, SearchResult
+from .first_order import OF_TORCH, by_entry, gd, sgd
+from .gauss_newton import gauss_newton
+from .held_out_rows import EVALUATIONS, EarlyStopping
+from .irls import irls
+from .kfac import kfac
+from .scipy_search import lbfgs, trust_region_newton
+from .search import SCHEDULES, Record, SearchOptions, SearchResult
 from .search_starts import NEAR, best_of, number_of_starts, scattered
-from .torch_optimizers import OF_TORCH
+
+Search = Callable[..., SearchResult]
+
+
+@dataclass(frozen=True)
+class _Optimizer:
+    """One optimizer of MAP.
+
+    Attributes:
+        search: ``search(options, target, z0, seed)``, which also takes ``early_stopping`` if the
+            optimizer is stoppable.
+        default_rate: The learning rate where the user gives none; None: it has no learning rate.
+        stochastic: Whether it takes mini-batches, drops units of networks out, and lets the model
+            select its inducing inputs again.
+        stoppable: Whether rows can be held out of its search.
+        compiles_late: Whether it compiles the density only after many evaluations, not at the
+            start.
+        search_with_curvature: Its search where the model knows its own curvature; None: ``search``.
+        needs: What the model must be able to do.
+    """
+
+    search: Search
+    default_rate: float | None = None
+    stochastic: bool = False
+    stoppable: bool = False
+    compiles_late: bool = False
+    search_with_curvature: Search | None = None
+    needs: tuple[type[Capability], ...] = ()
+
+
+#: ``{name: record}``; ``MAP.optimizer`` is one of the names.
+OPTIMIZERS = {
+    "lbfgs": _Optimizer(lbfgs, stoppable=True, compiles_late=True),
+    "newton": _Optimizer(trust_region_newton, compiles_late=True, search_with_curvature=irls),
+    "gauss_newton": _Optimizer(gauss_newton, compiles_late=True, needs=(LikelihoodOfFunctions,)),
+    "gd": _Optimizer(gd, default_rate=1.0),
+    "sgd": _Optimizer(sgd, default_rate=0.1, stochastic=True, stoppable=True),
+    "adam": _Optimizer(by_entry, default_rate=0.05, stochastic=True, stoppable=True),
+    "adagrad": _Optimizer(by_entry, default_rate=0.5, stochastic=True, stoppable=True),
+    "kfac": _Optimizer(
+        kfac,
+        default_rate=0.01,
+        stochastic=True,
+        stoppable=True,
+        needs=(NetworkWeights, LikelihoodOfFunctions),
+    ),
+}
+STOPPABLE = tuple(name for name, optimizer in OPTIMIZERS.items() if optimizer.stoppable)
+STOCHASTIC = tuple(name for name, optimizer in OPTIMIZERS.items() if optimizer.stochastic)
+
 
 SUBSET_STEPS = 30
 
@@ -172,7 +222,7 @@ class MAP(Inference):
         return self.optimizer not in ("gauss_newton", "kfac") and self.hold_out is None
 
     @property
-    def _record(self) -> Optimizer:
+    def _record(self) -> _Optimizer:
         """The search of the optimizer, and what applies to it."""
         return OPTIMIZERS[self.optimizer]
 
@@ -241,7 +291,7 @@ class MAP(Inference):
 
     def _posterior(self, target: Target, result: SearchResult, started: float) -> Posterior:
         guarded = self.hold_out is not None or self._record.stochastic
-        notes = [*result.notes, *overfitting_notes(self.optimizer, guarded, target)]
+        notes = [*result.notes, *_overfitting_notes(self.optimizer, guarded, target)]
         z, stats = result.z, {**result.stats, **at_the_mode(target, result.z, notes)}
         if found_jointly(target):
             stats["joint_mode"] = True
@@ -385,3 +435,75 @@ def _after_a_subset(
     if not math.isfinite(result.stats["log_density"]):
         return None
     return replace(result, stats={**result.stats, **kept}, notes=notes)
+
+
+def _overfitting_notes(optimizer: str, guarded: bool, target: Target) -> list[str]:
+    """Return a warning if nothing regularises a network with more weights than there are rows.
+
+    Args:
+        optimizer: Its name.
+        guarded: Whether rows are held out, or units of networks drop out in the steps.
+        target: The density that was maximised.
+    """
+    if guarded or not target.data.is_table:
+        return []
+    sites, rows = target.model.sites(target.data.d), target.data.n
+    networks = [name for name, s in sites.items() if isinstance(s, Param) and s.of_network]
+    weights = sum(
+        s.stop - s.start for name, s in target.slices.items() if s.param and name in networks
+    )
+    if weights <= rows:
+        return []
+    fitted = f"{optimizer} has fitted {counted(weights, 'weight')} of a network"
+    return [
+        f"{fitted} to {counted(rows, 'row')}, and the marginal likelihood does not guard "
+        "against overfitting by so many: pass hold_out=0.1, or use MAP('adam') with dropout, "
+        "or Deep(..., frozen=True), and see ppgp.check_network"
+    ]
+
+
+def reach_of(target: Target, share: float) -> Tensor:
+    """Return the length of an adversarial step in each column of X, [d]: a share of its range.
+
+    Raises:
+        NotApplicable: If the rows are not independent given the sites, or their distribution does
+            not change smoothly with X.
+    """
+    if not target.data.is_table:
+        raise _refused("a program with its own arguments")
+    X = target.data.X
+    ends = target.team.rows_of_all(torch.stack([X.min(0).values, X.max(0).values]))
+    reach = share * (ends.max(0).values - ends.min(0).values)
+    generator = torch.Generator().manual_seed(0)
+    step = standard_normal(generator, target.dim)
+    z = target.origin() + 0.1 * step.to(X)
+    rows = torch.arange(min(2, target.data.n - 1))
+    try:
+        plain = target.log_density(z, rows)
+    except NotApplicable:
+        raise _refused(an(type(target.model).__name__)) from None
+    both, _ = target.value_and_grad_of_rows(z, rows, reach=reach, compile=False)
+    if bool(reach.any()) and float(both) == 2 * float(plain):
+        raise _refused(an(type(target.model).__name__))
+    return reach
+
+
+def _refused(got: str) -> NotApplicable:
+    return NotApplicable(
+        "a model with independent rows whose distribution is smooth in X, for adversarial=",
+        got,
+        "leave adversarial out",
+    )
+
+
+JOINT_MODE = (
+    "this is the joint mode of f and of its hyperparameters, a poor fit: it favours "
+    "hyperparameters under which f can be a constant, and no spread of f is averaged over; "
+    "fit by SVI or NUTS, which integrate f out"
+)
+
+
+def found_jointly(target: Target) -> bool:
+    """Whether a search for the mode moves the values of a latent function and other sites too."""
+    values = set(target.model.latent_values)
+    return bool(values & target.slices.keys()) and bool(target.slices.keys() - values)

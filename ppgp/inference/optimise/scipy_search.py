@@ -17,8 +17,7 @@ from ...runtime.progress import bar
 from ...runtime.threads import blas_on_one_thread
 from .held_out_rows import EarlyStopping
 from .irls import irls
-from .record import Record
-from .search import SearchOptions, SearchResult, is_steep
+from .search import Record, SearchOptions, SearchResult, is_steep
 
 #: Of the value in one iteration, at which L-BFGS ends: in float64, and in float32.
 RELATIVE_GAIN, RELATIVE_GAIN_IN_SINGLE = 1e-13, 1e-10

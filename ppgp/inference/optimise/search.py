@@ -1,18 +1,211 @@
-"""What every search for a mode shares: its options, and what it returns."""
+"""What every search for a mode shares: its options, what it has computed, and what it returns.
+
+A deterministic search that starts again asks for the same numbers in the same order, so the results
+of its evaluations stand for its state, whatever library it belongs to. A stochastic loop keeps its
+state after the last step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...density.target import Target
-from ...errors import SettingError
-from .record import Record
-from .schedules import site_rates
+from ...errors import SettingError, UnknownName
+from ..checkpoint import Checkpoint
+
+LARGEST = 2**28  # bytes of results that are kept
+LOOP = "loop"  # the first part of the names of the tensors of loops in a file
+
+Compute = Callable[[], Sequence[Tensor]]
+
+
+class Record:
+    """The results of evaluations, in order, and the states of stochastic loops.
+
+    Results past ``LARGEST`` bytes are not kept: a search that starts again computes them again.
+
+    Args:
+        checkpoint: The file. None: nothing is kept.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None = None) -> None:
+        self._checkpoint: Checkpoint | None = None
+        self._known: list[tuple[int, Tensor]] = []
+        self._asked, self._bytes, self._left_out = 0, 0, 0
+        self._loops: list[Loop] = []
+        self._states: dict[int, dict[str, Tensor]] = {}
+        if checkpoint is None or checkpoint.path is None:
+            return
+        self._checkpoint = checkpoint
+        saved = checkpoint.found()
+        if saved is not None:
+            self._restore(saved)
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is kept."""
+        return self._checkpoint is not None
+
+    def evaluated(self, z: Tensor, orders: Sequence[int], compute: Compute) -> Sequence[Tensor]:
+        """Return ``compute()``, or what it returned when an earlier run was at this place.
+
+        Args:
+            z: What the results depend on besides their place in the order, [p].
+            orders: Of the results as derivatives by z: 0 for a number, 1 for [p], 2 for [p, p].
+            compute: The evaluation.
+        """
+        if self._checkpoint is None:
+            return _contiguous(compute())
+        digest = _digest(z, orders)
+        place = self._asked
+        if place < len(self._known):
+            known, numbers = self._known[place]
+            if known == digest:
+                self._asked += 1
+                return _unpacked(numbers, z, orders)
+            # another machine rounds otherwise, or the start is another: the rest is of another path
+            self._bytes -= sum(_size(numbers) for _, numbers in self._known[place:])
+            del self._known[place:]
+        results = _contiguous(compute())
+        self._asked += 1
+        if place == len(self._known):
+            self._keep(digest, _packed(results))
+        else:
+            self._left_out += 1
+        self.save_if_due()
+        return results
+
+    def _keep(self, digest: int, numbers: Tensor) -> None:
+        """Add the results of an evaluation, if there is room."""
+        if self._bytes + _size(numbers) > LARGEST:
+            self._left_out += 1
+            return
+        self._bytes += _size(numbers)
+        self._known.append((digest, numbers))
+
+    def loop(self) -> Loop:
+        """Return the state of the next loop: empty, or where an earlier run had got to."""
+        number = len(self._loops)
+        self._loops.append(Loop(self, self._states.pop(number, {})))
+        return self._loops[-1]
+
+    def save_if_due(self) -> None:
+        """Write everything to the file if it is time to."""
+        if self._checkpoint is not None and self._checkpoint.due():
+            self.save()
+
+    def save(self) -> None:
+        """Write everything to the file."""
+        if self._checkpoint is None:
+            return
+        empty = torch.zeros(0, dtype=torch.float64)
+        tensors = {
+            "digests": torch.tensor([digest for digest, _ in self._known], dtype=torch.int64),
+            "sizes": torch.tensor([len(r) for _, r in self._known], dtype=torch.int64),
+            "results": torch.cat([empty, *(r for _, r in self._known)]),
+        }
+        states = {i: loop.tensors() for i, loop in enumerate(self._loops)} | self._states
+        for number, state in states.items():
+            tensors |= {f"{LOOP}.{number}.{name}": value for name, value in state.items()}
+        self._checkpoint.save(tensors)
+
+    def notes(self) -> list[str]:
+        """Return what the file leaves out."""
+        if not self._left_out:
+            return []
+        return [
+            f"the checkpoint holds {len(self._known)} evaluations of the search, "
+            f"{LARGEST >> 20} MB, and a run that goes on from it computes later ones again"
+        ]
+
+    def _restore(self, saved: Mapping[str, Tensor]) -> None:
+        digests, sizes = saved["digests"].tolist(), saved["sizes"].tolist()
+        self._known = list(zip(digests, saved["results"].split(sizes), strict=True))
+        self._bytes = sum(_size(numbers) for _, numbers in self._known)
+        for name, value in saved.items():
+            if name.startswith(f"{LOOP}."):
+                _, number, own = name.split(".", 2)
+                self._states.setdefault(int(number), {})[own] = value
+
+
+class Loop:
+    """The state of a stochastic loop after its last whole step.
+
+    A step that Ctrl-C or an error cuts short leaves no trace in it.
+
+    Attributes:
+        saved: The tensors that an earlier run kept; empty if there are none.
+        history: The numbers that it kept, one for each step.
+    """
+
+    def __init__(self, record: Record, saved: Mapping[str, Tensor]) -> None:
+        self._record = record
+        self.saved = {name: value for name, value in saved.items() if name != "history"}
+        self.history: list[float] = saved["history"].tolist() if "history" in saved else []
+        self._state: tuple[Mapping[str, Tensor], list[float], int] = (
+            self.saved,
+            self.history,
+            len(self.history),
+        )
+
+    def keep(self, state: Callable[[], Mapping[str, Tensor]], history: list[float]) -> None:
+        """Keep the state after a step, and write it to the file if it is time to.
+
+        Args:
+            state: Returns all that the next step depends on, as tensors that later steps do not
+                change.
+            history: A number for each step so far, a list that only grows.
+        """
+        if not self._record.active:
+            return
+        self._state = state(), history, len(history)
+        self._record.save_if_due()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state for a checkpoint; none before the first step."""
+        state, history, taken = self._state
+        if not state:
+            return {}
+        return {**state, "history": torch.tensor(history[:taken], dtype=torch.float64)}
+
+
+def _digest(z: Tensor, orders: Sequence[int]) -> int:
+    """Return a digest of a question, a whole number of 64 bits."""
+    content = z.detach().cpu().contiguous().view(torch.uint8).numpy().data
+    digest = hashlib.blake2b(content, digest_size=8, salt=bytes(orders))
+    return int.from_bytes(digest.digest(), "little", signed=True)
+
+
+def _contiguous(results: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors as a file gives them: another layout may be summed in another order."""
+    return [r.contiguous() for r in results]
+
+
+def _packed(results: Sequence[Tensor]) -> Tensor:
+    """Return the numbers of several tensors, end to end."""
+    return torch.cat([r.detach().double().cpu().reshape(-1) for r in results])
+
+
+def _unpacked(numbers: Tensor, z: Tensor, orders: Sequence[int]) -> list[Tensor]:
+    """Return the tensors of these orders, with the dtype and on the device of z [p]."""
+    shapes = [(len(z),) * order for order in orders]
+    parts = numbers.split([prod(shape) for shape in shapes])
+    # copies: where a tensor lies in memory decides the last digits of sums
+    return [part.clone().to(z).reshape(s) for part, s in zip(parts, shapes, strict=True)]
+
+
+def _size(numbers: Tensor) -> int:
+    """Return the bytes of a tensor."""
+    return numbers.numel() * numbers.element_size()
+
 
 #: Evaluations after which the SciPy searches compile the density. Most end earlier, and compiling
 #: costs about as much as this many evaluations.
@@ -89,3 +282,54 @@ class SearchResult:
     stats: dict[str, Any]
     notes: list[str] = field(default_factory=list)
     interrupted: bool = False
+
+
+SCHEDULES = ("constant", "cosine", "inverse")
+FINAL = 0.01  # share of the learning rate that is left at the end of the cosine
+HALF_LIFE = 0.05  # share of the steps after which the inverse schedule has halved the rate
+
+
+def scheduled(schedule: str, step: int, steps: int) -> float:
+    """Return the factor on the learning rate at a step, counted from 0."""
+    if schedule == "cosine":
+        return FINAL + (1 - FINAL) * 0.5 * (1 + math.cos(math.pi * step / steps))
+    if schedule == "inverse":
+        return 1 / (1 + step / (HALF_LIFE * steps))
+    return 1.0
+
+
+def factors(schedule: str, steps: int) -> list[float]:
+    """Return the factors on the learning rate at all steps."""
+    return [scheduled(schedule, step, steps) for step in range(steps)]
+
+
+def site_rates(given: float | Mapping[str, float], target: Target) -> dict[str, float]:
+    """Return the learning rate of each site.
+
+    Args:
+        given: One rate for all sites, or ``{site: rate}``. The name of a group such as
+            ``kernel.network`` stands for all sites in it, and "" for all other sites.
+        target: The density, whose sites are the ones to optimise.
+
+    Raises:
+        UnknownName: If a rate is given for a site that the target does not have.
+        SettingError: If a site has no rate.
+    """
+    rates = given if isinstance(given, Mapping) else {"": given}
+    groups = {name: [group for group in rates if _is_in(name, group)] for name in target.slices}
+    for group in rates:
+        if group and not any(_is_in(name, group) for name in target.slices):
+            raise UnknownName("site in learning_rate", group, target.slices)
+    missing = [name for name, matching in groups.items() if not matching]
+    if missing:
+        raise SettingError(
+            "a learning rate for every site",
+            f"none for {missing}",
+            "add them, or one for the rest under ''",
+        )
+    return {name: rates[max(matching, key=len)] for name, matching in groups.items()}
+
+
+def _is_in(site: str, group: str) -> bool:
+    """Whether a site is in a group: ``kernel.network.0.weight`` is in ``kernel.network``."""
+    return group in ("", site) or site.startswith(group + ".")

@@ -29,14 +29,11 @@ from ..base import (
     starting_point,
 )
 from ..checkpoint import Checkpoint
-from ..optimise.first_order import dropout_seed, with_dropout
+from ..optimise.first_order import class_of, dropout_seed, memory_of, restore_memory, with_dropout
 from ..optimise.map import MAP
-from ..optimise.record import Loop, Record
-from ..optimise.schedules import site_rates
 from ..optimise.scipy_search import find_mode
-from ..optimise.torch_optimizers import class_of, memory_of, restore_memory
-from .svi_options import SVIOptions
-from .training_loop import Training, train
+from ..optimise.search import Loop, Record, site_rates
+from .training_loop import SVIOptions, Training, train
 
 #: Rate of a natural-gradient step on some of the rows; Salimbeni, Eleftheriadis & Hensman (2018).
 NATURAL_RATE = 0.1

@@ -12,13 +12,12 @@ from ...posterior.posterior import Posterior
 from ...runtime.seeding import standard_normal
 from ..base import OF_DRAWS, Inference, attempted, draw_batch, finish, starting_point
 from ..checkpoint import Checkpoint
-from ..optimise.torch_optimizers import class_of, memory_of, restore_memory
+from ..optimise.first_order import class_of, memory_of, restore_memory
 from .deterministic import fit_guide, linear_response
 from .gaussian_guide import GaussianGuide
 from .guide_start import START_SCALE, initial_gaussian
 from .pathfinder import log_densities
-from .svi_options import SVIOptions
-from .training_loop import train
+from .training_loop import SVIOptions, train
 
 #: Decay of the running mean of the guide's parameters, which takes out the optimiser's jitter.
 AVERAGING = 0.99

@@ -20,7 +20,7 @@ from ...errors import NotApplicable
 from ...networks.networks import drops_out, training
 from ...numerics.conjugate_gradients import conjugate_gradients
 from ..base import draw_batch
-from .svi_options import SVIOptions
+from .training_loop import SVIOptions
 
 DRAWS = 64  # per step, unless more particles are asked for
 STEPS_KEPT = 10  # whose scores make up the Fisher matrix

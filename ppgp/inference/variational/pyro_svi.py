@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
 import pyro
 import torch
+from pyro.distributions.transforms import AffineAutoregressive
+from pyro.distributions.transforms.utils import clamp_preserve_gradients
 from pyro.infer import SVI as PyroSVI
 from pyro.infer import Predictive, Trace_ELBO, autoguide
+from pyro.nn import AutoRegressiveNN
 from pyro.optim import PyroOptim
 from torch import Tensor
 
 from ...density.checks import check_flat
 from ...density.target import Target
+from ...errors import NumericalError
 from ...networks.networks import training
 from ...posterior.posterior import Posterior
-from ...runtime.seeding import seeded
+from ...runtime.seeding import seeded, standard_normal
 from ..base import Inference, attempted, draw_batch, from_draws
-from ..optimise.torch_optimizers import class_of
-from .check_against_gaussian import below_a_gaussian
-from .flow import Flow
-from .guide_start import START_SCALE
+from ..optimise.first_order import class_of
+from .deterministic import fit_guide
+from .gaussian_guide import GaussianGuide
+from .guide_start import START_SCALE, initial_gaussian
 from .natural_steps import NaturalSteps
-from .svi_options import SVIOptions
-from .training_loop import train
+from .pathfinder import log_densities
+from .training_loop import SVIOptions, train
 
 ELBO_DRAWS = 100  # behind the ELBO of the fitted guide
 
@@ -107,7 +112,7 @@ def fit_pyro_guide(
                 target,
                 notes,
                 what,
-                partial(below_a_gaussian, target, params, elbos.double(), seed),
+                partial(_below_a_gaussian, target, params, elbos.double(), seed),
                 [],
             )
         except KeyboardInterrupt:
@@ -133,3 +138,85 @@ def _autoguide(guide: Guide, program: Callable[..., Any], like: Tensor) -> Calla
         return guide(program)
     assert callable(guide)
     return guide
+
+
+UNITS = 8  # of each hidden layer, besides one for each coordinate
+
+
+class Flow(AffineAutoregressive):
+    """Pyro's affine autoregressive transform, whose inverse has the dtype of its argument.
+
+    Kingma et al. (2016). The inverse of Pyro begins with zeros of torch's default dtype.
+
+    Args:
+        dim: The number of coordinates d.
+        like: A tensor whose dtype and device the network has.
+    """
+
+    def __init__(self, dim: int, like: Tensor) -> None:
+        network = AutoRegressiveNN(dim, [dim + UNITS, dim + UNITS])
+        super().__init__(network.to(like))
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        """Return x [*, d] of y [*, d].
+
+        Each of the d passes makes one more coordinate exact, as it depends on those before it.
+        """
+        x = log_scale = torch.zeros_like(y)
+        for _ in range(y.shape[-1]):
+            mean, log_scale = self.arn(x)
+            log_scale = clamp_preserve_gradients(
+                log_scale, self.log_scale_min_clip, self.log_scale_max_clip
+            )
+            x = (y - mean) * torch.exp(-log_scale)
+        self._cached_log_scale = log_scale
+        return x
+
+
+STEPS = 50  # along the natural gradient; a dozen suffice if the posterior is near a Gaussian
+DRAWS = 400  # behind the ELBO of the Gaussian guide
+#: The Gaussian guide must be better by so many Monte Carlo standard errors, plus so many nats.
+ERRORS = 3.0
+NEGLIGIBLE = 0.01
+
+
+def _below_a_gaussian(
+    target: Target, params: Mapping[str, Tensor], elbos: Tensor, seed: int
+) -> list[str]:
+    """Return a warning if a full-rank Gaussian guide has a higher ELBO than another guide, else [].
+
+    Args:
+        target: The density.
+        params: The params of the model, which stay fixed while the Gaussian guide is fitted.
+        elbos: Estimates [k] of the ELBO of the other guide, from one draw each.
+        seed: The seed of the fit.
+
+    Raises:
+        KeyboardInterrupt: If Ctrl-C ended the fit.
+    """
+    if target.random is not None:
+        return []  # fixed draws would fit the Gaussian guide to one choice of the rows
+    held = Target(target.model, target.data)
+    held.params.update({name: value for name, value in params.items() if name in held.params})
+    generator = torch.Generator().manual_seed(seed)
+    try:
+        origin, root, interrupted = initial_gaussian(held, True, held.start(seed), seed)
+        if interrupted:
+            raise KeyboardInterrupt
+        fit = fit_guide(GaussianGuide(origin, root, True), held, STEPS, generator, False)
+    except NumericalError:
+        return []  # no Gaussian guide can be fitted
+    if fit.interrupted:
+        raise KeyboardInterrupt
+    guide = fit.guide
+    e = standard_normal(generator, DRAWS, held.dim).to(origin)
+    gaussian = log_densities(held, guide.draw(e)) - guide.log_prob(e)
+    gap = float(gaussian.mean() - elbos.mean())
+    error = math.hypot(*(float(x.std()) / math.sqrt(len(x)) for x in (gaussian, elbos)))
+    if not gap > ERRORS * error + NEGLIGIBLE:
+        return []
+    return [
+        f"the ELBO of this guide, {float(elbos.mean()):.2f}, is {gap:.2f} nats (+-{error:.2f}) "
+        "below that of a full-rank Gaussian, which it could be: raise steps or lower "
+        "learning_rate, or use guide='multivariate_normal'"
+    ]

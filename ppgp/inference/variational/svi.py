@@ -17,14 +17,14 @@ from ...errors import NotApplicable, SettingError
 from ...posterior.posterior import Posterior
 from ..base import Inference, check_batch
 from ..checkpoint import Checkpoint
-from ..optimise.schedules import SCHEDULES
-from ..optimise.torch_optimizers import OF_TORCH
+from ..optimise.first_order import OF_TORCH
+from ..optimise.search import SCHEDULES
 from ..options import Count, OneOf, Positive
 from .collapsed_svi import fit_collapsed_elbo
 from .gaussian_guide import GRADIENTS
 from .gaussian_svi import fit_gaussian_guide
 from .pyro_svi import fit_pyro_guide
-from .svi_options import SVIOptions
+from .training_loop import SVIOptions
 
 DEFAULT_RATES = {"adam": 0.02, "adagrad": 0.5, "natural": 0.02}
 GUIDES = ("normal", "multivariate_normal", "lowrank", "iaf")

@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...runtime.process_group import at_step
 from ...runtime.progress import bar
-from ..optimise.schedules import factors, scheduled
+from ..optimise.search import factors, scheduled
 from .stopping_rule import Plateau
-from .svi_options import SVIOptions
+
+
+@dataclass(frozen=True)
+class SVIOptions:
+    """The options of ``SVI`` without its guide, by the same names; ``SVI`` documents them."""
+
+    method: str
+    steps: int
+    learning_rate: float | Mapping[str, float]
+    schedule: str
+    optimizer: str
+    gradient: str
+    particles: int
+    batch_size: int | None
+    patience: int
+    draws: int
+
+    @property
+    def rate(self) -> float:
+        """The learning rate; the largest one if there are several."""
+        if isinstance(self.learning_rate, Mapping):
+            return max(self.learning_rate.values())
+        return self.learning_rate
+
 
 Step = Callable[[float], float]
 

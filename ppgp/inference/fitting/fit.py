@@ -2,63 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from inspect import signature
-from os import PathLike, fspath
+from os import fspath
 from pathlib import Path
 from typing import Any, cast, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import Module
 
-from ..capabilities import FollowsFit, Reselects
-from ..data.arguments import Arguments, as_training_data
-from ..data.dataset import Dataset
-from ..data.destinations import check_default_device
-from ..data.outputs import Outputs
-from ..data.scaler import IdentityScaler, Scaler
-from ..data.stream.stream import Stream
-from ..data.team_rows import of_all_ranks
-from ..density.target import Target
-from ..display.user_warnings import warn
-from ..errors import (
+from ...capabilities import FollowsFit, Reselects
+from ...data.arguments import Arguments, as_training_data
+from ...data.dataset import Dataset
+from ...data.destinations import check_default_device
+from ...data.outputs import Outputs
+from ...data.scaler import IdentityScaler, Scaler
+from ...data.stream.stream import Stream
+from ...data.team_rows import of_all_ranks
+from ...data.training_data import TrainingData, same_value
+from ...density.target import Target
+from ...display.user_warnings import warn
+from ...errors import (
     ConvergenceWarning,
     DataError,
-    DataWarning,
     NotApplicable,
     PpgpError,
-    SettingError,
-    an,
-    own_class,
+    UnknownName,
 )
-from ..kernels import Kernel
-from ..kernels.places import check_places, flat_degrees
-from ..likelihoods import Likelihood
-from ..models import Model, Multi, Program
-from ..posterior.convergence import convergence_warnings
-from ..posterior.multi import MultiPosterior
-from ..posterior.posterior import Posterior
-from ..runtime.process_group import naming
-from ..runtime.process_locks import one_at_a_time
-from ..runtime.team import ALONE
-from ..runtime.threads import limited, numbers_in
-from ..runtime.whole_numbers import check_seed
-from . import NUTS, SVI, Inference
-from .base import attempted, check_draws
-from .interrupts import TWICE, second_goes_to_the_caller
-from .other_training_tables import also_seen
-from .own_methods import own_method
-from .runs import run
-from .several_outputs import fit_each
-from .streamed_fits import rows_fitted, streamed_rows, with_sums
-from .team_checks import check_options, check_team, warn_of_unshared
-from .training_rows import check_training_rows, refuse_another_scale
-from .untrained_modules import left_untrained
+from ...kernels.places import check_places
+from ...models import Model, Multi, Program
+from ...networks.networks import instances_in
+from ...posterior.convergence import convergence_warnings
+from ...posterior.multi import MultiPosterior
+from ...posterior.posterior import Posterior
+from ...provenance.found_on import Found, origin_of
+from ...runtime.process_group import naming
+from ...runtime.process_locks import one_at_a_time
+from ...runtime.team import ALONE
+from ...runtime.threads import limited, numbers_in
+from ..base import Inference, attempted, check_draws
+from ..boosting.natural_gradient import NaturalGradientBoosting
+from ..ensemble import Ensemble
+from ..mcmc.nuts import NUTS
+from ..optimise.laplace import Laplace
+from ..optimise.map import MAP
+from ..runs import TWICE, run, second_goes_to_the_caller
+from .checks import (
+    check_options,
+    check_program,
+    check_seed_and_path,
+    check_support,
+    check_team,
+    check_training_rows,
+    no_method,
+    refuse_another_scale,
+    warn_of_flat_degrees,
+    warn_of_unshared,
+)
+from .streams import streamed_rows, with_sums
 
-__all__ = ["fit"]
+__all__ = ["OWN_METHODS", "default_name", "depends_on_rows", "fit", "found_on", "own_method"]
 
 STOPPED = "stopped by Ctrl-C"  # what methods say of a fit that ends early
 MOST_ROUNDS = 3  # fits that may follow a first one, each with a recipe that suits the last
@@ -76,11 +82,6 @@ def _multiplications(model: Any, data: Any, how: Any) -> float:
     elif callable(model) and isinstance(data, Mapping):
         return Program(model).work(numbers_in(data))
     return 0.0
-
-
-def _default(model: Any, data: Any) -> Inference:
-    """Return the method of a fit without ``how``."""
-    return own_method(model, getattr(data, "n", 0)) if isinstance(model, Model) else NUTS()
 
 
 @overload
@@ -210,28 +211,34 @@ def fit(
         >>> round(posterior.draws["mu"].item(), 3)
         2.0
     """
-    _check_seed_and_path(seed, checkpoint)
+    check_seed_and_path(seed, checkpoint)
     if isinstance(model_or_program, Multi):
         options: dict[str, Any] = {"how": how, "seed": seed, "progress": progress}
         options |= {"standardise": standardise, "init": init, "checkpoint": checkpoint}
-        return fit_each(model_or_program, data, fit, options)
-    data = streamed_rows(model_or_program, how, data)
+        return _fit_each(model_or_program, data, options)
+    if isinstance(data, Stream):
+        data = streamed_rows(model_or_program, how, data)
     work = _multiplications(model_or_program, data, how)
     team = getattr(data, "team", ALONE)
-    untrained = left_untrained(model_or_program)
+    untrained = nullcontext()
+    if isinstance(model_or_program, Module):
+        untrained = _left_untrained(model_or_program)
     at_rank = naming(team.rank, team.size, checkpoint)
     with second_goes_to_the_caller(), one_at_a_time(), limited(work), untrained, at_rank:
         warn_of_unshared(data)
         named = how is not None
         if how is None:
-            how = _default(model_or_program, data)
+            how = NUTS()
+            if isinstance(model_or_program, Model):
+                how = own_method(model_or_program, getattr(data, "n", 0))
         if not isinstance(how, Inference):
-            raise _no_method(how)
+            raise no_method(how)
         if isinstance(model_or_program, Program):
             model_or_program = model_or_program.function
         sent = team.bytes_reduced
         if isinstance(model_or_program, Model):
-            check_options(team, init, standardise, checkpoint)
+            if not team.alone:
+                check_options(team, init, standardise, checkpoint)
             problem = _problem_of_model(model_or_program, data, how, named, standardise, seed)
         else:
             problem = _problem_of_program(model_or_program, data)
@@ -241,19 +248,18 @@ def fit(
         if checkpoint is not None:
             options["checkpoint"] = checkpoint
         if checkpoint is not None or target.random is not None:
-            _check_support(how, target, checkpoint is not None)
+            check_support(how, target, checkpoint is not None)
         check_draws(how, target)
         problem, posterior = _followed(problem, run(how, target, options), target, how, options)
-        posterior = with_sums(posterior, problem.data)
-        notes, stats = _judged(problem, posterior, target)
-        if not team.alone:
-            stats |= {"processes": team.size, "bytes_reduced": team.bytes_reduced - sent}
+        if problem.data.streamed:
+            posterior = with_sums(posterior, problem.data)
+        notes, stats = _judged(problem, posterior, target, sent)
         posterior = replace(
             posterior,
             data=problem.data.in_memory,
             scaler=problem.scaler,
             recipe=problem.recipe,
-            stats={**posterior.stats, **stats, **rows_fitted(problem.data)},
+            stats={**posterior.stats, **stats},
             warnings=(*posterior.warnings, *notes),
             also_seen=also_seen(model_or_program, data, init),
         )
@@ -264,9 +270,12 @@ def fit(
 
 
 def _judged(
-    problem: _Problem, posterior: Posterior, target: Target
+    problem: _Problem, posterior: Posterior, target: Target, sent: int
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return warnings of the model about its data and about the fit, and the stats of the fit."""
+    """Return warnings of the model about its data and about the fit, and the stats of the fit.
+
+    ``sent`` are the bytes that a team had reduced before the fit.
+    """
     model, data = problem.model, problem.data
     checks: dict[str, Callable[[], Sequence[str]]] = {
         "the check of what the data identify": lambda: model.check_identifiability(data.shared),
@@ -279,15 +288,12 @@ def _judged(
             notes += attempted(target, notes, what, check, [])
         what = "the summary of the fit"
         stats = attempted(target, notes, what, lambda: model.fit_stats(posterior.theta, data), {})
+    team = target.team
+    if not team.alone:
+        stats |= {"processes": team.size, "bytes_reduced": team.bytes_reduced - sent}
+    if data.streamed:
+        stats["rows"] = data.total
     return notes, stats
-
-
-def _check_seed_and_path(seed: Any, checkpoint: Any) -> None:
-    """Raise SettingError for a seed that is not whole, or a checkpoint that is no path."""
-    check_seed(seed)
-    if checkpoint is not None and not isinstance(checkpoint, str | PathLike):
-        do = 'for example checkpoint="fit.checkpoint"'
-        raise SettingError("a path as checkpoint", repr(checkpoint)[:60], do)
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,63 +355,6 @@ def _followed(
     return problem, posterior
 
 
-def _no_method(how: Any) -> NotApplicable:
-    """Return the error for a ``how`` that is no inference record."""
-    got, do = an(type(how).__name__), "call fit(model, Dataset(X, y), inference.NUTS())"
-    if isinstance(how, str):
-        known = own_class(Inference, how)
-        got, do = repr(how), f"write ppgp.recipes.method({how!r})"
-        if known:
-            do = f"write inference.{known}(), or ppgp.recipes.method({how!r})"
-    elif isinstance(how, type):
-        got, do = repr(how), f"call it: {how.__name__}()"
-    return NotApplicable("an inference record such as inference.NUTS()", got, do)
-
-
-def _check_program(model_or_program: Any) -> None:
-    """Raise NotApplicable for what is neither a model nor a program."""
-    if isinstance(model_or_program, type):
-        name = model_or_program.__name__
-        raise NotApplicable("a model", f"the class {name}", f"call it: {name}()")
-    if isinstance(model_or_program, Kernel):
-        name = type(model_or_program).__name__
-        raise NotApplicable("a model", f"the kernel {name}", f"write models.GP({name}())")
-    if callable(model_or_program):
-        return
-    got, do = an(type(model_or_program).__name__), "pass a callable"
-    if isinstance(model_or_program, str):
-        got = repr(model_or_program)
-        do = f"write ppgp.recipes.model({got})"
-    elif isinstance(model_or_program, Dataset | Stream):
-        do = "write fit(model, data, inference)"
-    elif isinstance(model_or_program, Likelihood):
-        do = "write models.GLM(likelihood), or models.GP(likelihood=...)"
-    raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
-
-
-def _warn_of_flat_degrees(model: Model, data: Dataset) -> None:
-    """Warn about latitudes and longitudes whose distances are taken as flat.
-
-    In kriging all columns are places; in other models, such as one of a table of many features,
-    those that ``Dataset(coordinates=)`` names.
-    """
-    columns = model.covariance_columns(data.d)
-    if not model.inputs_are_places:
-        columns = [c for c in columns if c in data.together]
-    if data.feature_names and len(columns) > 1 and data.team.rank == 0:
-        names = [data.feature_names[c] for c in columns]
-        sentence = flat_degrees(model.covariance, data.X[:, columns], names)
-        if sentence is not None:
-            warn(sentence, DataWarning)
-
-
-def _with_weight(data: Dataset) -> Dataset:
-    """Return the rows whose weight is not 0; a weight of 0 says that the row is absent."""
-    if data.weights is None or bool((data.weights > 0).all()):
-        return data
-    return data.rows(data.weights > 0)
-
-
 def _problem_of_model(
     model: Model, data: Any, how: Inference, named: bool, standardise: bool, seed: int
 ) -> _Problem:
@@ -417,15 +366,18 @@ def _problem_of_model(
             do = "use ppgp.Dataset.from_frame(table, target)"
         raise DataError(wanted, got, do)
     check_default_device(data.X.device)
-    check_team(model, data, how, named, seed)
     team = data.team
-    with team.all_or_none():
-        present = _with_weight(data)
+    if not team.alone:
+        check_team(model, data, how, named, seed)
+    present = data
+    with team.all_or_none():  # a weight of 0 says that the row is absent
+        if data.weights is not None and not bool((data.weights > 0).all()):
+            present = data.rows(data.weights > 0)
     if team.gathered(present.n) != data.rows_of_ranks:  # some rank left rows out
         data = present.in_team(team)
     with team.all_or_none():
         check_training_rows(model, data)
-    _warn_of_flat_degrees(model, data)
+    warn_of_flat_degrees(model, data)
     reselects = isinstance(model, Reselects) and model.reselect
     if reselects and not how.reselects_inducing:
         raise NotApplicable(
@@ -461,7 +413,7 @@ def _problem_of_model(
 
 def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
     """Wrap the program, with arguments that fit it."""
-    _check_program(program)
+    check_program(program)
     model = Program(program)
     data = as_training_data(data)
     if not isinstance(data, Arguments):
@@ -473,21 +425,113 @@ def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
     return _Problem(model, data, IdentityScaler.for_data(data), None)
 
 
-def _check_support(how: Inference, target: Target, checkpoint: bool) -> None:
-    """Raise NotApplicable if the method has no checkpoints, or cannot use a random density."""
-    name = type(how).__name__
-    if checkpoint and "checkpoint" not in signature(how.__call__).parameters:
-        raise NotApplicable(
-            "a method with checkpoints",
-            name,
-            "use MAP, SVI, NaturalGradientBoosting, NUTS, HMC, MetropolisHastings, Gibbs, SGLD or "
-            "SGHMC, or leave checkpoint out",
-        )
-    if target.random is not None and not how.takes_random_density:
-        method = "(method='deterministic')" if isinstance(how, SVI) else ""
-        raise NotApplicable(
-            f"the same density at every call for {name}{method}",
-            target.random,
-            "use SVI(), SGLD or SGHMC, or leave subsample_size out and write an integral as a site "
-            "or a closed form",
-        )
+def _fit_each(multi: Multi, data: Any, options: dict[str, Any]) -> MultiPosterior:
+    """Fit one model to each output.
+
+    Args:
+        multi: The models.
+        data: The Outputs.
+        options: Those of ``fit``.
+
+    Raises:
+        DataError: If the data are no Outputs.
+        NotApplicable: With a checkpoint or a start, which belong to one fit.
+    """
+    if not isinstance(data, Outputs):
+        do = "use ppgp.data.Outputs(X, Y)"
+        raise DataError("Outputs for Multi", type(data).__name__, do)
+    for name in ("init", "checkpoint"):
+        if options.get(name) is not None:
+            do = "fit that output by itself: ppgp.fit(model, outputs.datasets[0])"
+            raise NotApplicable(f"a fit of one output for {name}=", "Multi", do)
+    models = multi.models(len(data.datasets))
+    pairs = zip(models, data.datasets, strict=True)
+    fits = [fit(model, each, **options) for model, each in pairs]
+    return MultiPosterior(dict(zip(data.names, fits, strict=True)))
+
+
+@contextmanager
+def _left_untrained(program: Module) -> Iterator[None]:
+    """Give the parameters and buffers of a module their values back at the end.
+
+    Pyro optimises the parameters of a PyroModule in place. The Posterior holds the fitted ones, so
+    a second fit starts where the first one started.
+    """
+    before = {name: value.detach().clone() for name, value in program.state_dict().items()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, value in program.state_dict().items():
+                value.copy_(before[name])
+
+
+def found_on(recipe: Any) -> list[Dataset]:
+    """Return the tables from which parts of a recipe were estimated.
+
+    Such parts are numbers from ``fit_variogram`` and modules from ``pretrained``.
+    """
+    things = [*instances_in(recipe, Found), *instances_in(recipe, nn.Module)]
+    tables = (table for thing in things for table in origin_of(thing).tables)
+    return list({id(table): table for table in tables}.values())
+
+
+def also_seen(model: Any, data: Any, init: Any) -> tuple[TrainingData, ...]:
+    """Return the tables other than ``data``, in its units, that a fit of ``model`` depends on."""
+    recipe = (model.given or model) if isinstance(model, Model) else model
+    tables: list[TrainingData] = [*found_on(recipe)]
+    if isinstance(model, Model) and model.made_for is not None and depends_on_rows(model):
+        rows, scaler = model.made_for
+        tables.append(scaler.back(rows))
+    if isinstance(init, Posterior):
+        tables += [*init.also_seen, init.scaler.back(init.data)]
+    every = {id(table): table for table in tables}  # some are found more than once
+    return tuple(table for table in every.values() if not table.same_rows(data))
+
+
+def depends_on_rows(model: Model) -> bool:
+    """Whether a prior, a mean or inducing inputs come from the rows that it was prepared for."""
+    given = model.given or model
+    names = {f.name for f in fields(cast(Any, model))} - {"standardised"}
+    return not all(same_value(getattr(model, name), getattr(given, name)) for name in names)
+
+
+def _deep_ensemble() -> Inference:
+    """Return the method of Lakshminarayanan, Pritzel & Blundell (2017)."""
+    return Ensemble(MAP("adam", adversarial=0.01))
+
+
+#: ``Model.own_method`` -> the method; the command line knows the methods by the same names
+OWN_METHODS: dict[str, Callable[[], Inference]] = {
+    "deep-ensemble": _deep_ensemble,
+    "ngb": NaturalGradientBoosting,
+    "laplace": Laplace,
+}
+USUAL = "nuts"
+
+
+def default_name(model: Any, n: int) -> str:
+    """Return the name of the method of a fit to n rows without ``how``.
+
+    It is the model's own, or else NUTS, which for a model of many rows would take hours: past
+    ``Model.sampled_rows`` it is Laplace.
+    """
+    if model.own_method:
+        return model.own_method
+    if model.sampled_rows is not None and n > model.sampled_rows:
+        return "laplace"
+    return USUAL
+
+
+def own_method(model: Any, n: int) -> Inference:
+    """Return the method of a fit to n rows without ``how``.
+
+    Raises:
+        UnknownName: If the model names a method as its own that does not exist.
+    """
+    name = default_name(model, n)
+    if name == USUAL:
+        return NUTS()
+    if name not in OWN_METHODS:
+        raise UnknownName("method of a model", name, OWN_METHODS)
+    return OWN_METHODS[name]()

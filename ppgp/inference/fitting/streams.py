@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
-from ..data.stream.stream import SAMPLE, Stream
-from ..data.stream.streamed_rows import StreamedRows
-from ..errors import NotApplicable, SettingError
-from ..models import SGPR, Model
-from ..posterior.posterior import Posterior
-from . import MAP, SGLD, SVI
+from ...data.stream.stream import SAMPLE, Stream
+from ...data.stream.streamed_rows import StreamedRows
+from ...errors import NotApplicable, SettingError
+from ...models import SGPR, Model
+from ...posterior.posterior import Posterior
+from .. import MAP, SGLD, SVI
 
-__all__ = ["rows_fitted", "streamed_rows"]
+__all__ = ["streamed_rows", "with_sums"]
+
 
 PASSES = ("lbfgs", "newton")  # optimizers of MAP that take one pass over the rows per evaluation
 STEPS = ("adam", "adagrad", "sgd")
@@ -22,23 +23,19 @@ IN_MEMORY = "fit a sample, stream.sample(rows)"
 BY_STEPS = "SVGP by SVI(), SGPR by MAP(), or a linear model or network by MAP('adam') or SGLD()"
 
 
-def streamed_rows(model: Any, how: Any, rows: Any) -> Any:
+def streamed_rows(model: Any, how: Any, rows: Stream) -> StreamedRows:
     """Return what a fit to a stream sees: a sample of the rows, which stands for all of them.
-
-    Other data are returned as they are.
 
     Args:
         model: The model.
         how: The method; None: none was given.
-        rows: The stream, or other data.
+        rows: The stream.
 
     Raises:
         NotApplicable: If the model or the method needs all rows in memory.
         SettingError: If ``batch_size`` exceeds the number of rows.
         DataError: If a value of the stream is missing or not finite.
     """
-    if not isinstance(rows, Stream):
-        return rows
     batch = getattr(how, "batch_size", None) or 0
     with rows.team.all_or_none():
         _check_model(model)
@@ -57,20 +54,15 @@ def streamed_rows(model: Any, how: Any, rows: Any) -> Any:
 def with_sums(posterior: Posterior, data: Any) -> Posterior:
     """Return the posterior with the sums over a stream that its predictions need.
 
-    They take one pass. Other posteriors are returned as they are.
+    They take one pass. The posterior of a model that needs none is returned as it is.
     """
     model = posterior.model
-    if not (data.streamed and isinstance(model, SGPR)):
+    if not isinstance(model, SGPR):
         return posterior
     with torch.no_grad():
         return replace(
             posterior, params={**posterior.params, **model.kept_of(posterior.theta, data)}
         )
-
-
-def rows_fitted(data: Any) -> dict[str, int]:
-    """Return the number of all rows as a stat of a fit to a stream; nothing of other data."""
-    return {"rows": data.total} if data.streamed else {}
 
 
 def _check_model(model: Any) -> None:
