@@ -31,6 +31,7 @@ from .enumeration import summed_out
 from .graph.tracing import ValueAndGradient, jacobian_of
 from .handlers import (
     Run,
+    entries_of_data,
     is_deterministic,
     is_factor,
     numbers_seen,
@@ -39,7 +40,6 @@ from .handlers import (
     site_log_prob,
 )
 from .layout import Slice, placed
-from .observed_entries import entries_of_data
 from .supports import AROUND, Guard, Guarding, everything, guards
 from .survey import Survey, arguments, few_rows
 

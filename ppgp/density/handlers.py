@@ -24,14 +24,46 @@ from torch.distributions import (
 )
 from torch.distributions.transforms import IndependentTransform
 from torch.nn import Parameter
+from torch.overrides import TorchFunctionMode
 
 from ..data.argument_mistakes import of_dtypes
 from ..errors import DataError, NotApplicable
 from ..runtime.process_locks import one_at_a_time, when_abandoned
-from .angles import Angle
+from ..runtime.seeding import seeded
 from .graph.batching import Batched
-from .network_params import NetworkParams
+from .layout import Angle
 from .supports import is_transformed, without_validation
+
+
+class _NetworkParams(TorchFunctionMode):
+    """Inside the block, operations on the parameters that were ``put`` see their values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # the parameter is kept beside its value, so that no other object gets its id
+        self._values: dict[int, tuple[Parameter, Tensor]] = {}
+
+    def put(self, parameter: Parameter, value: Tensor) -> None:
+        """Use the value in place of the parameter."""
+        self._values[id(parameter)] = parameter, value
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return func(*self._with_values(args), **self._with_values(dict(kwargs or {})))
+
+    def _with_values(self, given: Any) -> Any:
+        if isinstance(given, Parameter):
+            return self._values.get(id(given), (None, given))[1]
+        if type(given) in (tuple, list):
+            return type(given)(map(self._with_values, given))
+        if type(given) is dict:
+            return {key: self._with_values(each) for key, each in given.items()}
+        return given
 
 
 class Run(Messenger):
@@ -56,7 +88,7 @@ class Run(Messenger):
         self.subsampled: dict[str, str] = {}  # plates that draw their rows at random, and how many
         self.log_jacobian: Tensor | float = 0.0
         self.drawing: dict[str, Any] | None = None  # the site at which the program is
-        self._network: NetworkParams | None = None
+        self._network: _NetworkParams | None = None
 
     def __exit__(self, *error: Any) -> None:
         if self._network is not None:
@@ -142,7 +174,7 @@ class Run(Messenger):
             msg["value"], msg["done"] = first, True
             return
         if self._network is None:
-            self._network = NetworkParams()
+            self._network = _NetworkParams()
             self._network.__enter__()
         self._network.put(first, msg["value"])
 
@@ -443,3 +475,72 @@ def over_draws(
         # the program asks for a value: .item(), if, for
         each = [one(*(v[i] for v in stacked)) for i in range(total)]
         return {k: torch.stack([e[k] for e in each]) for k in each[0]}
+
+
+NUDGE = 2.0**-10  # a relative change of the latent sites, which leaves cones and intervals alone
+
+
+def entries_of_data(call: Callable[[], Any], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return which values of each observed site do not depend on the latent sites.
+
+    A program may observe a value that it computes from latent sites: imputed numbers, or a prior
+    written as an observation. They are no data.
+
+    Args:
+        call: Runs the program.
+        values: {latent site or param: [*event]}.
+
+    Returns:
+        {observed site: bool, in the shape of its value without the event}.
+    """
+    first, second = {}, {}
+    for name, value in values.items():
+        moved = value.detach()
+        first[name] = moved
+        if moved.is_floating_point():
+            second[name] = torch.where(moved == 0, NUDGE, moved * (1 - NUDGE))
+        else:
+            second[name] = moved
+    at_first = _observed_values(call, first)
+    try:
+        at_second = _observed_values(call, second)
+    except (RuntimeError, ValueError, ArithmeticError, IndexError):  # not defined there
+        at_second = at_first
+    entries = {}
+    for name, (value, event) in at_first.items():
+        other = at_second.get(name, (value, event))[0]
+        if other.shape != value.shape:
+            other = value
+        same = (value == other) | (value != value) & (other != other)
+        entries[name] = same.flatten(same.ndim - event).all(-1) if event else same
+    return entries
+
+
+def _observed_values(
+    call: Callable[[], Any], values: dict[str, Tensor]
+) -> dict[str, tuple[Tensor, int]]:
+    """Return the value of each observed site, and the number of axes of its event."""
+    with torch.no_grad(), seeded(0), Run(values) as run:
+        call()
+    return {
+        name: (torch.as_tensor(s["value"]), len(s["fn"].event_shape))
+        for name, s in run.samples()
+        if is_data(s)
+    }
+
+
+def check_unweighted(name: str, site: Mapping[str, Any]) -> None:
+    """Raise NotApplicable for an observed site that counts more or less than once.
+
+    The importance weights of leave-one-out cross-validation would be those of another posterior.
+    """
+    scale = site["scale"]
+    if (isinstance(scale, int | float) and scale == 1) or not is_data(site):
+        return
+    weights = torch.as_tensor(scale)
+    if bool((weights != 1).any()):
+        raise NotApplicable(
+            "rows that count once each",
+            f"a scale at {name!r} (pyro.poutine.scale, or a subsample of a plate)",
+            "repeat the rows that count several times, or leave the scale out",
+        )

@@ -13,8 +13,15 @@ from torch.distributions import Distribution
 from torch.nn import Module
 
 from ..data.training_data import same_value
-from ..density.handlers import Run, numbers_seen, over_draws, quietly, site_log_prob
-from ..density.observed_entries import check_unweighted, entries_of_data
+from ..density.handlers import (
+    Run,
+    check_unweighted,
+    entries_of_data,
+    numbers_seen,
+    over_draws,
+    quietly,
+    site_log_prob,
+)
 from ..errors import DataError, NotApplicable
 from ..priors import Param, Site
 from ..runtime.threads import ELEMENT
