@@ -23,7 +23,7 @@ from sphinx.util.inspect import stringify_signature
 import ppgp
 from ppgp import conformal, inference, kernels, learners, likelihoods, models, networks
 from ppgp.acquisition import Acquisition
-from ppgp.models.completion import FOR_USERS
+from ppgp.models.base import FOR_USERS
 from ppgp.models.means import Mean
 from ppgp.priors.records import Prior
 

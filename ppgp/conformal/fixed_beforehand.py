@@ -16,8 +16,7 @@ from ..data.dataset import Dataset
 from ..errors import an
 from ..inference.fitting.fit import depends_on_rows, found_on
 from ..models import Model
-from ..models.means import UserMean
-from ..models.with_mean import WithMean
+from ..models.means import UserMean, WithMean
 from ..networks.networks import modules_in
 from ..priors import Param
 from ..provenance.provenance import common_columns, numbers

@@ -28,8 +28,8 @@ from ..priors import (
     site,
     value_of,
 )
-from .around import Around, proportioned
-from .base import Kernel, OutputColumn, Theta, mapped, replaced, unit_carrier
+from .around import Around, Unscaled, proportioned
+from .base import Kernel, OutputColumn, Sum, Theta, mapped, replaced, unit_carrier
 from .fourier_features import Draw, Path
 from .state_space import Markov, StateSpace, require
 from .units import Factor, Units, power
@@ -375,3 +375,15 @@ class Subspace(Around, Markov):
 
     def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
         return require(self.kernel).state_space(theta, like)
+
+
+def labels_of_terms(kernel: Sum) -> list[str]:
+    """Return labels such as ``0 RBF`` and ``1 Linear``, numbered as in the names of the sites."""
+    return [f"{i} {type(as_written(child)).__name__}" for i, child in enumerate(kernel.children)]
+
+
+def as_written(kernel: Kernel) -> Kernel:
+    """Return the kernel as the user wrote it."""
+    while isinstance(kernel, Unscaled | Multiple):
+        kernel = kernel.kernel
+    return kernel

@@ -1,13 +1,15 @@
-"""The base class of all models, and helpers that several models share."""
+"""The base classes of models, and helpers that several models share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import Any, ClassVar, TypeVar, cast
 
+import pyro
+import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -15,9 +17,10 @@ from ..arguments import Elsewhere, NamedArguments
 from ..data.dataset import Dataset, Scaler
 from ..data.team_rows import of_all_ranks
 from ..data.training_data import Rows
+from ..display.overrides import computed
 from ..display.tables import record_page
-from ..errors import NotApplicable, SettingError, an, counted
-from ..likelihoods import Bernoulli
+from ..errors import DataError, NotApplicable, SettingError, UnknownName, an, counted
+from ..likelihoods import Bernoulli, Likelihood
 from ..likelihoods.target_checks import FOR_REGRESSION, distinct
 from ..priors import (
     Param,
@@ -28,13 +31,27 @@ from ..priors import (
     value_of,
     with_plain_fields,
 )
-from . import evidence
-from .completion import names_for_users
+from ..runtime.process_locks import one_at_a_time
 from .independent_rows import observed, predicted
 from .sites import Theta, draw
 
 M = TypeVar("M", bound="Model")
 LEVELS = ("noise", "nugget", "variance")  # positive quantities that models have as fields
+#: methods and properties that a user calls; all others are hooks, which this library calls
+FOR_USERS = (
+    "covariance",
+    "distribution",
+    "from_formula",
+    "log_evidence",
+    "log_likelihood",
+    "loo",
+    "model",
+    "predict",
+    "responsibilities",
+    "sites",
+    "trend",
+)
+PACKAGE = __name__.partition(".")[0]
 
 
 def _for_the_team(prepare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -180,7 +197,7 @@ class Model(NamedArguments):
         return record_page(self, NamedArguments, Prior)
 
     def __dir__(self) -> list[str]:
-        return names_for_users(self, super().__dir__())
+        return _names_for_users(self, super().__dir__())
 
     @property
     def takes_labels(self) -> bool:
@@ -345,7 +362,6 @@ class Model(NamedArguments):
             NotEnoughMemory: If it does not fit into memory. This base class never raises it.
         """
 
-    log_evidence = evidence.log_evidence
     fit = Elsewhere("ppgp.fit(model, ppgp.Dataset(X, y))")
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -393,6 +409,60 @@ class Model(NamedArguments):
         predictive = self.predict(theta, data.X, data, **data.for_prediction)
         return {"y": predictive.log_prob(data.y)}
 
+    def log_evidence(self, data: Dataset, values: Mapping[str, Any] | None = None) -> float:
+        """Return log p(y given values of the hyperparameters), in the units of the data.
+
+        Priors do not enter it, and nothing is standardised or fitted: it is the log marginal
+        likelihood that maximum likelihood of type II maximises. Rasmussen & Williams (2006),
+        equation 5.8, for a Gaussian process. A drift of Kriging and Vecchia is integrated out under
+        a flat prior on the units of y. Where a likelihood is not Gaussian, f is integrated out by
+        the approximation of the model. Linear models have all their coefficients among the values.
+
+        Args:
+            data: The rows, in the units of the data.
+            values: ``{site: value}`` for every site with a prior, such as ``{"kernel.lengthscale":
+                2.0, "kernel.variance": 1.0, "noise": 0.1}``, in the units of the data: the names
+                are those of ``posterior.draws``. ``posterior.draws_in("data")`` of a single draw is
+                such a dictionary, save that one lengthscale of standardised columns is one per
+                column there, which ``ARD`` takes. Sites that the recipe fixes to numbers have
+                these.
+
+        Returns:
+            The log density of y.
+
+        Raises:
+            DataError: If ``data`` is no Dataset, or does not suit the model.
+            UnknownName: If the model has no site of a name.
+            SettingError: If a value is missing, of another shape, or not allowed.
+            NotApplicable: If the model does not know its evidence, such as SGPR, whose density is a
+                lower bound, and SVGP and networks, whose params are optimised.
+        """
+        if not isinstance(data, Dataset):
+            wanted = f"a Dataset for {type(self).__name__}"
+            raise DataError(wanted, an(type(data).__name__), "use ppgp.Dataset(X, y)")
+        recipe = self.given or self
+        if recipe.density_at_numbers != "log_evidence":
+            raise _no_evidence(self, "a bound on it, or another density")
+        prepared = recipe.prepare(data)
+        sites = prepared.sites_at(data.d)
+        if any(isinstance(one, Param) for one in sites.values()):
+            raise _no_evidence(self, "params that a fit optimises")
+        free = {name: s for name, s in sites.items() if isinstance(s, Site) and not s.fixed}
+        if free.keys() & set(prepared.latent_values):
+            raise _no_evidence(self, "f as a site, which only draws integrate out")
+        chosen = _checked_values(dict(values or {}), free, data.X)
+        arguments, named = data.passed()
+
+        def is_data(name: str, node: Any) -> bool:
+            return name not in chosen and bool(node["is_observed"])
+
+        with one_at_a_time(), torch.no_grad(), pyro.validation_enabled(False):
+            conditioned = pyro.poutine.condition(prepared.model, data=chosen)
+            trace = pyro.poutine.trace(conditioned).get_trace(*arguments, **named)
+            trace.compute_log_prob(is_data)
+        of_data = [n for n in trace.nodes.values() if "log_prob_sum" in n]
+        return float(sum(node["log_prob_sum"] for node in of_data))
+
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         """Return theta[name], or the number that this recipe fixes the field ``name`` to."""
         if name in theta:
@@ -418,6 +488,112 @@ class Model(NamedArguments):
         if self is not recipe:
             vars(self).update(given=recipe.given or recipe, made_for=rows)
         return self
+
+
+class AnyLikelihood(Model):
+    """A model with a field ``likelihood``, which decides about the scale and the labels of y."""
+
+    likelihood: Likelihood
+
+    def _scales(self) -> str:
+        """What ``fit`` may standardise, which depends on the likelihood."""
+        return self.likelihood.scales
+
+    scales = computed(_scales)
+
+    @property
+    def takes_labels(self) -> bool:
+        return self.likelihood.takes_labels
+
+
+class WeightedRows(Model):
+    """A model whose program takes how often each row counts, by the name ``weights``."""
+
+    roles = ("weights",)
+    takes_stream = True
+
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        total: int | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Run the Pyro program of the model.
+
+        Args:
+            X: Inputs [n, d].
+            y: Targets [n]; None: they are drawn.
+            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
+            weights: How many rows each row counts as, [n]; None: one.
+
+        Returns:
+            The targets [n].
+        """
+        theta = draw(self.sites_at(X.shape[-1]), X)
+        return observed(self.distribution(theta, X), X, y, total, weights)
+
+
+def _names_for_users(model: Model, names: Iterable[str]) -> list[str]:
+    """Return the names of a model without the hooks that this library calls.
+
+    They are its fields, the methods in ``FOR_USERS``, what a user's own class adds, and names that
+    begin with an underscore. The hooks can be called as before.
+
+    Args:
+        model: The model.
+        names: All of its names.
+    """
+    own = [kind for kind in type(model).__mro__ if kind.__module__.partition(".")[0] == PACKAGE]
+    hooks = {name for kind in own for name in vars(kind)} - set(FOR_USERS)
+    shown: set[str] = set()
+    if is_dataclass(model):
+        every = fields(model)
+        shown = {f.name for f in every if f.repr}
+        hooks |= {f.name for f in every}
+    return [name for name in names if name.startswith("_") or name in shown or name not in hooks]
+
+
+def _no_evidence(model: Model, what: str) -> NotApplicable:
+    """Return the error of a model that does not know its evidence."""
+    do = "use GP, StateSpaceGP or Vecchia, or posterior.log_evidence of a fit by Laplace"
+    wanted = "a model whose log evidence is known in closed form"
+    return NotApplicable(wanted, f"{type(model).__name__}, which has {what}", do)
+
+
+def _checked_values(
+    values: dict[str, Any], free: Mapping[str, Site], like: Tensor
+) -> dict[str, Tensor]:
+    """Return the values as tensors of the shapes of their sites."""
+    for name in values:
+        if name not in free:
+            raise UnknownName("site with a prior", name, free)
+    missing = [name for name in free if name not in values]
+    if missing:
+        got = f"none for {', '.join(missing)}"
+        raise SettingError("a value for every site with a prior", got, "add it to the values")
+    return {name: _value(name, values[name], site, like) for name, site in free.items()}
+
+
+def _value(name: str, value: Any, site: Site, like: Tensor) -> Tensor:
+    """Return a value as a tensor of the shape of its site; one number stands for all entries."""
+    do = f"pass a number, or an array of shape {list(site.shape)}"
+    try:
+        tensor = torch.as_tensor(value, dtype=like.dtype, device=like.device).detach()
+    except (TypeError, ValueError, RuntimeError):
+        got = f"{an(type(value).__name__)} for {name}"
+        raise SettingError("numbers as values", got, do) from None
+    size = torch.Size(site.shape).numel()
+    if tensor.numel() not in (1, size):
+        got = f"shape {list(tensor.shape)} for {name}"
+        raise SettingError(f"one number, or shape {list(site.shape)}", got, do)
+    tensor = tensor.reshape(-1).expand(size).reshape(site.shape).clone()
+    allowed = torch.isfinite(tensor).all() and (not site.positive or (tensor > 0).all())
+    if not bool(allowed):
+        wanted = f"finite{' positive' * site.positive} numbers for {name}"
+        raise SettingError(wanted, str(tensor.tolist()), "change the value")
+    return tensor
 
 
 def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) -> None:

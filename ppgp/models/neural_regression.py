@@ -26,10 +26,9 @@ from ..likelihoods.base import check_is_likelihood
 from ..networks.networks import ACTIVATIONS, MLP, Network, fresh, module_of, outputs, weights, width
 from ..priors import Flat, InUnitsOfData, Prior, PriorLike, Site, prefixed, site, under
 from .advice.memory_checks import check_memory_of_rows
-from .any_likelihood import AnyLikelihood
+from .base import AnyLikelihood, WeightedRows
 from .sites import Theta
 from .units import times
-from .weighted_rows import WeightedRows
 
 NETWORK = "network"
 COPIES = 4.0  # of the values of all units that a gradient holds

@@ -10,7 +10,7 @@ import torch
 
 from ppgp import kernels, likelihoods, models
 from ppgp.models import Model
-from ppgp.models.completion import FOR_USERS
+from ppgp.models.base import FOR_USERS
 from ppgp.models.program import Program
 
 HOOKS = ("prepare", "in_units", "batch", "chunked", "relabel", "work", "sites_at", "law", "fit")

@@ -1,4 +1,7 @@
-"""Checks that fits and predictions fit into memory, with advice on what would fit instead."""
+"""Checks that fits and predictions fit into memory, with advice on what would fit instead.
+
+The advice ranks all models, so it is worded only for an error that is raised.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from torch import Tensor
 
 from ...kernels import Kernel
 from ...likelihoods import Likelihood
-from ...runtime.memory import must_fit, rounded_down, rows_per_call
+from ...runtime.memory import Advice, must_fit, rounded_down, rows_per_call
 from .advice import instead_of
 from .costs import MATRICES, MATRICES_A_TERM
 
@@ -65,12 +68,16 @@ def check_memory_of_conditioning(n: int, m: int, draws: int, kernel: Kernel, lik
     Raises:
         NotEnoughMemory: If they do not fit.
     """
+
+    def advice(_: float) -> str:
+        others = instead_of("GP", like.shape[-1], n, kernel=kernel)
+        return f"pass fewer rows per call, predict on a machine with more memory, or {others}"
+
     matrices = MATRICES + kernel.terms
     must_fit(
         like.element_size() * draws * n * max(matrices * n, n + matrices * m),
         f"the covariance of {n:,} training rows, and theirs with {m:,} new rows at once",
-        "pass fewer rows per call, predict on a machine with more memory, or "
-        + instead_of("GP", like.shape[-1], n, kernel=kernel),
+        advice,
         like.device,
     )
 
@@ -99,7 +106,7 @@ def check_memory_of_covariance(
     must_fit(size, f"the covariance of {n:,} rows", advice, like.device)
 
 
-def check_memory_of_rows(n: int, numbers: float, like: Tensor, name: str, do: str) -> None:
+def check_memory_of_rows(n: int, numbers: float, like: Tensor, name: str, do: Advice) -> None:
     """Refuse a density over n rows at once that does not fit.
 
     Args:
@@ -107,7 +114,7 @@ def check_memory_of_rows(n: int, numbers: float, like: Tensor, name: str, do: st
         numbers: How many numbers the density holds per row.
         like: A tensor with the dtype and the device of the computation.
         name: What the numbers are, for the message.
-        do: The advice of the message.
+        do: The advice of the message, or a function that words it for a number of usable bytes.
 
     Raises:
         NotEnoughMemory: With the advice.

@@ -28,6 +28,7 @@ from ...kernels import RBF, Kernel, Sum
 from ...kernels.base import check_kernel
 from ...kernels.fourier_features import Draw
 from ...kernels.units import Units
+from ...kernels.wrappers import as_written, labels_of_terms
 from ...likelihoods import Likelihood
 from ...numerics.least_variance import at_least_rounding
 from ...numerics.triangles import solved
@@ -36,12 +37,9 @@ from ...runtime.result_cache import ResultCache
 from ..advice.memory_checks import check_memory_of_covariance, check_memory_of_predictions
 from ..base import full_batch_only
 from ..before_fit import medians, refuse_broken
-from ..gaussian_predictions import with_noise
-from ..known_noise import NOT_OF_THE_RECIPE, check_aligned, refuse_duplicate_rows
 from ..means import MeanLike
+from ..noise import NOT_OF_THE_RECIPE, check_aligned, refuse_duplicate_rows, with_noise
 from ..sites import Theta, draw, first_draw, number_of_draws, split_params
-from ..terms import as_written
-from ..terms import labels as labels_of
 from ..units import power
 from .gp_conditioning import GPConditioning
 from .gp_marginal import gp_marginal
@@ -311,7 +309,7 @@ class GP(
         term includes the mean.
         """
         assert isinstance(self.kernel, Sum)  # see lacks
-        labels = labels_of(self.kernel)
+        labels = labels_of_terms(self.kernel)
         means: dict[str, list[Tensor]] = {name: [] for name in labels}
         variances: dict[str, list[Tensor]] = {name: [] for name in labels}
         for _, part in self._chunks(theta, train.n, len(X), X)[1]:

@@ -20,10 +20,9 @@ from ...runtime.result_cache import ResultCache
 from ...runtime.threads import side_by_side
 from ..advice.memory_checks import check_memory_of_conditioning, check_memory_of_predictions
 from ..factor_updates import ROOT, FactorUpdates, slice_of
-from ..known_noise import with_known
-from ..means import rows_of_mean
+from ..means import WithMean, rows_of_mean
+from ..noise import with_known
 from ..sites import Theta, number_of_draws, split_params
-from ..with_mean import WithMean
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of all chunks of draws at once
 #: bytes in one matrix of a chunk of draws on the CPU, so that its matrices stay in the cache of the

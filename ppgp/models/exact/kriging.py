@@ -34,8 +34,8 @@ from ..advice.memory_checks import check_memory_of_covariance
 from ..advice.suitability import MOST_ROWS
 from ..base import Model, full_batch_only
 from ..before_fit import medians, refuse_broken
-from ..known_noise import NOT_OF_THE_RECIPE, check_aligned, refuse_duplicate_rows
 from ..means import MeanLike
+from ..noise import NOT_OF_THE_RECIPE, check_aligned, refuse_duplicate_rows
 from ..sites import Theta, draw, first_draw, starting_values
 from .drift import (
     Drift,

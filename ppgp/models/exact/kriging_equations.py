@@ -24,10 +24,9 @@ from ...priors import under
 from ...runtime.result_cache import ResultCache
 from ..advice.memory_checks import check_memory_of_conditioning, check_memory_of_predictions
 from ..factor_updates import ROOT, FactorUpdates, slice_of
-from ..known_noise import with_known
-from ..means import rows_of_mean
+from ..means import WithMean, rows_of_mean
+from ..noise import with_known
 from ..sites import Theta, number_of_draws, split_params
-from ..with_mean import WithMean
 from .drift import Drift, basis, coordinate_columns, of_each_output, places
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places

@@ -21,9 +21,9 @@ from ...likelihoods.base import check_is_likelihood
 from ...likelihoods.joint_rows import LatentMarginal
 from ...priors import LogNormal, PriorLike
 from ...runtime.result_cache import ResultCache
-from ..any_likelihood import AnyLikelihood
+from ..base import AnyLikelihood
+from ..means import WithMean
 from ..sites import Theta, one_by_one
-from ..with_mean import WithMean
 
 NOISE = LogNormal(-2.0, 1.0)  # the default of ``GP``, which does not count as given
 

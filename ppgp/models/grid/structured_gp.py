@@ -17,9 +17,9 @@ from ...priors import Param, PriorLike, Site, prefixed, site
 from ...runtime.result_cache import ResultCache
 from ..advice.memory_checks import check_memory_of_predictions
 from ..exact.gp import GP
-from ..gaussian_predictions import with_noise
+from ..means import WithMean
+from ..noise import with_noise
 from ..sites import Theta, one_by_one
-from ..with_mean import WithMean
 
 
 class StructuredGP(WithMean):

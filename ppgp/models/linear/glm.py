@@ -35,7 +35,7 @@ from ...likelihoods import (
 from ...likelihoods.base import check_is_likelihood
 from ...likelihoods.joint_slopes import has_joint_slopes
 from ...priors import Flat, Normal, PriorLike, Site, bare, site, value_of
-from ..any_likelihood import AnyLikelihood
+from ..base import AnyLikelihood
 from ..classification import check_coefficients_determined
 from ..independent_rows import observed, predicted
 from ..sites import Theta, draw

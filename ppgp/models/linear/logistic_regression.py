@@ -20,11 +20,10 @@ from ...data.dataset import Dataset, Scaler
 from ...likelihoods import Bernoulli, Likelihood
 from ...numerics.glm_curvature import binary_curvature
 from ...priors import Normal, Prior, PriorLike, Site, site
-from ..base import check_labels, linear
+from ..base import WeightedRows, check_labels, linear
 from ..classification import check_coefficients_determined, check_two_classes, separation
 from ..sites import Theta, with_fixed
 from ..units import coefficients_in_units, coefficients_of_data
-from ..weighted_rows import WeightedRows
 
 
 @dataclass(frozen=True, repr=False)

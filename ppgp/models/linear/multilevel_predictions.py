@@ -19,7 +19,7 @@ from ...numerics.grouped_effects import EffectsGivenRows, effects_given_rows
 from ...priors import value_of
 from ...runtime.seeding import standard_normal
 from ..advice.memory_checks import check_memory_of_predictions
-from ..gaussian_predictions import with_noise
+from ..noise import with_noise
 from ..sites import Theta, number_of_draws, one_by_one
 from .glm import GLM
 from .multilevel_rows import rows_of

@@ -20,11 +20,10 @@ from ...likelihoods import Categorical, Likelihood
 from ...likelihoods.target_checks import count_classes
 from ...numerics.glm_curvature import softmax_curvature
 from ...priors import Flat, Normal, Prior, PriorLike, Site, bare, site
-from ..base import check_labels
+from ..base import WeightedRows, check_labels
 from ..classification import check_coefficients_determined, check_two_classes, separation
 from ..sites import Theta, with_fixed
 from ..units import coefficients_in_units
-from ..weighted_rows import WeightedRows
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,6 +23,7 @@ from ...kernels.base import check_kernel
 from ...kernels.constant import constants
 from ...kernels.state_space import StateSpace, require, summed
 from ...kernels.units import Factor, Units
+from ...kernels.wrappers import as_written
 from ...likelihoods import Likelihood
 from ...priors import (
     InUnitsOfData,
@@ -39,7 +40,6 @@ from ..advice.advice import instead_of
 from ..advice.memory_checks import check_memory_of_rows
 from ..base import Model
 from ..sites import Theta
-from ..terms import as_written
 from .state_space_rows import Steps, steps_of
 
 FACTORS = (1.0, 0.3, 0.1, 0.03, 0.01)  # all lengthscales, in sd of the times

@@ -35,12 +35,10 @@ from ...priors import LogNormal, Param, PriorLike, Site, rescaled, site
 from ...runtime.result_cache import ResultCache
 from ..base import full_batch_only
 from ..exact.latent_model import show_latent
-from ..gaussian_predictions import with_noise
-from ..known_noise import check_aligned, refuse_duplicate_rows, with_known
-from ..means import MeanLike
+from ..means import MeanLike, WithMean
+from ..noise import check_aligned, refuse_duplicate_rows, with_known, with_noise
 from ..sites import Theta, draw, first_draw, number_of_draws, split_params
 from ..units import power
-from ..with_mean import WithMean
 from .kalman import passes, root, simulated
 from .lanes import in_rows
 from .latent_state_space_gp import state_space_with_likelihood

@@ -14,6 +14,7 @@ from torch.distributions import Distribution
 from ...data.dataset import Dataset
 from ...kernels import Sum
 from ...kernels.state_space import StateSpace, with_batch
+from ...kernels.wrappers import labels_of_terms
 from ...numerics.least_variance import at_least_rounding
 from ...numerics.small_matrices import (
     identity,
@@ -25,7 +26,6 @@ from ...numerics.small_matrices import (
 from ...runtime.result_cache import ResultCache
 from ..advice.memory_checks import check_memory_of_predictions
 from ..sites import Theta
-from ..terms import labels
 from .kalman import Forward, Observed, Row, forward, passes
 from .lanes import in_rows
 from .markov_process import MarkovProcess
@@ -422,7 +422,7 @@ class GivenRows:
         """
         kernel = self.process.kernel
         assert isinstance(kernel, Sum)  # see ``MarkovProcess.lacks``
-        H, names, start = self.process.observation(X), labels(kernel), 0
+        H, names, start = self.process.observation(X), labels_of_terms(kernel), 0
         like = {name: X.new_ones(s.shape) for name, s in kernel.sites(1).items()}
         parts: dict[str, Tensor] = {}
         sizes = [len(space.observation) for space in kernel.state_spaces(like, X)]

@@ -145,8 +145,11 @@ class LatentVecchia(NearestRows, LatentModel):
             NotEnoughMemory: If it does not.
         """
         if n > MOST_DENSE:
-            do = instead_of("Vecchia", d, n, kernel=self.kernel, likelihood=self.likelihood)
-            check_memory_of_rows(n, NUMBERS_A_ROW, like, "the search for f", do)
+
+            def advice(_: float) -> str:
+                return instead_of("Vecchia", d, n, kernel=self.kernel, likelihood=self.likelihood)
+
+            check_memory_of_rows(n, NUMBERS_A_ROW, like, "the search for f", advice)
 
     def prepare(self, data: Dataset) -> LatentVecchia:
         """Return the recipe with a likelihood, a mean and lengths for these rows.

@@ -26,8 +26,8 @@ from ..before_fit import medians, refuse_broken
 from ..exact.drift import Drift, check_determined, checked, coordinates, places
 from ..exact.gp import GP
 from ..exact.latent_model import show_latent
-from ..known_noise import check_aligned, refuse_duplicate_rows, with_known
 from ..means import MeanLike, UserMean
+from ..noise import check_aligned, refuse_duplicate_rows, with_known
 from ..sites import Theta, draw, first_draw
 from ..units import power
 from .latent_vecchia import with_likelihood

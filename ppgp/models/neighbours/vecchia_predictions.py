@@ -17,10 +17,9 @@ from ...runtime.result_cache import ResultCache
 from ...runtime.team import ALONE, Team
 from ..advice.memory_checks import check_memory_of_predictions
 from ..exact.drift import Drift, basis, places
-from ..gaussian_predictions import with_noise
-from ..means import rows_of_mean
+from ..means import WithMean, rows_of_mean
+from ..noise import with_noise
 from ..sites import Theta, one_by_one
-from ..with_mean import WithMean
 from .nearest_earlier import nearest_rows
 from .nearest_rows import NearestRows
 from .neighbour_distribution import ConditionalOnNeighbours, NeighbourMarginal

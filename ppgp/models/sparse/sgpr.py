@@ -40,11 +40,10 @@ from ..base import full_batch_only
 from ..before_fit import medians, refuse_broken
 from ..exact.gp import GP
 from ..factor_updates import later_rows
-from ..gaussian_predictions import with_noise
-from ..means import MeanLike, rows_of_mean
+from ..means import MeanLike, WithMean, rows_of_mean
+from ..noise import with_noise
 from ..sites import Theta, draw, one_by_one
 from ..units import power
-from ..with_mean import WithMean
 from .collapsed_bound import Slopes, SparseMarginal, slopes_of
 from .inducing import (
     DEFAULT_INDUCING,

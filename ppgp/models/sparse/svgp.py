@@ -32,9 +32,8 @@ from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_
 from ..base import Model
 from ..before_fit import medians, refuse_broken
 from ..independent_rows import observed
-from ..means import MeanLike, UserMean, rows_of_mean
+from ..means import MeanLike, UserMean, WithMean, rows_of_mean
 from ..sites import Theta, draw, split_params
-from ..with_mean import WithMean
 from .inducing import (
     GREEDY,
     all_rows,

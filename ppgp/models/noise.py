@@ -1,11 +1,14 @@
-"""Known noise: a standard deviation per row, in addition to the noise that a model estimates."""
+"""The noise of y: what a model estimates, and the known standard deviation of each row."""
 
 from __future__ import annotations
 
+import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from ..errors import DataError, listed
+from ..numerics.cholesky import add_diagonal, cholesky
 
 #: for ``arguments_elsewhere`` of the recipes that add known noise
 NOT_OF_THE_RECIPE = {
@@ -26,6 +29,29 @@ def with_known(noise: Tensor, noise_sd: Tensor | None) -> Tensor:
     if noise_sd is None:
         return noise
     return noise + noise_sd.square()
+
+
+def with_noise(mean: Tensor, spread: Tensor, noise: Tensor, joint: bool) -> Distribution:
+    """Return the distribution of y = f + noise.
+
+    Args:
+        mean: The mean of f, [draw, m].
+        spread: The variance of f, [draw, m], which is overwritten, as it is as large as the
+            predictions; if ``joint``, the covariance of f, [draw, m, m].
+        noise: The noise variance, [draw, 1] or [draw, m].
+        joint: Whether the rows are predicted jointly.
+
+    Returns:
+        A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and event
+        [m].
+
+    Raises:
+        NumericalError: If the joint covariance is not positive definite.
+    """
+    if joint:
+        root = cholesky(add_diagonal(spread, noise), "predictive covariance")
+        return dist.MultivariateNormal(mean, scale_tril=root)
+    return dist.Normal(mean, spread.add_(noise).sqrt_())
 
 
 def check_aligned(noise_sd: Tensor | None, X: Tensor) -> None:
