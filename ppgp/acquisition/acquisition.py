@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..arguments import NamedArguments
 from ..capabilities import JointLatent, LatentFunction, require
-from ..data.entries.tensors import laid_out
+from ..data.entries.arrays import laid_out
 from ..distributions.standard_normal import log_improvement
 from ..errors import DataError, NotApplicable, SettingError, an
 from ..kernels.places import check_places

@@ -212,8 +212,8 @@ def known_rows(
         DataError: If the target of the fit is not in the file, or a row has a missing value and is
             not dropped.
     """
-    from ..data.entries.missing_cells import without_blanks
     from ..data.files.table_files import read_frame
+    from ..data.frame_parts import without_blanks
 
     frame = read_frame(path, sep)
     named = [name for name in columns if name]
@@ -234,7 +234,7 @@ def _check_target(target: str, frame: Any, posterior: Posterior, file: str) -> N
 
     Another name than that of the fit may be that of the same quantity in another table.
     """
-    from ..data.stream.columns_read import names_read
+    from ..data.stream.rows_in_chunks import names_read
 
     own = posterior.data.target_name
     if target != own and target in names_read(posterior.data):
@@ -248,7 +248,7 @@ def _check_target(target: str, frame: Any, posterior: Posterior, file: str) -> N
 
 def _rows_without_inputs(frame: Any, posterior: Posterior, target: str | None) -> np.ndarray:
     """Return which rows [n] of a frame lack an input; a DataWarning counts them."""
-    from ..data.entries.missing_cells import blank_rows
+    from ..data.frame_parts import blank_rows
 
     columns = _columns_without_blanks(frame, posterior, target)
     return blank_rows(frame, columns, "their predictions are empty")
@@ -256,7 +256,7 @@ def _rows_without_inputs(frame: Any, posterior: Posterior, target: str | None) -
 
 def _columns_without_blanks(frame: Any, posterior: Posterior, *excluded: str | None) -> list[Any]:
     """Return the columns of a frame that a prediction reads and whose cells need values."""
-    from ..data.stream.columns_read import columns_without_blanks
+    from ..data.stream.rows_in_chunks import columns_without_blanks
 
     return columns_without_blanks(frame.columns, posterior.data, excluded)
 
@@ -268,7 +268,7 @@ def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
     the frame holds. Any other posterior takes all columns but the ``excluded`` ones.
     """
     from ..data.columns import numeric, refuse_missing
-    from ..data.stream.columns_read import columns_read
+    from ..data.stream.rows_in_chunks import columns_read
 
     read = frame[columns_read(frame.columns, posterior.data, excluded)]
     names = posterior.data.feature_names
@@ -285,7 +285,7 @@ def known_targets(frame: Any, target: str, posterior: Posterior) -> Any:
         NotApplicable: If the flags of the training rows are a column here too, and set one.
         DataError: If a flag or a target is wrong.
     """
-    from ..data.censoring import check_flags
+    from ..data.roles import check_flags
 
     flags = posterior.data.censored_name
     if flags in frame.columns:
@@ -306,8 +306,8 @@ def targets_for(column: Any, posterior: Posterior) -> Any:
         DataError: If a target is missing or infinite, or is a label that the training rows lack.
     """
     from ..data.entries.arrays import as_tensor
+    from ..data.entries.entries import label_text
     from ..data.entries.row_numbers import WrongRows
-    from ..data.role_checks import label_text
 
     classes = posterior.data.classes or ()
     codes = {label_text(label): code for code, label in enumerate(classes)}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Scaler
-from ..data.role_checks import refuse_weights
+from ..data.roles import refuse_weights
 from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, NotApplicable, counted_are
 from ..models import Model

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.censoring import refuse_censored
 from ..data.dataset import Dataset
 from ..data.new_rows import refuse_without, roles_of
-from ..data.role_checks import refuse_weights
+from ..data.roles import refuse_censored, refuse_weights
 from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ..inference import Inference

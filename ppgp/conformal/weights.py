@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.input_checks import check_inputs
+from ..data.entries.arrays import check_inputs
 from ..errors import DataError, SettingError
 from ..runtime.libraries import settings_unchanged
 

@@ -3,12 +3,12 @@
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .columns import inputs_of
 from .dataset import Dataset, Scaler
-from .entries.arrays import as_tensor
+from .entries.arrays import as_tensor, check_inputs
 from .files.loading import load
 from .files.table_files import read_frame
-from .input_checks import check_inputs, check_noise
 from .new_rows import in_order
 from .outputs import Outputs
+from .roles import check_noise
 from .stream.stream import Stream
 
 __all__ = [

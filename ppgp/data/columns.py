@@ -29,17 +29,19 @@ from .entries.entries import (
     Misspelt,
     first_odd,
     is_missing,
+    label_text,
     misspelt,
     reads_as_number,
     real_numbers,
     refuse_complex,
 )
 from .entries.row_numbers import WrongRows
-from .role_checks import label_text
 
 LIKE = 0.8  # similarity from which one name is suggested in place of another
 OF_A_FORMULA = re.compile(r"[(\[:]")  # in names such as C(z)[T.b], but not in most others
 SHOWN = 4  # columns whose spelling of numbers a message names
+KINDS = {"coordinates": "coordinate", "categorical": "categorical column"}
+EXAMPLES = {"coordinates": '["east", "north"]', "categorical": '["colour"]'}
 LEVEL = "="  # separates a column and its level in the name of a one-hot column
 
 
@@ -390,3 +392,41 @@ def absent(names: Sequence[str], present: Container[str]) -> list[str]:
         if name not in present and head not in present:
             missing.append(head)
     return missing
+
+
+def check_columns(
+    columns: Sequence[str | int] | None, names: Sequence[str] | None, d: int, what: str
+) -> tuple[str | int, ...] | None:
+    """Return columns by name where columns have names, else by number.
+
+    Args:
+        columns: The columns, by name or number.
+        names: The names of all columns.
+        d: The number of columns.
+        what: The option that names them, one of ``KINDS``.
+
+    Raises:
+        UnknownName: If there is no such name; the message offers the nearest one.
+        SettingError: If they are not a list, empty, repeated, or numbers without a column.
+    """
+    if columns is None:
+        return None
+    given: tuple[Any, ...] = ()
+    if isinstance(columns, Iterable) and not isinstance(columns, str):
+        given = tuple(columns)
+    for one in given:
+        if isinstance(one, str) and one not in (names or ()):
+            raise UnknownName(KINDS[what], one, names or map(str, range(d)))
+    numbers = [one for one in given if not isinstance(one, str)]
+    beyond = [one for one in numbers if type(one) is int and not 0 <= one < d]
+    if beyond:
+        wanted = f"columns 0 to {d - 1} as {what}"
+        raise SettingError(wanted, listed(beyond, "column"), "count columns from 0")
+    strange = [one for one in numbers if type(one) is not int]
+    kept: tuple[Any, ...] = given
+    if names and not strange:
+        kept = tuple(one if isinstance(one, str) else names[one] for one in given)
+    if strange or not kept or len(set(kept)) < len(kept):
+        wanted = f"a list of different columns, by name or counted from 0, as {what}"
+        raise SettingError(wanted, repr(columns)[:60], f"for example {EXAMPLES[what]}, or [0, 1]")
+    return kept

@@ -13,14 +13,11 @@ from ..errors import DataError, counted
 from ..runtime.team import ALONE, Team
 from . import table_frame
 from .categories import check_codes, check_levels
-from .chosen_rows import chosen_rows
-from .columns import check_word, name_of, names_of, refuse_twice
-from .destinations import destination
-from .entries.arrays import as_pandas
-from .entries.tensors import laid_out
+from .columns import check_columns, check_word, name_of, names_of, refuse_twice
+from .entries.arrays import as_pandas, check_inputs, destination, laid_out
+from .entries.row_numbers import chosen_rows
 from .frame_parts import parts_of, refuse_no_rows
 from .groups import coded_groups
-from .input_checks import check_columns, check_inputs
 from .parts import parts_of_rows
 from .roles import ROLES, at_rows, column_laid_out, columns_given, moved, role_names_of
 from .same_numbers import same_numbers

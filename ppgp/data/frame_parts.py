@@ -1,25 +1,27 @@
-"""The parts of a frame: inputs, the target, and columns with roles."""
+"""The parts of a frame: inputs, the target, and columns with roles; its blank cells."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..errors import DataError, SettingError, UnknownName, an
+import numpy as np
+
+from ..display.user_warnings import warn
+from ..errors import DataError, DataWarning, SettingError, UnknownName, an, counted, listed
 from .categories import coded
 from .columns import check_word, indicators, numeric, refuse_twice
 from .entries.arrays import as_pandas
 from .entries.dates import DATES, refuse_other_dates, with_numbers
-from .entries.missing_cells import without_blanks
 from .entries.row_numbers import WrongRows, numbered
 from .roles import ROLES
 from .targets import ordered_categories, refuse_quantity
 
 T = TypeVar("T")
-
 CATEGORIES = ("refuse", "one-hot", "codes")
 MISSING = ("refuse", "keep", "drop")
+SHOWN = 3  # columns that a message names
 
 
 @dataclass(frozen=True)
@@ -236,11 +238,11 @@ def _with_values(frame: Any, with_roles: Sequence[Any], missing: str) -> Any:
     """
     check_word("missing", missing, MISSING)
     if missing == "keep":
-        return without_blanks(frame, with_roles, False)
+        return _without_blanks(frame, with_roles, False)
     also = "or fill them"
     if not bool(frame[list(with_roles)].isna().any(axis=None)):
         also = "fill them, or pass missing='keep' for models.Boosted, whose Trees take NaN"
-    return without_blanks(frame, frame.columns, missing == "drop", also)
+    return _without_blanks(frame, frame.columns, missing == "drop", also)
 
 
 def _check_roles(roles: Sequence[tuple[str, Any]], columns: Sequence[Any]) -> None:
@@ -282,3 +284,67 @@ def refuse_no_rows(n: int, where: str = "") -> None:
         raise DataError(
             "at least one row", got, "check the filter, the split or the file that made the table"
         )
+
+
+def _without_blanks(
+    frame: Any, columns: Iterable[Any], drop: bool, also: str = "or fill them"
+) -> Any:
+    """Return a frame whose columns have a value in every row; a row keeps its label.
+
+    Args:
+        frame: A pandas DataFrame.
+        columns: The columns that need values.
+        drop: Whether to drop the rows without one, with a DataWarning that counts them.
+        also: What else the user can do, for the message.
+
+    Raises:
+        DataError: If a value is missing and its row is not dropped, or every row is dropped.
+    """
+    blank, where = _blanks(frame, columns)
+    if not blank.any():
+        return frame
+    if not drop:
+        do = f"drop those rows with missing='drop', {also}"
+        raise DataError("a value in every cell", f"none in {where}", do)
+    dropped = f"{int(blank.sum())} of {counted(len(frame), 'row')}"
+    if blank.all():
+        do = f"leave a column out, {also}"
+        raise DataError("a row with a value in every cell", f"none in {where}", do)
+    warn(f"dropped {dropped} without a value in {where}", DataWarning)
+    return frame[~blank]
+
+
+def blank_rows(frame: Any, columns: Iterable[Any], what: str) -> np.ndarray:
+    """Return which rows [n] of a frame lack a value, with a DataWarning that counts them.
+
+    Args:
+        frame: A pandas DataFrame.
+        columns: The columns that need values.
+        what: What happens to these rows, for the message.
+
+    Raises:
+        DataError: If every row lacks one.
+    """
+    blank, where = _blanks(frame, columns)
+    if blank.all():
+        raise DataError("a row with a value in every cell", f"none in {where}", "fill them")
+    if blank.any():
+        some = f"{int(blank.sum())} of {counted(len(frame), 'row')}"
+        sentence = f"{some} have no value in {where}: {what}"
+        warn(sentence, DataWarning)
+    return blank
+
+
+def _blanks(frame: Any, columns: Iterable[Any]) -> tuple[np.ndarray, str]:
+    """Return which rows [n] lack a value, and the words for where: columns, and first rows."""
+    blank = np.zeros(len(frame), dtype=bool)
+    places = []
+    for name in columns:
+        missing = frame[name].isna().to_numpy(dtype=bool)
+        if missing.any():
+            blank |= missing
+            places.append(f"column {name}, {listed(np.flatnonzero(missing).tolist(), 'row')}")
+    where = "; ".join(places[:SHOWN])
+    if len(places) > SHOWN:
+        where += f"; and {counted(len(places) - SHOWN, 'other column')}"
+    return blank, where

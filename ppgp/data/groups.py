@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ..errors import DataError, SettingError, UnknownName, listed
 from .entries.arrays import array_of, as_pandas, as_tensor, labels_of
-from .entries.entries import is_missing
-from .role_checks import UNKNOWN, label_text
+from .entries.entries import is_missing, label_text
 
+UNKNOWN = -1  # the code of a level that the training rows do not have
 GroupLevels = Mapping[str, tuple[str, ...]]
 
 

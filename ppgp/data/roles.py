@@ -13,21 +13,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import NotApplicable
-from .censoring import check_flags
+from ..errors import DataError, NotApplicable, counted, listed
 from .columns import name_of
-from .entries.tensors import laid_out
-from .input_checks import check_noise
-from .role_checks import check_group_codes, check_ids, check_offset, check_trials, check_weights
+from .entries.arrays import array_of, as_tensor, cast, laid_out
+from .entries.entries import is_missing, label_text
+from .entries.row_numbers import WrongRows
 
 __all__ = [
     "ROLES",
     "Role",
     "at_rows",
+    "check_flags",
+    "check_noise",
     "column_laid_out",
     "columns_given",
     "moved",
+    "refuse_censored",
     "refuse_role",
+    "refuse_weights",
     "role_names_of",
     "same_column",
 ]
@@ -67,6 +70,193 @@ class Role:
     compared: bool = True
 
 
+def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:
+    """Return known standard deviations as a tensor [n].
+
+    Args:
+        noise_sd: One number for all rows, or one per row [n], in the units of y.
+        n: The number of rows.
+        like: A tensor whose dtype and device the result has.
+
+    Raises:
+        DataError: If they are not finite, negative, or neither one nor n.
+
+    Examples:
+        >>> import torch
+        >>> from ppgp import data
+        >>> data.check_noise(0.5, 3, like=torch.zeros(3))
+        tensor([0.5000, 0.5000, 0.5000])
+    """
+    sd = cast(as_tensor(noise_sd, "noise_sd"), like, "noise_sd")
+    if sd.ndim == 2 and sd.shape[1] == 1:
+        sd = sd[:, 0]
+    if sd.ndim > 1 or (sd.ndim == 1 and len(sd) != n):
+        raise DataError(
+            f"noise_sd with shape [{n}], one per row", f"shape {list(sd.shape)}", "align it with X"
+        )
+    sd = laid_out(sd.expand(n))
+    bad = torch.nonzero(~(torch.isfinite(sd) & (sd >= 0))).flatten().tolist()
+    if bad:
+        do = "pass standard deviations, 0 where a row has no noise of its own"
+        raise WrongRows(
+            "finite noise_sd >= 0", lambda rows: f"others in {listed(rows, 'row')}", bad, do
+        )
+    return sd
+
+
+def check_flags(right_censored: Any, n: int, like: Tensor) -> Tensor:
+    """Return the flags of right-censored targets as a bool tensor [n].
+
+    Args:
+        right_censored: One flag per row: booleans, or numbers 0 and 1.
+        n: The number of rows.
+        like: A tensor whose device the result has.
+
+    Raises:
+        DataError: If their number is not n, or a flag is neither 0 nor 1.
+    """
+    do = "pass 1 where the target is only known to be exceeded, and 0 elsewhere"
+    try:
+        flags = as_tensor(right_censored, "right_censored")
+    except WrongRows as error:
+        raise WrongRows("flags 0 or 1 as right_censored", error.words[0], error.rows, do) from None
+    except DataError as error:
+        raise DataError("flags 0 or 1 as right_censored", error.got, do) from None
+    if flags.ndim == 2 and flags.shape[1] == 1:
+        flags = flags[:, 0]
+    if tuple(flags.shape) != (n,):
+        raise DataError(
+            f"right_censored with shape [{n}], one per row",
+            f"shape {list(flags.shape)}",
+            "align it with X",
+        )
+    wrong = torch.nonzero((flags != 0) & (flags != 1)).flatten().tolist()
+    if wrong:
+        raise WrongRows(
+            "flags 0 or 1 as right_censored",
+            lambda rows: f"others in {listed(rows, 'row')}",
+            wrong,
+            do,
+        )
+    return flags.to(like.device).bool()
+
+
+def _check_offset(offset: Any, n: int, like: Tensor) -> Tensor:
+    """Return the offset of the linear predictor as a tensor [n].
+
+    Args:
+        offset: One number per row, or one for all rows.
+        n: The number of rows.
+        like: A tensor whose dtype and device the result has.
+
+    Raises:
+        DataError: If they are not finite, or neither one nor n.
+    """
+    numbers = _per_row(offset, "offset", n, like, True)
+    do = "for log exposures, drop the rows without exposure"
+    _refuse(~torch.isfinite(numbers), "a finite offset in every row", do)
+    return numbers
+
+
+def _check_trials(trials: Any, n: int, like: Tensor) -> Tensor:
+    """Return numbers of trials as a tensor [n].
+
+    Args:
+        trials: One number per row, or one for all rows.
+        n: The number of rows.
+        like: A tensor whose dtype and device the result has.
+
+    Raises:
+        DataError: If they are not whole and positive, or neither one nor n.
+    """
+    numbers = _per_row(trials, "trials", n, like, True)
+    whole = torch.isfinite(numbers) & (numbers == numbers.round()) & (numbers >= 1)
+    _refuse(~whole, "whole numbers >= 1 as trials", "drop rows without trials")
+    return numbers
+
+
+def _check_weights(weights: Any, n: int, like: Tensor) -> Tensor:
+    """Return frequency weights as a tensor [n].
+
+    Args:
+        weights: One number per row.
+        n: The number of rows.
+        like: A tensor whose dtype and device the result has.
+
+    Raises:
+        DataError: If they are not n finite numbers >= 0, or all of them are 0.
+    """
+    numbers = _per_row(weights, "weights", n, like, False)
+    valid = torch.isfinite(numbers) & (numbers >= 0)
+    do = "a weight counts how often the row occurs; 0 leaves it out"
+    _refuse(~valid, "finite weights >= 0", do)
+    if not bool((numbers > 0).any()):
+        raise DataError("a weight above 0", f"0 in all {counted(n, 'row')}", do)
+    return numbers
+
+
+def _check_group_codes(groups: Any, n: int, like: Tensor) -> dict[str, Tensor]:
+    """Return the codes of groups as int64 tensors [n].
+
+    Args:
+        groups: ``{name: codes}``; -1 is a level without a code.
+        n: The number of rows.
+        like: A tensor whose device the result has.
+
+    Raises:
+        DataError: If a grouping has another number of rows.
+    """
+    checked = {}
+    for name, codes in groups.items():
+        if tuple(codes.shape) != (n,):
+            raise _wrong_shape(f"the groups {name}", n, codes)
+        checked[name] = codes.to(like.device)
+    return checked
+
+
+def _check_ids(ids: Any, n: int, like: Tensor) -> tuple[str, ...]:
+    """Return the names of the rows as text.
+
+    Args:
+        ids: One name per row.
+        n: The number of rows.
+        like: Not used.
+
+    Raises:
+        DataError: If there are not n of them, or one is missing.
+    """
+    entries = array_of(ids, "ids")
+    if entries.shape != (n,):
+        raise _wrong_shape("ids", n, entries)
+    entries = entries.tolist()
+    missing = [row for row, entry in enumerate(entries) if is_missing(entry)]
+    if missing:
+        raise DataError("a name of every row as ids", f"none in {listed(missing, 'row')}", "add it")
+    return tuple(map(label_text, entries))
+
+
+def _per_row(values: Any, name: str, n: int, like: Tensor, one: bool) -> Tensor:
+    """Return numbers as a tensor [n]; ``one``: one number may stand for all rows."""
+    numbers = cast(as_tensor(values, name), like, name)
+    if numbers.ndim == 2 and numbers.shape[1] == 1:
+        numbers = numbers[:, 0]
+    if tuple(numbers.shape) != (n,) and not (one and numbers.ndim == 0):
+        raise _wrong_shape(name, n, numbers)
+    return laid_out(numbers.expand(n))
+
+
+def _wrong_shape(name: str, n: int, got: Any) -> DataError:
+    wanted = f"{name} with shape [{n}], one per row"
+    return DataError(wanted, f"shape {list(got.shape)}", "align it with X")
+
+
+def _refuse(wrong: Tensor, wanted: str, do: str) -> None:
+    """Raise DataError if a row is wrong."""
+    rows = torch.nonzero(wrong).flatten().tolist()
+    if rows:
+        raise WrongRows(wanted, lambda rows: f"others in {listed(rows, 'row')}", rows, do)
+
+
 def _named_groups(groups: Mapping[str, Tensor]) -> str:
     return f"groups {', '.join(groups)}"
 
@@ -97,7 +287,7 @@ _EACH = (
         "offset column",
         "a model with a linear predictor, for an offset",
         "GLM",
-        check_offset,
+        _check_offset,
         lambda _: "offset",
         predicts=True,
         needed=True,
@@ -107,7 +297,7 @@ _EACH = (
         "column of trials",
         "a model of successes among trials",
         "GLM(Binomial())",
-        check_trials,
+        _check_trials,
         lambda _: "trials",
         predicts=True,
         needed=True,
@@ -117,7 +307,7 @@ _EACH = (
         "column of weights",
         "a model of independent rows that takes weights",
         "GLM, LinearRegression, LogisticRegression, SoftmaxRegression, NeuralRegression or SVGP",
-        check_weights,
+        _check_weights,
         lambda weights: f"weights of sum {float(weights.sum()):g}",
         of_target=True,
     ),
@@ -126,7 +316,7 @@ _EACH = (
         "column of groups",
         "a model with coefficients that vary between groups",
         "GLM(groups={name: Varying()}), or columns of 0 and 1 (one_hot=True)",
-        check_group_codes,
+        _check_group_codes,
         _named_groups,
         predicts=True,
         needed=True,
@@ -136,7 +326,7 @@ _EACH = (
         "column of row names",
         "a model on a table",
         "any model",
-        check_ids,
+        _check_ids,
         lambda _: "ids",
         passed=False,
         compared=False,
@@ -250,3 +440,30 @@ def refuse_role(model: Any, name: str, instead: str) -> None:
         if name == "weights" and model.joint_rows:
             got += ", whose rows have one joint distribution"
         raise NotApplicable(role.model, got, f"use {role.models}, or {instead}")
+
+
+def refuse_censored(data: Any, what: str) -> None:
+    """Raise NotApplicable if targets are censored.
+
+    Args:
+        data: A Dataset or other training data.
+        what: What needs targets that are known.
+    """
+    flags = getattr(data, "right_censored", None)
+    if flags is not None and bool(flags.any()):
+        raise NotApplicable(
+            f"targets that are known, for {what}",
+            f"{int(flags.sum())} right-censored ones",
+            "pass rows without censored targets",
+        )
+
+
+def refuse_weights(data: Any, what: str) -> None:
+    """Raise NotApplicable if rows have weights.
+
+    Args:
+        data: A Dataset or other training data.
+        what: What counts every row once.
+    """
+    if getattr(data, "weights", None) is not None:
+        raise NotApplicable(f"rows without weights, for {what}", "weights", "repeat rows instead")

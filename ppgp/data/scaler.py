@@ -12,8 +12,8 @@ from torch import Tensor
 from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, counted, listed
 from ..runtime.team import Team
-from .destinations import destination
 from .entries import magnitudes
+from .entries.arrays import destination
 from .roles import ROLES, columns_given
 
 __all__ = ["GivenScaler", "IdentityScaler", "Scaler"]

@@ -12,20 +12,19 @@ from torch import Tensor
 
 from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, counted, listed
-from .entries.arrays import array_of, as_tensor
+from .entries.arrays import array_of, as_tensor, cast, of_tensor
 from .entries.entries import (
     CURRENCY,
     PERCENT,
     UNIT,
     is_missing,
+    label_text,
     missing_rows,
     misspelt,
     reads_as_number,
     spelling,
 )
 from .entries.row_numbers import WrongRows, entry_in
-from .entries.tensors import cast, of_tensor
-from .role_checks import label_text
 
 Classes = tuple[Any, ...] | None
 LABELS_TOO = (CURRENCY, PERCENT, UNIT)  # of numbers that are labels where they are repeated

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..capabilities import LeaveOneOut
 from ..capabilities.base import supports
-from ..data.role_checks import refuse_weights
+from ..data.roles import refuse_weights
 from ..errors import NotApplicable, UnknownName
 from ..posterior.boosted import is_boosted
 from ..posterior.convergence import k_hat_limit, psis

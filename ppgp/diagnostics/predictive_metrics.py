@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..conformal import LAC, Calibrator, Normalized, Score, calibrate
-from ..data.censoring import refuse_censored
 from ..data.dataset import Dataset
 from ..data.new_rows import in_order, joined
+from ..data.roles import refuse_censored
 from ..errors import DataWarning, NotApplicable
 from ..metrics import metrics
 from ..posterior.posterior import Posterior

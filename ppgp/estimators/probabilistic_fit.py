@@ -12,11 +12,10 @@ from typing import Any
 from ..capabilities import BoostedSum
 from ..conformal import Score, calibrate
 from ..conformal.scores.base import check_score
-from ..data.censoring import refuse_censored
 from ..data.columns import name_of, names_of
 from ..data.dataset import Dataset
 from ..data.entries.arrays import as_pandas
-from ..data.role_checks import refuse_weights
+from ..data.roles import refuse_censored, refuse_weights
 from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataError, PpgpError, SettingError
 from ..inference.fitting.fit import fit as fit_posterior

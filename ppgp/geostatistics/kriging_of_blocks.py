@@ -10,8 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..capabilities import BlockMeans, require
-from ..data.entries.arrays import as_tensor
-from ..data.input_checks import check_inputs
+from ..data.entries.arrays import as_tensor, check_inputs
 from ..errors import DataError, SettingError
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ..data.categories import check_codes
-from ..data.input_checks import check_inputs
+from ..data.entries.arrays import check_inputs
 from ..data.new_rows import checked_roles, read
 from ..data.roles import ROLES, refuse_role
 from ..kernels.places import check_places

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.argument_dtypes import in_usable_dtypes
 from ..data.argument_mistakes import explained, not_finite
-from ..data.argument_tensors import with_tensors
-from ..data.arguments import Arguments
+from ..data.arguments import Arguments, in_usable_dtypes, with_tensors
 from ..data.roles import ROLES
 from ..distributions.univariate import parameters
 from ..errors import DataError, NotApplicable

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.chosen_rows import chosen_rows
 from ..data.entries.arrays import advice_on_targets, as_tensor, one_per_row
+from ..data.entries.row_numbers import chosen_rows
 from ..distributions import mixture, mixture_crps, univariate
 from ..distributions.blocks import each_block, sampled
 from ..distributions.known_in_part import KnownInPart

@@ -20,7 +20,7 @@ from test_pairs import shortest
 import ppgp
 from ppgp import inference, kernels, likelihoods, models
 from ppgp.data import Dataset, Outputs
-from ppgp.data.argument_tensors import with_tensors
+from ppgp.data.arguments import with_tensors
 from ppgp.estimators import ProbabilisticRegressor
 from ppgp.inference import Inference
 from ppgp.inference.fitting.fit import own_method

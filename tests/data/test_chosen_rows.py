@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppgp import Dataset
-from ppgp.data.chosen_rows import NoSuchRow, chosen_rows
+from ppgp.data.entries.row_numbers import NoSuchRow, chosen_rows
 from ppgp.errors import DataError
 
 N = 5

@@ -18,7 +18,7 @@ from torch.distributions import constraints
 
 import ppgp
 from ppgp import Dataset, inference, models
-from ppgp.data.argument_tensors import with_tensors
+from ppgp.data.arguments import with_tensors
 from ppgp.errors import DataError
 from ppgp.priors import Normal
 

@@ -1,16 +1,26 @@
-"""Conversion of the caller's arrays to float tensors."""
+"""Conversion of the caller's arrays and tensors to dense float tensors of one layout in memory.
+
+Beside it, where a caller moves a table: to a device that is there, and a dtype for computations.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import DataError, an
-from .entries import real_numbers, refuse_masked
-from .tensors import of_array, of_tensor
+from ...errors import DataError, SettingError, an, listed
+from ...numerics.finite import all_finite
+from .entries import real_numbers, refuse_complex, refuse_masked
+from .row_numbers import WrongRows
+
+KEPT = (torch.float32, torch.float64)  # other dtypes become float64
+ALIGNMENT = 64  # bytes; that of the tensors that torch allocates
+ACCELERATORS = ("cuda", "mps", "xpu")
+DTYPES = "torch.float32 or torch.float64 as the dtype of a table"
 
 
 def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
@@ -42,6 +52,76 @@ def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tenso
     if dtype is None:
         return tensor
     return tensor.to(dtype)
+
+
+def check_inputs(
+    X: Any,
+    feature_names: Sequence[str] | None = None,
+    dtype: torch.dtype | None = None,
+    missing: bool = False,
+) -> Tensor:
+    """Return X as a finite [n, d] tensor, in its own units.
+
+    Args:
+        X: An array, a tensor, a frame or a list.
+        feature_names: The names of the columns, for messages.
+        dtype: The dtype of the result; None keeps that of X.
+        missing: Whether NaN, a missing value, is kept.
+
+    Raises:
+        DataError: If X is not two-dimensional, has no columns, or is not finite; the message names
+            the shape, or the rows and columns.
+
+    Examples:
+        >>> from ppgp import data, errors
+        >>> data.check_inputs([[1, 2], [3, 4]]).shape
+        torch.Size([2, 2])
+        >>> try:
+        ...     data.check_inputs([[1.0, 2.0], [3.0, float("nan")]], ("age", "dose"))
+        ... except errors.DataError as error:
+        ...     print(error)
+        expected finite numbers in X, got NaN or infinity in row 1, column dose: ...
+    """
+    X = as_tensor(X, "X", dtype)
+    if X.ndim != 2:
+        do = "flatten each row"
+        if X.ndim == 1:
+            do = "reshape one column as X[:, None], one row as X[None, :]"
+        elif X.ndim == 0:
+            do = "write one row of one column as [[x]]"
+        raise DataError("X with shape [n, d]", f"shape {list(X.shape)}", do)
+    if X.shape[1] == 0:
+        raise DataError(
+            "at least one column in X",
+            f"shape {list(X.shape)}",
+            "pass a column; a constant one fits an intercept alone",
+        )
+    if not all_finite(X):
+        _refuse_infinite(X, feature_names, missing)
+    return X
+
+
+def _refuse_infinite(X: Tensor, names: Sequence[str] | None, missing: bool) -> None:
+    """Raise DataError if X holds infinity or, unless missing values are kept, NaN."""
+    bad = torch.isinf(X) if missing else ~torch.isfinite(X)
+    if bool(bad.any()):
+        rows, columns = (part.unique().tolist() for part in torch.nonzero(bad, as_tuple=True))
+        if names:
+            columns = [names[c] for c in columns]
+        found = "infinity" if missing else "NaN or infinity"
+        do = "correct them, or drop those rows"
+        if bool(X.isnan().any()) and not missing:
+            do = (
+                "drop or impute them first, or pass Dataset(missing='keep') to models.Boosted, "
+                "whose Trees take NaN"
+            )
+        where = listed(columns, "column")
+        raise WrongRows(
+            "finite numbers in X",
+            lambda rows: f"{found} in {listed(rows, 'row')}, {where}",
+            rows,
+            do,
+        )
 
 
 def one_per_row(
@@ -187,3 +267,159 @@ def _of_array(values: Any, what: str) -> Tensor:
     array = real_numbers(array_of(values, what), what)
     own_order = array.dtype.newbyteorder("=")
     return of_array(array, torch.float32 if own_order == np.float32 else torch.float64)
+
+
+def laid_out(values: Tensor) -> Tensor:
+    """Return a dense tensor in C order, at an address that is a multiple of 64 bytes.
+
+    Matrix products of one set of numbers differ in their last digits between layouts and between
+    addresses, so that a fit would depend on how a table was made. A tensor that lies so already is
+    returned as it is.
+
+    Args:
+        values: The tensor, of any shape and dtype.
+    """
+    strides = torch.empty(values.shape, device="meta").stride()
+    if values.stride() == strides and values.data_ptr() % ALIGNMENT == 0:
+        return values
+    return values.clone(memory_format=torch.contiguous_format)
+
+
+def of_array(array: np.ndarray, dtype: torch.dtype) -> Tensor:
+    """Return a copy of an array, laid out as by ``laid_out``.
+
+    Args:
+        array: Booleans or real numbers of any shape, layout and byte order.
+        dtype: The dtype of the copy; what overflows becomes infinite.
+    """
+    copy = torch.empty(array.shape, dtype=dtype, device="cpu")
+    with np.errstate(over="ignore"):
+        np.copyto(copy.numpy(), array, casting="unsafe")
+    return copy
+
+
+def of_tensor(values: Tensor, what: str) -> Tensor:
+    """Return a dense tensor of real numbers in float32 or float64, without its gradient.
+
+    It is laid out as by ``laid_out``.
+
+    Args:
+        values: The tensor.
+        what: What it is called in messages.
+
+    Raises:
+        DataError: For complex numbers, and for tensors that are sparse, nested, masked or without
+            values.
+    """
+    if isinstance(values, torch.masked.MaskedTensor):
+        refuse_masked(~values.get_mask().cpu().numpy(), what)
+        values = values.get_data()
+    if values.layout is not torch.strided or values.is_nested:
+        raise DataError(
+            f"a dense tensor as {what}",
+            "a sparse or nested one",
+            "call .to_dense() or pad it first",
+        )
+    if values.is_meta:
+        raise DataError(
+            f"values in {what}", "a tensor without any, on the meta device", "pass the values"
+        )
+    if values.is_complex():
+        refuse_complex(what)
+    values = values.dequantize() if values.is_quantized else values.detach()
+    if values.dtype not in KEPT:
+        values = values.to(torch.float64)
+    return laid_out(values)
+
+
+def cast(values: Tensor, like: Tensor, what: str) -> Tensor:
+    """Return ``values`` in the dtype and on the device of ``like``.
+
+    Raises:
+        DataError: If the dtype cannot represent a value; the message names its row.
+    """
+    moved = values.to(like)
+    if torch.finfo(values.dtype).max > torch.finfo(moved.dtype).max:
+        lost = torch.isinf(moved) & torch.isfinite(values).to(moved.device)
+        if bool(lost.any()):
+            rows = torch.nonzero(lost)[:, 0].unique().tolist()
+            held = f"numbers that {str(moved.dtype).removeprefix('torch.')} holds in {what}"
+            raise WrongRows(
+                held,
+                lambda rows: f"larger ones in {listed(rows, 'row')}",
+                rows,
+                "use float64 throughout",
+            )
+    return moved
+
+
+def destination(
+    where: tuple[Any, ...], device: Any = None, dtype: Any = None
+) -> tuple[torch.device | None, torch.dtype | None]:
+    """Return the device and the dtype that the arguments of ``to`` name; None for one that stays.
+
+    Args:
+        where: As of ``Tensor.to``: a device, a dtype, both, or a tensor that has them.
+        device: The device by name.
+        dtype: The dtype by name.
+
+    Raises:
+        SettingError: For a device that is not there or has no name of one, for a dtype that is
+            neither float32 nor float64, and for anything else.
+    """
+    for one in where:
+        if isinstance(one, Tensor):
+            device, dtype = one.device, one.dtype
+        elif isinstance(one, bool):  # whether the copy may go on while the program does
+            continue
+        elif isinstance(one, torch.dtype | type | np.dtype) or _names_dtype(one):
+            dtype = one
+        elif one is not None:
+            device = one
+    return _device(device), _dtype(dtype)
+
+
+def _names_dtype(value: Any) -> bool:
+    return isinstance(value, str) and isinstance(getattr(torch, value, None), torch.dtype)
+
+
+def _dtype(value: Any) -> torch.dtype | None:
+    if value is None:
+        return None
+    found = getattr(torch, value, value) if isinstance(value, str) else value
+    if isinstance(found, type | np.dtype):
+        try:
+            found = getattr(torch, np.dtype(found).name, found)
+        except TypeError:  # a class that is no type of numbers
+            found = value
+    if found not in KEPT:
+        do = "pass torch.float32, which is the narrowest"
+        raise SettingError(DTYPES, repr(value)[:60], do)
+    return found
+
+
+def check_default_device(device: torch.device) -> None:
+    """Raise DataError for rows on another device than torch's default, unless that is the CPU."""
+    default = torch.get_default_device()
+    if default.type not in ("cpu", device.type):
+        do = f"use data.to({str(default)!r})"
+        raise DataError(f"rows on torch's default device, {default}", f"rows on {device}", do)
+
+
+def _device(value: Any) -> torch.device | None:
+    """Return a device on which a number can be placed."""
+    if value is None:
+        return None
+    try:
+        device = torch.device(value)
+        torch.zeros((), device=device)
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError, ValueError):
+        there = ["cpu"]
+        for kind in ACCELERATORS:
+            module = getattr(torch, kind)
+            if module.is_available():
+                there += [f"{kind}:{i}" for i in range(module.device_count())]
+        wanted = f"a device that is there ({', '.join(there)})"
+        got = repr(str(value))[:60]
+        raise SettingError(wanted, got, f"pass {there[-1]!r}") from None
+    return device

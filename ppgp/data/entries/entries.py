@@ -291,3 +291,10 @@ def refuse_masked(mask: np.ndarray, what: str) -> None:
         rows = np.flatnonzero(mask.reshape(len(mask), -1).any(1)).tolist()
     do = "drop those rows, or fill them with .filled()"
     raise DataError(f"no masked entries in {what}", f"some in {listed(rows, 'row')}", do)
+
+
+def label_text(label: Any) -> str:
+    """Return a label as text; whole floats as integers, so that 3.0 and 3 are one label."""
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)
+    return str(label)

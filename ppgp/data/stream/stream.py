@@ -14,7 +14,7 @@ import torch
 from ...errors import DataError, SettingError, counted, listed
 from ...runtime.team import ALONE, Team
 from ...runtime.whole_numbers import check_whole_number
-from ..columns import refuse_twice
+from ..columns import check_columns, refuse_twice
 from ..dataset import Dataset
 from ..files.parquet_files import (
     Piece,
@@ -29,7 +29,6 @@ from ..files.parquet_files import (
     types_in,
 )
 from ..files.parquet_rows import ParquetRows, columns_at, regrouped
-from ..input_checks import check_columns
 from ..team_rows import SAMPLE, check_alike, joined
 from .stream_batches import StreamBatches, order_of
 from .stream_statistics import Statistics, statistics_of

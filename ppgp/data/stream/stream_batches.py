@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from ...errors import SettingError
 from ...runtime.whole_numbers import check_whole_number
-from ..entries.tensors import laid_out
+from ..entries.arrays import laid_out
 from ..files.parquet_files import Piece
 from ..files.parquet_rows import Columns, ParquetRows
 from ..training_data import Tables

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...data.censoring import refuse_censored
 from ...data.entries.magnitudes import average
+from ...data.roles import refuse_censored
 from ...density.target import Target
 from ...errors import NotApplicable, SettingError
 from ...runtime.seeding import permutation

@@ -12,7 +12,7 @@ from scipy import optimize
 from torch import Tensor
 
 from ...capabilities import GaussianNetwork, require
-from ...data.role_checks import refuse_weights
+from ...data.roles import refuse_weights
 from ...density.target import Target
 from ...numerics.cholesky import LOG_2PI
 from ...runtime.seeding import standard_normal

@@ -13,7 +13,7 @@ from scipy import optimize
 from torch import Tensor
 
 from ...capabilities import GaussianNetwork, require
-from ...data.role_checks import refuse_weights
+from ...data.roles import refuse_weights
 from ...density.graph.tracing import traced
 from ...density.target import Target
 from ...errors import SettingError
