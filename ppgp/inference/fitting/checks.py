@@ -8,8 +8,8 @@ from os import PathLike
 from typing import Any
 
 from ...data.dataset import Dataset
+from ...data.entries.arrays import check_inputs
 from ...data.entries.entries import misspelt
-from ...data.input_checks import check_inputs
 from ...data.roles import refuse_role
 from ...data.scaler import Scaler
 from ...data.stream.stream import Stream

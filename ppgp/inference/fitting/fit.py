@@ -17,7 +17,7 @@ from torch.nn import Module
 from ...capabilities import FollowsFit, Reselects
 from ...data.arguments import Arguments, as_training_data
 from ...data.dataset import Dataset
-from ...data.destinations import check_default_device
+from ...data.entries.arrays import check_default_device
 from ...data.outputs import Outputs
 from ...data.scaler import IdentityScaler, Scaler
 from ...data.stream.stream import Stream
