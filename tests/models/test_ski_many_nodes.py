@@ -15,7 +15,7 @@ from ppgp.density import Target
 from ppgp.errors import ConvergenceWarning, NotApplicable
 from ppgp.kernels import RBF, Matern, Subspace, White
 from ppgp.models import SKI
-from ppgp.models.grid import many_nodes, ski_grid
+from ppgp.models.grid import many_nodes, ski
 
 
 def rows(n: int = 80, d: int = 2, seed: int = 0) -> Dataset:
@@ -29,7 +29,7 @@ def rows(n: int = 80, d: int = 2, seed: int = 0) -> Dataset:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Dense algebra takes 20 nodes."""
-    monkeypatch.setattr(ski_grid, "MOST_NODES", 20)
+    monkeypatch.setattr(ski, "MOST_NODES", 20)
     return monkeypatch
 
 
@@ -47,9 +47,9 @@ def exact_and_estimated(
     """Return the densities of one model by dense algebra and by probes."""
     kernel, _, grid = KERNELS[name]
     model = SKI(kernel, grid, seed=seed)
-    few.setattr(ski_grid, "MOST_NODES", 5000)
+    few.setattr(ski, "MOST_NODES", 5000)
     exact = Target(model.prepare(data), data, compile=False)
-    few.setattr(ski_grid, "MOST_NODES", 20)
+    few.setattr(ski, "MOST_NODES", 20)
     ready = model.prepare(data)
     assert ready.chunked(data)
     return exact, Target(ready, data), ready
@@ -64,12 +64,12 @@ def test_exact_probes_give_the_dense_value_slopes_and_curvature(
     def unit(m: int, seed: int, like: torch.Tensor) -> torch.Tensor:
         return m**0.5 * torch.eye(m).to(like)
 
-    few.setattr("ppgp.models.grid.ski_many_nodes.probes_of", unit)
+    few.setattr("ppgp.models.grid.many_nodes.probes_of", unit)
     data = rows(d=KERNELS[name][1])
     exact, own, _ = exact_and_estimated(name, few, data)
     z = own.start(seed=1, spread=0.3)
     value, slope = own.value_and_grad(z)
-    few.setattr(ski_grid, "MOST_NODES", 5000)
+    few.setattr(ski, "MOST_NODES", 5000)
     expected, expected_slope = exact.value_and_grad(z)
     # the jitter of the axes is not quite that of the nodes
     assert float(value) == pytest.approx(float(expected), abs=1e-4)
@@ -96,7 +96,7 @@ def test_the_estimate_is_within_its_error_and_is_a_function(
     for i, e in enumerate(torch.eye(len(z), dtype=F64)):  # slopes of the estimate itself
         ahead, behind = (own.log_density(z + s * 1e-4 * e) for s in (1, -1))
         assert float(slope[i]) == pytest.approx(float(ahead - behind) / 2e-4, abs=1e-4, rel=1e-5)
-    few.setattr(ski_grid, "MOST_NODES", 5000)
+    few.setattr(ski, "MOST_NODES", 5000)
     expected, expected_slope = exact.value_and_grad(z)
     mean_error = (sum(e**2 for e in errors)) ** 0.5 / len(errors)
     spread = float(torch.stack(values).std())
@@ -126,7 +126,7 @@ def test_predictions_are_those_of_dense_algebra(name: str, few: pytest.MonkeyPat
     X = data.X[:9] * 0.9 + 0.1
     found = []
     for most in (20, 5000):
-        few.setattr(ski_grid, "MOST_NODES", most)
+        few.setattr(ski, "MOST_NODES", most)
         together = model.predict(theta, X, data, joint=True)
         alone = model.predict(theta, X, data), model.latent(theta, X, data)
         found.append((together, *alone, model.loo(theta, data)))
@@ -143,9 +143,9 @@ def test_variances_are_never_below_those_of_dense_algebra(
     data = rows(300)
     model = SKI(RBF(1.0, 0.7), 14, 0.003, 0.0).prepare(data)
     X = data.X[:40] * 0.9 + 0.1
-    few.setattr(ski_grid, "MOST_NODES", 5000)
+    few.setattr(ski, "MOST_NODES", 5000)
     dense, loo = model.latent({}, X, data).variance, model.loo({}, data).variance
-    few.setattr(ski_grid, "MOST_NODES", 20)
+    few.setattr(ski, "MOST_NODES", 20)
     few.setattr(many_nodes, "MOST_STEPS", steps)
     found = model.latent({}, X, data).variance
     jitter = 1e-6  # of the axes, which is not quite that of the nodes
@@ -167,7 +167,7 @@ def test_a_fit_says_how_exact_it_is(few: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert posterior.stats["lanczos_steps"] < many_nodes.MOST_STEPS
     again = ppgp.load_posterior(posterior.save(tmp_path / "many"))
     assert torch.equal(again.predict(data.X[:5]).mean, posterior.predict(data.X[:5]).mean)
-    few.setattr(ski_grid, "MOST_NODES", 5000)
+    few.setattr(ski, "MOST_NODES", 5000)
     exact = ppgp.fit(model, data, how, progress=False)
     gap = posterior.draws["noise"].log() - exact.draws["noise"].log()
     assert abs(float(gap)) < 0.05
@@ -200,7 +200,7 @@ def test_what_it_cannot_do_is_refused(few: pytest.MonkeyPatch) -> None:
     deep = kernels.Deep(networks.MLP((3,), 2), RBF())
     with pytest.raises(NotApplicable, match="features of a network"):
         SKI(deep, 8).prepare(data)
-    few.setattr(ski_grid, "MOST_IN_ALL", 50)
+    few.setattr(ski, "MOST_IN_ALL", 50)
     with pytest.raises(NotApplicable, match=r"at most 50 nodes in SKI, got 64.*fit GP"):
         SKI(RBF(), 8).prepare(data)
     with pytest.raises(NotApplicable, match="at most 20 nodes"):

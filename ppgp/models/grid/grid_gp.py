@@ -1,8 +1,13 @@
-"""Exact Gaussian-process regression on a complete grid."""
+"""Exact Gaussian-process regression on a complete grid.
+
+Notation as in ``numerics.kronecker``: the covariance of the cells has eigenvectors Q_i along each
+axis, and the eigenvalues lam. Products with new rows go over one axis of the grid after the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import mul
@@ -19,11 +24,12 @@ from ...capabilities import (
     PosteriorFunctions,
 )
 from ...data.dataset import Dataset, Scaler
-from ...errors import NotApplicable
-from ...kernels import RBF, Subspace
+from ...errors import NotApplicable, SettingError, counted
+from ...kernels import ARD, RBF, Kernel, Multiple, Product, Scale, Subspace
+from ...kernels.base import check_kernel, replaced
 from ...kernels.units import Units
 from ...numerics.complete_grid import Grid, complete_grid, levels_of
-from ...numerics.kronecker import GridMarginal
+from ...numerics.kronecker import GridMarginal, eigen, outer, rotated
 from ...numerics.least_variance import at_least_rounding
 from ...priors import LogNormal, PriorLike, rescaled, under
 from ...runtime.memory import must_fit
@@ -35,14 +41,16 @@ from ..exact.gp import GP
 from ..means import MeanLike
 from ..sites import Theta, draw
 from ..units import power
-from .grid_factors import Kernels, checked, of_columns, product_of
-from .grid_predictions import diagonal_of_inverse, reduction, solved, sums
-from .ski_grid import MOST_COLUMNS
+from .ski import MOST_COLUMNS
 from .structured_gp import StructuredGP
 
 MATRICES = 6  # of each axis that the density holds for the gradient
 CELLS = 8  # numbers per cell that it holds
 SKI_RECIPE = "SKI(kernel)"
+CELLS_PER_ROW = 4  # of the grid of new rows, up to which that grid is predicted as a whole
+CHUNK_BYTES = 64 * 2**20
+
+Kernels = Kernel | tuple[Kernel, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,15 +111,42 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
     sampled_rows = 10_000
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kernels", checked(self.kernels))
+        object.__setattr__(self, "kernels", _checked(self.kernels))
         super().__post_init__()
 
     def factors(self, d: int) -> list[Subspace]:
-        """Return the kernel of each axis of the grid, for inputs of d columns."""
-        return of_columns(self.kernels, d)
+        """Return the kernel of each axis of the grid, with the columns that it reads.
+
+        One kernel is that of each column, and its variance that of their product. Of several
+        kernels, a Subspace reads its own columns, and each other one the next column that no
+        Subspace reads.
+
+        Raises:
+            SettingError: If the kernels do not read each of the d columns once.
+        """
+        kernels = self.kernels
+        if isinstance(kernels, Kernel) and not isinstance(kernels, Subspace):
+            first, rest = kernels, _of_variance_one(kernels)
+            return [Subspace(first if k == 0 else rest, (k,)) for k in range(d)]
+        given = kernels if isinstance(kernels, tuple) else (kernels,)
+        named = [c for kernel in given if isinstance(kernel, Subspace) for c in kernel.columns]
+        free = [c for c in range(d) if c not in named]
+        alone = [kernel for kernel in given if not isinstance(kernel, Subspace)]
+        if sorted(named) != [c for c in range(d) if c in named] or len(alone) != len(free):
+            raise SettingError(
+                f"kernels of GridGP that read each of {counted(d, 'column')} once",
+                f"{counted(len(given), 'kernel')}, of which Subspace reads columns {named}",
+                "give one kernel per column, and columns that vary together one Subspace(kernel, "
+                "columns)",
+            )
+        columns = iter(free)
+        return [
+            kernel if isinstance(kernel, Subspace) else Subspace(kernel, (next(columns),))
+            for kernel in given
+        ]
 
     def dense(self, d: int) -> GP:
-        return GP(product_of(self.factors(d)), self.noise, self.mean)
+        return GP(Product(tuple(self.factors(d))), self.noise, self.mean)
 
     def work(self, n: int, d: int) -> float:
         return 8.0 * float(n) ** 1.5 + super().work(n, d)
@@ -124,7 +159,7 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
             NotApplicable: For a kernel with White, which two cells of one level would share.
             NotEnoughMemory: If the covariances of the levels do not fit into memory.
         """
-        kernel = product_of(self.factors(data.d))
+        kernel = Product(tuple(self.factors(data.d)))
         hyper = under("kernel", medians(self.sites_at(data.d), data.X, 0))
         if kernel.nugget(hyper, data.X[:1]) is not None:
             raise NotApplicable(
@@ -139,7 +174,7 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
 
     def in_units(self, scaler: Scaler) -> GridGP:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
-        kernel = product_of(self.factors(len(scaler.x_sd))).in_units(Units.of(scaler))
+        kernel = Product(tuple(self.factors(len(scaler.x_sd)))).in_units(Units.of(scaler))
         mean = self.mean_in_units(scaler)
         kernels: Any = getattr(kernel, "children", kernel)
         return replace(self, kernels=kernels, noise=noise, mean=mean)
@@ -192,9 +227,12 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
         """Return C^-1 (y - mean) and 1 / lam on the grid, and the eigenvectors of each axis."""
         grid = self._grid(train.X)
         R = grid.on_axes(train.y - self.mean_at(theta, train.X))
-        return solved(
-            R, self.value(theta, "noise", train.X), self._covariances(theta, grid, train.d)
-        )
+        pairs = [eigen(K) for K in self._covariances(theta, grid, train.d)]
+        Qs = [Q for _, Q in pairs]
+        noise = self.value(theta, "noise", train.X)
+        W = 1 / (outer([values for values, _ in pairs]) + noise)
+        a = rotated(W * rotated(R, [Q.mT for Q in Qs]), Qs)
+        return a, W, *Qs
 
     def conditional(
         self, theta: Theta, X: Tensor, train: Dataset, factor: tuple[Tensor, ...], joint: bool
@@ -214,17 +252,17 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
                 priors.append(part.kernel(own, rows)[code][:, code])
             else:
                 priors.append(part.kernel.diag(own, rows)[code])
-        mean = sums(a, crosses, codes) + self.mean_at(theta, X)
+        mean = _sums(a, crosses, codes) + self.mean_at(theta, X)
         prior = reduce(mul, priors)
         if joint:
-            return mean, prior - reduction(W, whitened, codes)
-        variance = prior - sums(W, [B.square() for B in whitened], codes)
+            return mean, prior - _reduction(W, whitened, codes)
+        variance = prior - _sums(W, [B.square() for B in whitened], codes)
         return mean, at_least_rounding(variance, prior)
 
     def leave_one_out(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
         grid = self._grid(train.X)
         a, W, *Qs = self.training_factor(theta, train)
-        d = diagonal_of_inverse(W, Qs).reshape(-1)[grid.cell]
+        d = rotated(W, [Q.square() for Q in Qs]).reshape(-1)[grid.cell]  # the diagonal of C^-1
         return train.y - a.reshape(-1)[grid.cell] / d, 1 / d
 
     def gaussian(
@@ -251,3 +289,77 @@ def _instead(d: int, n: int) -> str:
     if d > MOST_COLUMNS or SKI_RECIPE in others:
         return others
     return f"{others}, or {SKI_RECIPE}, whose grid no row needs to be on"
+
+
+def _checked(kernels: object) -> Kernels:
+    """Return one kernel, or a tuple of kernels.
+
+    Raises:
+        SettingError: If it is anything else.
+    """
+    if isinstance(kernels, list | tuple):
+        if not kernels:
+            raise SettingError("at least one kernel in GridGP", "none", "for example GridGP(RBF())")
+        return tuple(check_kernel(kernel) for kernel in kernels)
+    return check_kernel(kernels)
+
+
+def _of_variance_one(kernel: Kernel) -> Kernel:
+    """Return a kernel with its variance fixed to 1, where it has one."""
+    if isinstance(kernel, Scale):
+        return replace(kernel, outputscale=1.0)
+    if isinstance(kernel, ARD | Multiple):
+        return replace(kernel, kernel=_of_variance_one(kernel.kernel))
+    if "variance" in kernel.hyper:
+        return replaced(kernel, variance=1.0)
+    return kernel
+
+
+def _sums(T: Tensor, factors: Sequence[Tensor], codes: Sequence[Tensor]) -> Tensor:
+    """Return the sum over all cells of T times one factor per axis, for each new row.
+
+    Args:
+        T: [n_1, ..., n_p].
+        factors: B_i [k_i, n_i], for the k_i different levels of new rows along each axis.
+        codes: The level of each new row along each axis, [m].
+
+    Returns:
+        [m]: for row j, the sum over cells of T[a, b, ...] B_1[j, a] B_2[j, b] ...
+    """
+    m = len(codes[0])
+    if math.prod(len(B) for B in factors) <= CELLS_PER_ROW * m:
+        return rotated(T, factors)[tuple(codes)]
+    first = max(range(T.ndim), key=lambda i: T.shape[i])
+    order = [first, *(i for i in range(T.ndim) if i != first)]
+    moved = T.permute(order).reshape(T.shape[first], -1)
+    width = max(1, CHUNK_BYTES // (moved.shape[1] * T.element_size()))
+    parts = []
+    for row in range(0, m, width):
+        rows = slice(row, row + width)
+        part = factors[first][codes[first][rows]] @ moved
+        for i in order[1:]:
+            part = part.reshape(len(part), T.shape[i], -1)
+            part = (factors[i][codes[i][rows]][:, None] @ part)[:, 0]
+        parts.append(part[:, 0])
+    return torch.cat(parts) if parts else T.new_zeros(0)
+
+
+def _reduction(W: Tensor, factors: Sequence[Tensor], codes: Sequence[Tensor]) -> Tensor:
+    """Return the covariance between new rows that the grid explains, [m, m].
+
+    Args:
+        W: 1 / lam, [n_1, ..., n_p].
+        factors: B_i Q_i [k_i, n_i] at the different levels of new rows along each axis.
+        codes: The level of each new row along each axis, [m].
+    """
+    m, rest = len(codes[0]), math.prod(W.shape[1:])
+    others = torch.ones(m, 1, dtype=W.dtype, device=W.device)
+    for B, code in zip(factors[1:], codes[1:], strict=True):
+        others = (others[:, :, None] * B[code][:, None]).reshape(m, -1)
+    total, width = W.new_zeros(m, m), max(1, CHUNK_BYTES // max(1, m * rest * W.element_size()))
+    for a in range(0, W.shape[0], width):
+        own = factors[0][codes[0]][:, a : a + width]
+        root = W[a : a + width].reshape(-1, rest).sqrt()
+        rows = (own[:, :, None] * others[:, None] * root).reshape(m, -1)
+        total = torch.addmm(total, rows, rows.mT)
+    return total

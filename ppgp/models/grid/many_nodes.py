@@ -14,23 +14,32 @@ gives this and M^-1 b; see ``lanczos``. The slopes are those of the estimate its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import pyro.distributions as dist
 import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
+from torch.distributions import constraints
 
 from ...numerics.cholesky import LOG_2PI
+from ...numerics.known_slopes import with_known_slopes
 from ...numerics.kronecker import outer, rotated
 from ...numerics.lanczos import Krylov, beside_one_another, fixed_signs, krylov, log_det
-
-__all__ = ["Estimate", "GridSums", "ManyNodes", "Sparse", "estimate", "probes_of"]
+from ...runtime.team import Team
+from .cubic_interpolation import Axis, interpolation
+from .grid_statistics import about_origin, count_and_mean, moved, statistics, sums_about
 
 PROBES = 8
 MOST_STEPS = 150
 LEFT = 1e-9  # share of each right-hand side that the steps of Lanczos leave
+LEFT_BY_VARIANCES = 1e-6  # share of a right-hand side that a variance may leave
+ROWS_AT_ONCE = 20_000  # whose weights are held
+SOLVES = 64  # rows of predictions that are solved for at once
 CHUNK_BYTES = 64 * 2**20
 
 
@@ -237,9 +246,9 @@ def estimate(
     for axis, (A, L, U) in enumerate(zip(sums.factors, Ls, M.Us, strict=True)):
         inner = _slope_in_eigenvalues(M, axis, left, right)
         of_N = U @ (0.5 * (inner + inner.mT)) @ U.mT
-        moved = M.turned(q, [U if i == axis else P for i, P in enumerate(M.Ps)])
+        turned = M.turned(q, [U if i == axis else P for i, P in enumerate(M.Ps)])
         shape = [len(P) for P in M.Ps]
-        direct = _unfolded(at_nodes, shape, axis) @ _unfolded(moved, shape, axis).mT
+        direct = _unfolded(at_nodes, shape, axis) @ _unfolded(turned, shape, axis).mT
         of_L.append(-0.5 * (2 * A @ L @ of_N + 2 * c * direct))
     of_c = (M.values * phi.square()).sum() + rr - 2 * c * square
     of_c = of_c - 0.5 * (M.values * phi**3) @ (left * right).sum(1) + phi @ (a * back).sum(1)
@@ -278,3 +287,177 @@ def _slope_in_eigenvalues(M: ManyNodes, axis: int, left: Tensor, right: Tensor) 
         both = left[part] @ right[part].mT
         total = total + (others[part, None, None] * differences * both).sum(0)
     return total
+
+
+class RowSums(NamedTuple):
+    """Sums over rows as plain tensors, which can be kept.
+
+    Attributes:
+        starts, columns, values: W'W in compressed rows.
+        Wz: W'z [m] with z = y - origin.
+        W1: The sums of the columns of W [m].
+        z: The sum of z.
+        zz: Z'z.
+        origin: A number near y [], see ``GridStatistics``.
+        factors: The sums W'W of each column alone, the later ones over n; [n_i, n_i].
+        n: The number of rows.
+    """
+
+    starts: Tensor
+    columns: Tensor
+    values: Tensor
+    Wz: Tensor
+    W1: Tensor
+    z: Tensor
+    zz: Tensor
+    origin: Tensor
+    factors: tuple[Tensor, ...]
+    n: int
+
+    def about(self, mean: Tensor) -> tuple[Tensor, Tensor]:
+        """Return W'r [m] and r'r for r = y - mean."""
+        return sums_about(mean - self.origin, self.Wz, self.W1, self.z, self.zz, self.n)
+
+    def grid_sums(self, seed: int) -> GridSums:
+        """Return the part that the log density reads, with probes from a seed."""
+        probes = probes_of(len(self.W1), seed, self.W1)
+        G = Sparse(self.starts, self.columns, self.values)
+        return GridSums(self.n, G, self.factors, probes)
+
+    def over_ranks(self, team: Team) -> RowSums:
+        """Return the sums over the rows of all ranks of a team, about the mean of all targets."""
+        if team.alone:
+            return self
+        n, origin = count_and_mean(self.n, self.origin, team)
+        Wz, z, zz = moved(origin - self.origin, self.Wz, self.W1, self.z, self.zz, self.n)
+        first, *later = self.factors
+        parts = (Wz, self.W1, z, zz, first, *(self.n * A for A in later))
+        Wz, W1, z, zz, first, *later = team.sums(*parts)
+        factors = (first, *(A / n for A in later))
+        return RowSums(*self._entries_of_all(team), Wz, W1, z, zz, origin, factors, n)
+
+    def _entries_of_all(self, team: Team) -> tuple[Tensor, Tensor, Tensor]:
+        """Return W'W over the rows of all ranks, in compressed rows."""
+        m = len(self.W1)
+        rows = torch.repeat_interleave(self.starts.diff().long())
+        i, j, values = (team.rows_of_all(part) for part in (rows, self.columns, self.values))
+        entries = values.cpu().numpy(), (i.cpu().numpy(), j.cpu().numpy())
+        return _compressed(csr_matrix(entries, shape=(m, m)), self.values)
+
+
+def row_sums(X: Tensor, y: Tensor, axes: Sequence[Axis]) -> RowSums:
+    """Return the sums over the rows of X [n, d] and y [n]."""
+    m, near = math.prod(axis.nodes for axis in axes), 4 ** len(axes)
+    G = csr_matrix((m, m))
+    z, origin = about_origin(y.detach(), X)
+    sums = np.zeros((2, m))
+    for row in range(0, len(X), ROWS_AT_ONCE):
+        at, weights = interpolation(X[row : row + ROWS_AT_ONCE].detach(), axes)
+        ends = np.arange(0, near * len(at) + 1, near)
+        entries = weights.double().cpu().numpy().ravel()
+        W = csr_matrix((entries, at.cpu().numpy().ravel(), ends), shape=(len(at), m))
+        G = G + W.T @ W
+        targets = z[row : row + ROWS_AT_ONCE].cpu().numpy()
+        sums += np.stack([W.T @ targets, W.T @ np.ones_like(targets)])
+    both = torch.from_numpy(sums).to(X)
+    factors = tuple(
+        statistics(X[:, [k]], y, [axis]).G / (1 if k == 0 else len(X))
+        for k, axis in enumerate(axes)
+    )
+    total, square = z.sum().to(X), z.square().sum().to(X)
+    entries = _compressed(csr_matrix(G), X)
+    return RowSums(*entries, both[0], both[1], total, square, origin, factors, len(X))
+
+
+def _compressed(G: csr_matrix, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return starts, columns and values of a sparse matrix, its columns in order."""
+    G.sort_indices()
+    starts, columns = (torch.from_numpy(part).to(like.device) for part in (G.indptr, G.indices))
+    return starts, columns, torch.from_numpy(G.data).to(like)
+
+
+def explained(M: ManyNodes, at: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the variance [t] of f interpolated at rows, before and after the training rows.
+
+    The second is an upper bound, close where Lanczos' method converges; see ``left_at``.
+
+    Args:
+        M: The parts of the posterior of f at the nodes.
+        at: The nodes that each row reads [t, 4^d].
+        weights: Their weights [t, 4^d].
+    """
+    before, after = weights.new_zeros(len(at)), weights.new_zeros(len(at))
+    for row in range(0, len(at), SOLVES):
+        part = slice(row, row + SOLVES)
+        R = from_nodes(M, at[part], weights[part])
+        before[part] = R.square().sum(0)
+        after[part] = M.left_at(R, LEFT_BY_VARIANCES)
+    return before, after
+
+
+def from_nodes(M: ManyNodes, at: Tensor, weights: Tensor) -> Tensor:
+    """Return U'L'W' [m, t] for the weights of t rows."""
+    m = math.prod(len(U) for U in M.Us)
+    W = weights.new_zeros(len(at), m).scatter_add(1, at, weights)
+    return M.back(W.mT)
+
+
+def estimated_log_density(
+    sums: GridSums, noise: Tensor, Wr: Tensor, rr: Tensor, Ls: Sequence[Tensor]
+) -> Tensor:
+    """Return the value of ``estimate``, with first and second derivatives."""
+
+    def evaluate(noise: Tensor, Wr: Tensor, rr: Tensor, *Ls: Tensor) -> tuple[Tensor, Any]:
+        found = estimate(sums, noise, Wr, rr, Ls)
+        return found.value, found.slopes
+
+    return with_known_slopes(evaluate, noise, Wr, rr, *Ls)
+
+
+class ManyNodesMarginal(dist.TorchDistribution):
+    """N(mean, W K W' + noise I) over all rows at once, its log density estimated.
+
+    Args:
+        mean: [], a constant mean, or [n].
+        Ls: The root of the covariance of the nodes along each axis, [n_i, n_i].
+        noise: [], the variance of the noise.
+        n: The number of rows.
+        sums: The function of y [n] and the mean -> the sums of the rows, with W'r [m] and r'r []
+            of the residuals r.
+        interpolated: The function f at the nodes [m] -> f at the rows [n].
+    """
+
+    arg_constraints: Any = {"mean_of_rows": constraints.real}
+    support: Any = constraints.real_vector
+
+    def __init__(
+        self,
+        mean: Tensor,
+        Ls: Sequence[Tensor],
+        noise: Tensor,
+        n: int,
+        sums: Callable[[Tensor, Tensor], tuple[GridSums, Tensor, Tensor]],
+        interpolated: Callable[[Tensor], Tensor],
+    ) -> None:
+        self.mean_of_rows, self.Ls, self.noise = mean, tuple(Ls), noise
+        self.n, self.sums, self.interpolated = n, sums, interpolated
+        super().__init__(torch.Size(), torch.Size([n]), validate_args=False)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> ManyNodesMarginal:
+        if len(tuple(batch_shape)):
+            raise NotImplementedError("ManyNodesMarginal has no batch shape")
+        return self
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        sums, Wr, rr = self.sums(value, self.mean_of_rows)
+        return estimated_log_density(sums, self.noise, Wr, rr, self.Ls)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = torch.Size(sample_shape)
+        with torch.no_grad():
+            draws = []
+            for _ in range(shape.numel()):
+                white = torch.randn([len(L) for L in self.Ls]).to(self.noise)
+                draws.append(self.interpolated(rotated(white, self.Ls).reshape(-1)))
+            f = torch.stack(draws).reshape(*shape, self.n)
+            return self.mean_of_rows + f + self.noise.sqrt() * torch.randn_like(f)
