@@ -23,6 +23,7 @@ import hypothesis
 import pyro
 import pytest
 import torch
+from collected import COLLECTED
 from shared_graphs import graphs_kept
 
 SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
@@ -84,8 +85,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return scheduler(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark slow tests, and skip tests marked ``data`` whose files are missing."""
+    config.stash[COLLECTED] = {item.nodeid for item in items}
     slow = set(SLOW_TESTS.read_text().splitlines()) if SLOW_TESTS.exists() else set()
     for item in items:
         if item.nodeid in slow:
