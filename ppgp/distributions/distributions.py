@@ -14,8 +14,11 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ..numerics.cholesky import LOG_2PI, cholesky
-from ..numerics.gaussian_log_density import gaussian_log_density
-from ..numerics.trend_densities import profile_log_density, restricted_log_density
+from ..numerics.gaussian_log_density import (
+    gaussian_log_density,
+    profile_log_density,
+    restricted_log_density,
+)
 from . import standard_normal
 
 __all__ = ["GPMarginal", "NormalMixture", "PoissonLogNormal", "TrendMarginal"]

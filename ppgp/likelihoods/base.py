@@ -15,7 +15,7 @@ from torch.distributions import Distribution
 from ..arguments import NamedArguments
 from ..data.dataset import Dataset
 from ..errors import NotApplicable, SettingError, nearest
-from ..numerics.turning_nodes import turning_nodes
+from ..numerics.gaussian_nodes import turning_nodes
 from ..priors import Site, rescaled, value_of, with_plain_fields
 from ..priors.units import power as to_power
 

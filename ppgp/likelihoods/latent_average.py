@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from ..distributions import univariate
-from ..numerics.peak_nodes import Peak, find_peak
+from ..numerics.gaussian_nodes import Peak, find_peak
 from .base import hermite, product_nodes
 
 NODES = 64  # over one function, of moments

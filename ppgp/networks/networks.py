@@ -25,10 +25,10 @@ from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 
 from ..errors import SettingError, UnknownName, counted
-from ..numerics.row_blocks import Rows, evaluated, rows_at_once
 from ..priors import finite_numbers
 from ..runtime.seeding import stream
 from .layers import InBlocks, bounds, initialised
+from .row_blocks import Rows, evaluated, rows_at_once
 
 __all__ = ["CNN", "MLP", "Network", "training"]
 

@@ -135,3 +135,17 @@ def add_diagonal(K: Float[Tensor, "*b n n"], value: Tensor) -> Float[Tensor, "*b
     ``value`` and the diagonal [*batch, n] broadcast, so that one K may serve several values.
     """
     return K + torch.diag_embed(value.expand(torch.broadcast_shapes(value.shape, K.shape[:-1])))
+
+
+def at_least_rounding(variance: Tensor, prior: Tensor) -> Tensor:
+    """Return the variance [*b, m] of f, or the rounding error of its prior variance if larger.
+
+    A prior variance can be 0, such as that of Linear at the origin. The least result is the
+    smallest normal number.
+
+    Args:
+        variance: [*b, m], a difference from the prior variance.
+        prior: [*b, m].
+    """
+    numbers = torch.finfo(prior.dtype)
+    return torch.maximum(variance, (numbers.eps * prior).clamp_min(numbers.tiny))

@@ -19,7 +19,7 @@ from ppgp.density.target import Target
 from ppgp.errors import NotApplicable, NotKnown
 from ppgp.inference import MAP, Inference
 from ppgp.models import Model
-from ppgp.numerics import grouped_effects
+from ppgp.models.linear import grouped_effects
 from ppgp.posterior.posterior import Posterior
 
 ROWS = 10

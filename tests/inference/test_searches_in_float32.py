@@ -17,7 +17,8 @@ import ppgp
 from ppgp import Dataset, likelihoods, models
 from ppgp.inference import MAP, Laplace
 from ppgp.models import GLM, Model
-from ppgp.numerics import grouped_effects, latent_mode
+from ppgp.models.linear import grouped_effects
+from ppgp.numerics import latent_mode
 from ppgp.priors import Flat, LogNormal, Normal
 
 F32, F64 = torch.float32, torch.float64

@@ -14,9 +14,9 @@ from ppgp import Dataset
 from ppgp.density import Target
 from ppgp.kernels import RBF, Deep
 from ppgp.models import SGPR
+from ppgp.networks import row_blocks
 from ppgp.networks.networks import CNN, MLP, module_of, outputs, training, weights
-from ppgp.numerics import row_blocks
-from ppgp.numerics.row_blocks import Rows
+from ppgp.networks.row_blocks import Rows
 from ppgp.runtime.seeding import stream
 
 N, D, Q = 40, 64, 3

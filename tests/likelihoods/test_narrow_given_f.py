@@ -22,7 +22,7 @@ from ppgp.likelihoods import (
     Predicted,
     ZeroInflated,
 )
-from ppgp.numerics.peak_nodes import find_peak
+from ppgp.numerics.gaussian_nodes import find_peak
 
 F64 = torch.float64
 MEAN = 0.7

@@ -17,7 +17,7 @@ from ppgp.density import Target
 from ppgp.errors import DataError, NotApplicable, NotEnoughMemory, SettingError
 from ppgp.kernels import RBF, Matern, Periodic, Subspace, White
 from ppgp.models import GridGP
-from ppgp.numerics.kronecker import kronecker_log_density
+from ppgp.models.grid.kronecker import kronecker_log_density
 from ppgp.runtime import memory
 
 RECIPES: dict[str, tuple[Any, tuple[int, ...]]] = {

@@ -17,7 +17,7 @@ from ppgp.data import Dataset
 from ppgp.errors import DataError, SettingError
 from ppgp.inference import Exact, Gibbs
 from ppgp.models import LinearRegression, LogisticRegression, SoftmaxRegression
-from ppgp.numerics.conjugate_linear import Decomposition, decompose
+from ppgp.models.linear.conjugate_linear import Decomposition, decompose
 from ppgp.priors import Flat, InverseGamma, LogNormal, Normal
 
 F64 = torch.float64

@@ -14,8 +14,8 @@ import ppgp
 from ppgp import Dataset, inference, kernels, models, priors
 from ppgp.diagnostics.leave_one_out import leave_one_out
 from ppgp.errors import DataError, NotApplicable, NotKnown, NumericalError
+from ppgp.models.factor_updates import extension
 from ppgp.numerics.cholesky import cholesky
-from ppgp.numerics.extended_factor import extension
 from ppgp.runtime.result_cache import ResultCache
 
 N, NEW = 30, 8

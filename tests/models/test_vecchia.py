@@ -17,7 +17,7 @@ from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError
 from ppgp.kernels import ARD, Matern, White
 from ppgp.models import Vecchia
 from ppgp.models.neighbours.conditional_weights import conditional_weights, pairs_below
-from ppgp.numerics.correlation_lengths import correlation_lengths
+from ppgp.models.neighbours.correlation_lengths import correlation_lengths
 from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64

@@ -11,9 +11,9 @@ from scipy import integrate, stats
 
 from ppgp.likelihoods import Bernoulli, Poisson, StudentT
 from ppgp.likelihoods.joint_rows import LikelihoodRows
+from ppgp.models.linear.grouped_effects import effects_given_rows, grouped_log_evidence
 from ppgp.models.linear.multilevel_rows import GaussianRows, WeightedRows
 from ppgp.models.linear.varying import Grouping, Units, blocks_of, by_grouping, sds_of_blocks
-from ppgp.numerics.grouped_effects import effects_given_rows, grouped_log_evidence
 
 D = torch.float64
 N = 40

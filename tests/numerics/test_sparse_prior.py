@@ -13,12 +13,11 @@ from ppgp import likelihoods
 from ppgp.kernels import Matern
 from ppgp.likelihoods import Likelihood
 from ppgp.likelihoods.joint_rows import LikelihoodRows
+from ppgp.models.neighbours import sparse_laplace, sparse_prior
 from ppgp.models.neighbours.nearest_earlier import nearest_earlier
+from ppgp.models.neighbours.sparse_laplace import SparseLaplace
+from ppgp.models.neighbours.sparse_prior import Precision, SparsePrior, SparseRoot
 from ppgp.models.neighbours.weights import Law, Sets
-from ppgp.numerics import sparse_laplace, sparse_prior
-from ppgp.numerics.sparse_laplace import SparseLaplace
-from ppgp.numerics.sparse_prior import Precision, SparsePrior
-from ppgp.numerics.sparse_root import SparseRoot
 
 F64 = torch.float64
 N, NEIGHBOURS = 120, 8

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from ...errors import DataError, listed
-from ...numerics.running_moments import RunningMoments
 from ...runtime.team import ALONE, Team
 from ..entries.magnitudes import ULPS, Spread
 from ..files.parquet_files import Piece
 from ..files.parquet_rows import ParquetRows
 from ..targets import encode
+from .running_moments import RunningMoments
 
 __all__ = ["Statistics", "statistics_of"]
 

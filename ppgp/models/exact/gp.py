@@ -30,7 +30,7 @@ from ...kernels.fourier_features import Draw
 from ...kernels.units import Units
 from ...kernels.wrappers import as_written, labels_of_terms
 from ...likelihoods import Likelihood
-from ...numerics.least_variance import at_least_rounding
+from ...numerics.cholesky import at_least_rounding
 from ...numerics.triangles import solved
 from ...priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ...runtime.result_cache import ResultCache

@@ -12,8 +12,7 @@ from torch import Tensor
 from ...capabilities import JointLatent
 from ...data.dataset import Dataset
 from ...kernels import Kernel
-from ...numerics.cholesky import add_diagonal, cholesky
-from ...numerics.least_variance import at_least_rounding
+from ...numerics.cholesky import add_diagonal, at_least_rounding, cholesky
 from ...numerics.triangles import solved
 from ...priors import under
 from ...runtime.result_cache import ResultCache

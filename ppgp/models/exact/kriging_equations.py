@@ -19,7 +19,6 @@ from ...errors import DataError, NotApplicable, counted
 from ...kernels import Kernel
 from ...kernels.base import output_of_rows
 from ...numerics.cholesky import add_diagonal, cholesky
-from ...numerics.gls import Solved, solve, solve_given
 from ...priors import under
 from ...runtime.result_cache import ResultCache
 from ..advice.memory_checks import check_memory_of_conditioning, check_memory_of_predictions
@@ -28,6 +27,7 @@ from ..means import WithMean, rows_of_mean
 from ..noise import with_known
 from ..sites import Theta, number_of_draws, split_params
 from .drift import Drift, basis, coordinate_columns, of_each_output, places
+from .gls import Solved, solve, solve_given
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
 

@@ -18,10 +18,9 @@ from ...kernels.base import check_kernel
 from ...kernels.units import Units
 from ...likelihoods import Bernoulli, Likelihood
 from ...likelihoods.joint_rows import LatentMarginal, LikelihoodRows
-from ...numerics.cholesky import inducing_root
+from ...numerics.cholesky import at_least_rounding, inducing_root
 from ...numerics.latent_ep import expand_by_ep
 from ...numerics.latent_laplace import LatentGaussian, expand_at_mode
-from ...numerics.least_variance import at_least_rounding
 from ...priors import Normal, Param, PriorLike, Site, prefixed, under
 from ...runtime.result_cache import ResultCache
 from ..advice.memory_checks import (

@@ -28,9 +28,8 @@ from ...errors import NotApplicable, SettingError, counted
 from ...kernels import ARD, RBF, Kernel, Multiple, Product, Scale, Subspace
 from ...kernels.base import check_kernel, replaced
 from ...kernels.units import Units
+from ...numerics.cholesky import at_least_rounding
 from ...numerics.complete_grid import Grid, complete_grid, levels_of
-from ...numerics.kronecker import GridMarginal, eigen, outer, rotated
-from ...numerics.least_variance import at_least_rounding
 from ...priors import LogNormal, PriorLike, rescaled, under
 from ...runtime.memory import must_fit
 from ...runtime.result_cache import ResultCache
@@ -41,6 +40,7 @@ from ..exact.gp import GP
 from ..means import MeanLike
 from ..sites import Theta, draw
 from ..units import power
+from .kronecker import GridMarginal, eigen, outer, rotated
 from .ski import MOST_COLUMNS
 from .structured_gp import StructuredGP
 

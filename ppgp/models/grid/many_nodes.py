@@ -28,11 +28,11 @@ from torch.distributions import constraints
 
 from ...numerics.cholesky import LOG_2PI
 from ...numerics.known_slopes import with_known_slopes
-from ...numerics.kronecker import outer, rotated
 from ...numerics.lanczos import Krylov, beside_one_another, fixed_signs, krylov, log_det
 from ...runtime.team import Team
 from .cubic_interpolation import Axis, interpolation
 from .grid_statistics import about_origin, count_and_mean, moved, statistics, sums_about
+from .kronecker import outer, rotated
 
 PROBES = 8
 MOST_STEPS = 150

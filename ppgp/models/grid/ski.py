@@ -19,8 +19,7 @@ from ...kernels.base import check_kernel
 from ...kernels.units import Units
 from ...networks.layers import RADIUS
 from ...networks.networks import width
-from ...numerics.cholesky import add_diagonal, inducing_root, jittered
-from ...numerics.least_variance import at_least_rounding
+from ...numerics.cholesky import add_diagonal, at_least_rounding, inducing_root, jittered
 from ...priors import LogNormal, Param, PriorLike, Site, rescaled, under
 from ...runtime.memory import must_fit
 from ...runtime.result_cache import ResultCache

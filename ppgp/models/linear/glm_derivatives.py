@@ -12,9 +12,9 @@ from torch import Tensor
 from ...capabilities import RowScores
 from ...data.dataset import Dataset
 from ...likelihoods.joint_slopes import JointSlopes, Rows
-from ...numerics.glm_curvature import predictor_curvature
 from ...priors import Prior
 from ..sites import Theta
+from .glm_curvature import predictor_curvature
 
 
 def derivatives(

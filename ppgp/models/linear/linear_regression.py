@@ -22,15 +22,6 @@ from ...data.dataset import Dataset, Scaler
 from ...distributions.blocks import distribution_by_rows
 from ...errors import NotApplicable, SettingError
 from ...likelihoods import Gaussian, Likelihood
-from ...numerics.conjugate_linear import (
-    Decomposition,
-    conjugate_posterior,
-    decompose,
-    inverse_gamma_quantiles,
-    invert,
-    moments,
-    noise_posterior,
-)
 from ...priors import (
     Flat,
     InverseGamma,
@@ -51,6 +42,15 @@ from ..base import Model, linear
 from ..independent_rows import observed, predicted
 from ..sites import Theta, draw, with_fixed
 from ..units import coefficients_in_units, coefficients_of_data, power, times
+from .conjugate_linear import (
+    Decomposition,
+    conjugate_posterior,
+    decompose,
+    inverse_gamma_quantiles,
+    invert,
+    moments,
+    noise_posterior,
+)
 
 EXACT = "exact."  # prefix of the params of the closed form
 

@@ -18,12 +18,12 @@ from ...capabilities import (
 )
 from ...data.dataset import Dataset, Scaler
 from ...likelihoods import Bernoulli, Likelihood
-from ...numerics.glm_curvature import binary_curvature
 from ...priors import Normal, Prior, PriorLike, Site, site
 from ..base import WeightedRows, check_labels, linear
 from ..classification import check_coefficients_determined, check_two_classes, separation
 from ..sites import Theta, with_fixed
 from ..units import coefficients_in_units, coefficients_of_data
+from .glm_curvature import binary_curvature
 
 
 @dataclass(frozen=True, repr=False)

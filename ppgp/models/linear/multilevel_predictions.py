@@ -14,14 +14,14 @@ from ...data.dataset import Dataset
 from ...data.roles import columns_given
 from ...likelihoods.joint_rows import LatentMarginal
 from ...numerics.cholesky import add_diagonal
-from ...numerics.group_blocks import Blocks
-from ...numerics.grouped_effects import EffectsGivenRows, effects_given_rows
 from ...priors import value_of
 from ...runtime.seeding import standard_normal
 from ..advice.memory_checks import check_memory_of_predictions
 from ..noise import with_noise
 from ..sites import Theta, number_of_draws, one_by_one
 from .glm import GLM
+from .group_blocks import Blocks
+from .grouped_effects import EffectsGivenRows, effects_given_rows
 from .multilevel_rows import rows_of
 from .varying import (
     Grouping,

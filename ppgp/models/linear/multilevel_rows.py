@@ -12,8 +12,8 @@ from torch.distributions import Distribution, constraints
 from ...distributions.univariate import JointRows
 from ...likelihoods.joint_rows import LikelihoodRows
 from ...numerics.cholesky import LOG_2PI
-from ...numerics.group_blocks import Blocks
-from ...numerics.grouped_effects import grouped_log_evidence
+from .group_blocks import Blocks
+from .grouped_effects import grouped_log_evidence
 
 Parameters = tuple[Tensor, ...]
 

@@ -18,12 +18,12 @@ from ...data.dataset import Dataset, Scaler
 from ...errors import SettingError
 from ...likelihoods import Categorical, Likelihood
 from ...likelihoods.target_checks import count_classes
-from ...numerics.glm_curvature import softmax_curvature
 from ...priors import Flat, Normal, Prior, PriorLike, Site, bare, site
 from ..base import WeightedRows, check_labels
 from ..classification import check_coefficients_determined, check_two_classes, separation
 from ..sites import Theta, with_fixed
 from ..units import coefficients_in_units
+from .glm_curvature import softmax_curvature
 
 
 @dataclass(frozen=True, repr=False)

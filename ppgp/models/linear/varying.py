@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ...data.dataset import Dataset
 from ...errors import DataError, SettingError, UnknownName, counted, listed
-from ...numerics.group_blocks import Blocks
 from ...priors import Flat, HalfNormal, Prior, PriorLike, bare, rescaled, with_plain_fields
+from .group_blocks import Blocks
 
 __all__ = ["Grouping", "Units", "Varying"]
 

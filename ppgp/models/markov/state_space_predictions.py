@@ -15,7 +15,7 @@ from ...data.dataset import Dataset
 from ...kernels import Sum
 from ...kernels.state_space import StateSpace, with_batch
 from ...kernels.wrappers import labels_of_terms
-from ...numerics.least_variance import at_least_rounding
+from ...numerics.cholesky import at_least_rounding
 from ...numerics.small_matrices import (
     identity,
     outer,

@@ -16,7 +16,6 @@ from ...kernels import Kernel, Matern
 from ...kernels.base import check_kernel
 from ...kernels.units import Units
 from ...likelihoods import Bernoulli, Likelihood
-from ...numerics.sparse_laplace import MOST_DENSE, MOST_DENSE_COVARIANCE
 from ...priors import Param, PriorLike, Site, prefixed, under
 from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
@@ -32,6 +31,7 @@ from .nearest_earlier import nearest_rows
 from .nearest_rows import NearestRows
 from .neighbour_rows import LatentNeighbourMarginal, RowsGivenNeighbours
 from .number_of_neighbours import too_few_neighbours
+from .sparse_laplace import MOST_DENSE, MOST_DENSE_COVARIANCE
 from .weights import Law, weights
 
 SUBSET_ROWS = 512

@@ -13,11 +13,11 @@ from ...capabilities import FollowsFit, WarmStart
 from ...data.dataset import Dataset
 from ...errors import SettingError
 from ...kernels import Kernel
-from ...numerics.correlation_lengths import correlation_lengths
 from ...priors import Param, under
 from ..base import Model
 from ..exact.drift import Drift, coordinate_columns, places
 from ..sites import Theta
+from .correlation_lengths import correlation_lengths
 from .nearest_earlier import ORDERS, nearest_earlier, nearest_rows, order_of_rows
 from .weights import Sets
 

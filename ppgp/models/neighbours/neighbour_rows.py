@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...likelihoods.base import Likelihood, Theta
 from ...likelihoods.joint_rows import LatentRows, LikelihoodRows
-from ...numerics.sparse_laplace import SparseLaplace
+from .sparse_laplace import SparseLaplace
 from .weights import Law, Sets, solve_earlier
 
 __all__ = ["LatentNeighbourMarginal", "RowsGivenNeighbours"]

@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ...data.dataset import Dataset
-from ...numerics.cholesky import add_diagonal, cholesky
-from ...numerics.least_variance import at_least_rounding
+from ...numerics.cholesky import add_diagonal, at_least_rounding, cholesky
 from ...priors import under
 from ...runtime.result_cache import ResultCache
 from ...runtime.team import ALONE, Team

@@ -27,8 +27,7 @@ from ...errors import NotApplicable, NumericalError, SettingError
 from ...kernels import RBF, Kernel, Unscaled
 from ...kernels.base import check_kernel
 from ...kernels.units import Units
-from ...numerics.cholesky import inducing_root, jittered
-from ...numerics.least_variance import at_least_rounding
+from ...numerics.cholesky import at_least_rounding, inducing_root, jittered
 from ...numerics.projection import Projection, posterior_of
 from ...numerics.triangles import solved
 from ...priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under

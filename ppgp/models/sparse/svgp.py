@@ -22,8 +22,7 @@ from ...kernels.base import check_kernel
 from ...kernels.units import Units
 from ...likelihoods import Gaussian, Likelihood
 from ...likelihoods.base import check_is_likelihood
-from ...numerics.cholesky import add_diagonal, cholesky, inducing_root, jittered
-from ...numerics.least_variance import at_least_rounding
+from ...numerics.cholesky import add_diagonal, at_least_rounding, cholesky, inducing_root, jittered
 from ...numerics.triangles import solved, transposed_times
 from ...priors import Normal, Param, Prior, Site, prefixed, under
 from ...runtime.seeding import permutation

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import NumericalError, counted
-from .cholesky import cholesky
-from .least_variance import at_least_rounding
-from .triangles import solved
+from ...errors import NumericalError, counted
+from ...numerics.cholesky import at_least_rounding, cholesky
+from ...numerics.triangles import solved
 
 ENOUGH = 1e-10  # F is rank-deficient if a diagonal entry of R is below this share of the largest
 

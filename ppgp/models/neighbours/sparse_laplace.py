@@ -14,10 +14,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .known_slopes import with_known_slopes
-from .laplace_evidence import laplace_log_evidence_under
-from .latent_laplace import DensePrior, laplace_log_evidence, root_of
-from .latent_mode import Parameters, RowDensity, require_mode
+from ...numerics.known_slopes import with_known_slopes
+from ...numerics.laplace_evidence import laplace_log_evidence_under
+from ...numerics.latent_laplace import DensePrior, laplace_log_evidence, root_of
+from ...numerics.latent_mode import Parameters, RowDensity, require_mode
 from .sparse_prior import Precision, SparsePrior
 
 __all__ = ["MOST_DENSE", "MOST_DENSE_COVARIANCE", "SparseLaplace"]

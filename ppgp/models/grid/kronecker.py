@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from .cholesky import LOG_2PI
+from ...numerics.cholesky import LOG_2PI
 
 __all__ = ["GridMarginal", "along", "eigen", "kronecker_log_density", "outer", "rotated"]
 

@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import DataError, counted
-from .cholesky import LOG_2PI
+from ...errors import DataError, counted
+from ...numerics.cholesky import LOG_2PI
 
 NODES = 4001  # of the trapezoid rule in log s; it converges exponentially for a smooth density
 DEPTH = 45.0  # nats below the peak at which the density is negligible
