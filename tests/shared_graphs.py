@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.fx import GraphModule
 
-from ppgp.density import compiled
-from ppgp.density.compiled import Graphs
+from ppgp.density import target as targets
 from ppgp.density.graph.tracing import ValueAndGradient
+from ppgp.density.target import Graphs
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def graphs_kept() -> Iterator[None]:
     ``Graphs`` compares a graph with the program at two or three points, new or kept.
     """
     kept: dict[str, Any] = {}
-    trace, record, of_key = compiled.traced, compiled.one_point, Graphs._compiled
+    trace, record, of_key = targets.traced, targets.one_point, Graphs._compiled
 
     def once(
         self: Graphs, batch: int | None, jacobian: bool, k: int | None, few: bool = False
@@ -47,8 +47,8 @@ def graphs_kept() -> Iterator[None]:
             return kept[own]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled, "one_point", recorded)
-            patch.setattr(compiled, "traced", traced)
+            patch.setattr(targets, "one_point", recorded)
+            patch.setattr(targets, "traced", traced)
             return of_key(self, batch, jacobian, k, few)
 
     with pytest.MonkeyPatch.context() as patch:

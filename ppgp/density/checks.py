@@ -14,52 +14,16 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from pyro.util import check_site_shape
 from torch import Tensor
-from torch.nn import Parameter
 
 from ..errors import DataError, NotApplicable, an
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import seeded
-from .density import Density
-from .enumeration import check_enumeration
-from .handlers import Run, is_deterministic, quietly, site_log_prob
+from .handlers import Run, is_deterministic, site_log_prob
 from .layout import Slice
-from .supports import Guarding
 from .survey import LEAST
 
-PLACES = 5  # draws of the prior at which validation is tried
-MORE_PLACES = 100  # draws at which a density is looked for where validation refuses those
 LONGEST = 300  # characters of a message of Pyro's
 NEVER = math.inf
-
-
-def check_program(density: Density, run: Run) -> tuple[str | None, str | None]:
-    """Check a user's program before it is fitted.
-
-    Args:
-        density: Its density.
-        run: One run of it.
-
-    Returns:
-        What Pyro's validation reports at all points where the program was run, and what is random
-        in its density; None for either where there is nothing.
-
-    Raises:
-        DataError: If data are no tensors, have another shape than their distribution or lie
-            outside its support, or the program observes none of the data that it can be given.
-        NotApplicable: For ``obs_mask``, and for a batch in no plate beside discrete sites.
-    """
-    check_sites(run)
-    check_shapes(run)
-    check_observed(run, density.model)
-    check_networks(run, density)
-    survey = density.survey
-    if survey.nesting is not None:
-        check_plates(density.run_program, survey.params)
-        check_enumeration(density.run_program, survey.nesting, survey.params)
-    z = survey.like.new_zeros(survey.dim)
-    for name, s in survey.slices.items():
-        z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)
-    return validated(density), randomness(run, density.joint, z)
 
 
 def check_flat(slices: Mapping[str, Slice], instead: str) -> None:
@@ -148,26 +112,6 @@ def check_shapes(run: Run) -> None:
             raise DataError(f"log densities at {name!r} of {where}", got, do)
 
 
-def check_networks(run: Run, density: Density) -> None:
-    """Raise NotApplicable if z has params of a network and the density depends on none of them."""
-    slices = density.slices
-    params = [(name, s) for name, s in run.sites.items() if s["type"] == "param" and name in slices]
-    names = [name for name, s in params if any(isinstance(a, Parameter) for a in s["args"])]
-    if not names:
-        return
-    values, again = density.differentiable_run()
-    total = torch.as_tensor(again.log_prob())
-    gradients: tuple[Tensor | None, ...] = (None,)
-    if total.requires_grad:
-        gradients = torch.autograd.grad(total, [values[n] for n in names], allow_unused=True)
-    if all(gradient is None for gradient in gradients):
-        raise NotApplicable(
-            "a density that depends on the params of the network",
-            f"one that does not change with {names[0]!r}",
-            "call the network after pyro.module, inside the program, without detach and no_grad",
-        )
-
-
 def _named_plates(site: Mapping[str, Any]) -> str:
     names = [repr(f.name) for f in site["cond_indep_stack"] if f.vectorized]
     return f"plate{'s' * (len(names) > 1)} {', '.join(names)}"
@@ -191,7 +135,7 @@ def check_observed(run: Run, program: Any) -> None:
 
 def check_plates(program: Callable[[], Any], params: Mapping[str, Tensor]) -> None:
     """Raise NotApplicable if a batch is in no plate: sums over discrete sites would be wrong."""
-    with _validation(), seeded(0), Run({}, params=params) as run:
+    with validation(), seeded(0), Run({}, params=params) as run:
         program()
         for _, site in run.samples():
             if is_deterministic(site):
@@ -200,7 +144,7 @@ def check_plates(program: Callable[[], Any], params: Mapping[str, Tensor]) -> No
             try:
                 check_site_shape(cast(Any, checked), cast(int, NEVER))
             except ValueError as error:
-                got, _, fixes = _sentence(error).partition(" Try one of the following fixes: ")
+                got, _, fixes = sentence(error).partition(" Try one of the following fixes: ")
                 advice = "declare its plates"
                 if fixes:
                     advice = "enclose the batch in pyro.plate, or make it one event by .to_event"
@@ -208,47 +152,14 @@ def check_plates(program: Callable[[], Any], params: Mapping[str, Tensor]) -> No
                 raise NotApplicable(expected, got, advice) from None
 
 
-def validated(density: Density) -> str | None:
-    """Run the program with Pyro's validation at draws of its prior.
-
-    Args:
-        density: The density of the program, whose sites are checked where they depend on latents.
-
-    Returns:
-        The message of validation if the program has no density at any draw; None if it passes.
-
-    Raises:
-        DataError: If validation refuses values that have a density all the same. Without validation
-            they would be fitted without a warning.
-    """
-    message: str | None = None
-    refused = []
-    for seed in range(PLACES):
-        try:
-            with _validation(), seeded(seed), Run({}, params=density.params) as run:
-                density.run_program()
-                _evaluate_observed(run)
-            continue
-        except ValueError as error:
-            message = _sentence(error)
-        refused.append(seed)
-        if _has_density(density, seed):
-            _refuse(message)
-    if len(refused) < PLACES:
-        return None
-    nowhere = not any(_has_density(density, seed) for seed in range(PLACES, MORE_PLACES))
-    if nowhere and any(_has_density(density, seed, guarded=False) for seed in refused):
-        _refuse(message)
-    return message
-
-
-def _refuse(message: str | None) -> NoReturn:
+def refuse_values(message: str | None) -> NoReturn:
+    """Raise DataError for what Pyro's validation says of values that have a density."""
     expected = "values and parameters that Pyro's validation allows"
     do = "recode the data, or give the site a distribution and a prior that allow them"
     raise DataError(expected, message or "", do)
 
 
-def _evaluate_observed(run: Run) -> None:
+def evaluate_observed(run: Run) -> None:
     """Evaluate the likelihood of each observed site, so that validation checks its values."""
     for name, site in run.observed().items():
         try:
@@ -257,26 +168,16 @@ def _evaluate_observed(run: Run) -> None:
             raise ValueError(f"at site {name!r}: {error}") from None
 
 
-def _has_density(density: Density, seed: int, guarded: bool = True) -> bool:
-    """Return whether the density is finite without validation, or fails as a search would too."""
-    guarding = Guarding(density.guards if guarded else {})
-    values = Run({}, params=density.params)
-    with quietly(), seeded(seed), torch.no_grad(), values as run, guarding:
-        try:
-            density.run_program()
-            return bool(torch.isfinite(torch.as_tensor(run.log_prob())))
-        except (RuntimeError, ValueError, IndexError):
-            return True
-
-
 @contextmanager
-def _validation() -> Iterator[None]:
+def validation() -> Iterator[None]:
+    """Run Pyro with validation, and leave no param in the global store."""
     # distributions without arg_constraints warn that they cannot be validated
     with silenced(), pyro.validation_enabled(True), pyro.get_param_store().scope(), torch.no_grad():
         yield
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
+    """Return the message of an error on one line, and no more of it than ``LONGEST``."""
     text = " ".join(str(error).split())
     return text if len(text) <= LONGEST else text[:LONGEST] + " ..."
 

@@ -1,33 +1,82 @@
-"""Target: a model meets data, as one log density on R^p with a compiled gradient."""
+"""Target: a model meets data, as one log density on R^p with a compiled gradient.
+
+Pyro's handlers evaluate the density. ``Graphs`` compiles it and its gradient, and compares the
+graph with the program at three points. Where the density is a function of sums over rows that are
+read as they are needed, an evaluation takes two passes in float64: the first adds up the sums, and
+the second carries their slopes through each row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache, cached_property, partial, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 import pyro
 import torch
+from pyro.distributions.util import scale_and_mask
 from torch import Tensor
+from torch.distributions import (
+    Cauchy,
+    Laplace,
+    LogNormal,
+    LowRankMultivariateNormal,
+    MultivariateNormal,
+    Normal,
+    StudentT,
+)
+from torch.fx import GraphModule
+from torch.nn import Parameter
 
-from ..data.argument_mistakes import explained
+from ..capabilities import LikelihoodDerivatives, supports
+from ..data.argument_mistakes import explained, not_finite, of_dtypes
 from ..data.arguments import as_training_data
-from ..data.training_data import Rows
-from ..errors import NotApplicable
-from ..runtime.seeding import seeded, standard_uniform
-from .checks import check_program
-from .compiled import Graphs
-from .density import Density
-from .graph.tracing import ValueAndGradient
-from .handlers import Run, quietly
-from .layout import laid, names, placed
-from .start import finite_nowhere
-from .sums_of_streams import bound_of_stream, of_stream
-from .supports import Guarding
-from .survey import other_points, run_from_prior, survey
+from ..data.training_data import Rows, Tables
+from ..display.user_warnings import warn
+from ..errors import DataError, LostRank, NotApplicable, NumericalError, NumericalWarning
+from ..runtime.process_locks import one_at_a_time, silenced
+from ..runtime.seeding import seeded, standard_normal, standard_uniform
+from .checks import (
+    check_observed,
+    check_plates,
+    check_shapes,
+    check_sites,
+    evaluate_observed,
+    randomness,
+    refuse_values,
+    sentence,
+    validation,
+)
+from .enumeration import check_enumeration, summed_out
+from .graph.tracing import (
+    Looped,
+    ValueAndGradient,
+    agrees_up_to_rounding,
+    jacobian_of,
+    one_point,
+    several_of,
+    traced,
+    worth_widening,
+)
+from .handlers import (
+    Run,
+    entries_of_data,
+    is_deterministic,
+    is_factor,
+    numbers_seen,
+    over_draws,
+    quietly,
+    site_log_prob,
+)
+from .layout import Slice, laid, names, placed
+from .supports import AROUND, Guard, Guarding, everything, guards
+from .survey import Survey, arguments, few_rows, other_points, run_from_prior, survey
 
-__all__ = ["Target"]
+__all__ = ["Graphs", "Sendable", "Target"]
 
 # at these multiples of a point a user's program shows whether its supports and sites are fixed
 FAR = (1.0, -1.0, 3.0, -3.0, 10.0, -10.0, 30.0, -30.0)
@@ -35,6 +84,27 @@ FAR = (1.0, -1.0, 3.0, -3.0, 10.0, -10.0, 30.0, -30.0)
 #: orders.
 Evaluated = Callable[[Tensor, Sequence[int], Callable[[], Sequence[Tensor]]], Sequence[Tensor]]
 STARTS = 100  # points tried before a density is said to be finite nowhere
+LEVELS = 3  # of a hierarchy whose locations are found before a search starts
+#: distributions whose ``loc`` is where their unconstrained values are centred
+WITH_LOCATION = (
+    Normal,
+    LogNormal,
+    StudentT,
+    Laplace,
+    Cauchy,
+    MultivariateNormal,
+    LowRankMultivariateNormal,
+)
+POINTS = 16  # draws at which the supports of a user's program are compared with its first run
+VALUES = "its graph depends on the values (an if or random numbers in it), or on how often it ran"
+SHAPE = "the shape of a tensor depends on the values, as with a boolean mask or nonzero"
+PYTHON_NUMBER = "it turns a value into a Python number, as an if, float(), .item() or .numpy() does"
+Key = tuple[int | None, bool, int | None]  # rows of a mini-batch, with Jacobian, number of points
+FEWEST, MOST = 8, 64  # points that are compared, of draws and of earlier calls each
+SHARE = 20  # draws per point
+ROWS = 2_048  # whose covariances with the inducing inputs have a gradient at once
+PLACES = 5  # draws of the prior at which validation is tried
+MORE_PLACES = 100  # draws at which a density is looked for where validation refuses those
 
 
 def at_once(
@@ -44,7 +114,7 @@ def at_once(
     return compute()
 
 
-class Target(Density):
+class Target:
     """log p(theta, y | X) as a function of z in R^p: the sites, unconstrained and laid end to end.
 
     Samplers and optimisers see a Target and nothing else. z [p] has no unit; values are in nats,
@@ -66,6 +136,16 @@ class Target(Density):
 
     Attributes:
         arguments: Those it was made from, in order.
+        dim: The number p of unconstrained numbers.
+        team: The processes that share the rows; densities and gradients are means over them.
+        slices: ``{site: Slice}``, the place of each site in z.
+        params: The values of the params that are held.
+        random: What is random in the density besides the sites (a subsampled plate); None where it
+            is the same at every call.
+        noise_seed: Of the random numbers in the density, where they repeat at every call.
+        static: Whether each site has the same support at every z.
+        known: The latent sites that a user's program may have; None for any.
+        guards: The sites that are checked to stay inside their sets.
         collapsed_elbo: Whether the objective is the collapsed bound rather than the density.
         invalid: The validation error that Pyro reports at every point tried; None if any point
             passes.
@@ -112,23 +192,31 @@ class Target(Density):
     ) -> None:
         data = as_training_data(data)
         self.arguments = model, data, optimise_params, compile, collapsed_elbo, empty
-        program = model.collapsed_elbo if collapsed_elbo else model.model
+        self.model, self.data = model, data
+        self.program = model.collapsed_elbo if collapsed_elbo else model.model
         self.optimise_params, self.collapsed_elbo = optimise_params, collapsed_elbo
+        self.team = data.team if data.workers.alone else data.workers
+        self.random: str | None = None
+        self.noise_seed: int | None = None
+        self.guards: dict[str, Guard] = {}
         self.invalid: str | None = None
         self.notes: list[str] = []
+        self._origin: Tensor | None = None
         of_the_library = data.is_table
         stored = None if of_the_library else pyro.get_param_store().get_state()
         run = Run({})
         with quietly(), seeded(0), explained(data, sites=run.dtypes):
-            run_from_prior(model, data, program, stored, run)
-            found = survey(model, data, run, optimise_params, empty)
-            super().__init__(model, data, program, found)
+            run_from_prior(model, data, self.program, stored, run)
+            self._all_rows = arguments(model, data)
+            # numbers of rows that fit into memory: the survey has run the program on some
+            self._fit: set[int | None] = {None} if few_rows(model, data) else {None, data.n}
+            self._take(survey(model, data, run, optimise_params, empty))
             if not of_the_library and self.needs_own_dtypes():
-                found = survey(model, data, run, optimise_params, empty, own_dtypes=True)
-                super().__init__(model, data, program, found)
-            if not of_the_library and found.dim:
+                self._take(survey(model, data, run, optimise_params, empty, own_dtypes=True))
+            if not of_the_library and self.dim:
                 self.guard(run)
-                self.invalid, self.random = check_program(self, run)
+                self.invalid, self.random = self._check_program(run)
+        found = self.survey
         if found.held:
             held = ", ".join(found.held)
             self.notes.append(f"held where they are: params {held} (MAP and SVI optimise them)")
@@ -140,17 +228,216 @@ class Target(Density):
         self._graphs = Graphs(self, compile, self.notes, not of_the_library)
         self.visited = self._graphs.visited
 
+    def _take(self, found: Survey) -> None:
+        """Take over the sites that a survey found."""
+        self.survey = found
+        self.dim, self.slices, self.params = found.dim, found.slices, found.params
+        self.static = True
+        self.known = None if self.data.is_table else found.latents
+
     def settle(self, jacobian: bool = True) -> None:
         """Compile, and forget values: what follows is equal whatever was evaluated before."""
         self.compiled(None, jacobian)
         self._at_start = None
 
-    # -- the density -------------------------------------------------------------------------------
+    # -- the program -------------------------------------------------------------------------------
 
     @property
     def guarded_program(self) -> Callable[..., Any]:
         """The Pyro program of the model, with a density of 0 where its sites leave their sets."""
         return Guarding(self.guards)(self.model.model) if self.guards else self.model.model
+
+    def run_program(self, tables: Tables = ()) -> None:
+        """Run the program under whatever handlers are active.
+
+        Args:
+            tables: Inputs and targets of some rows; () for all of them.
+        """
+        args, kwargs = arguments(self.model, self.data, tables) if tables else self._all_rows
+        self.program(*args, **kwargs)
+
+    def tables(self, rows: Rows | None) -> Tables:
+        """Return the inputs and targets of some rows; () for all of them.
+
+        Raises:
+            NotApplicable: If rows are asked of a program with arguments of its own.
+        """
+        return () if rows is None else self.model.batch(self.data, rows)
+
+    def check_memory(self, rows: int | None = None) -> None:
+        """Raise NotEnoughMemory if the density of so many rows, with its gradient, does not fit."""
+        if rows is None:
+            rows = self.data.n
+        if rows not in self._fit:  # None: nothing tells the rows of a program
+            self.model.check_memory(rows, self.data.d, self.data.X)
+            self._fit.add(rows)
+
+    def joint(
+        self, z: Tensor, tables: Tables = (), jacobian: bool = True, likelihood: bool = True
+    ) -> Tensor:
+        """Return the log density, a differentiable scalar.
+
+        Args:
+            z: The unconstrained sites, [p].
+            tables: Inputs and targets of some rows; () for all of them.
+            jacobian: Whether it is the density of z, or that of the sites on their natural scale.
+            likelihood: Whether the observed sites count.
+        """
+        noise = nullcontext() if self.noise_seed is None else seeded(self.noise_seed)
+        guarding = Guarding(self.guards) if self.guards else nullcontext()
+        with quietly(), noise, self._run(z) as run, guarding:
+            if self.survey.nesting is None:
+                self.run_program(tables)
+                total = run.log_prob(likelihood)
+            else:
+                nesting = self.survey.nesting
+                total = summed_out(lambda: self.run_program(tables), nesting, likelihood)
+                total = total.to(z)
+            if self.known is not None:
+                run.check_complete()
+            total = total + (run.log_jacobian if jacobian else 0.0)
+        total = torch.as_tensor(total)
+        if total.is_complex():
+            do = "pass real and imaginary parts as two arguments"
+            raise DataError("a log density that is a real number", "a complex one", do)
+        return total.to(z).reshape(())  # the data may have another dtype than the sites
+
+    def _run(self, z: Tensor) -> Run:
+        values = {name: s.of(z) for name, s in self.slices.items()}
+        return Run(values, True, self.params, self.known)
+
+    def differentiable_run(self) -> tuple[dict[str, Tensor], Run]:
+        """Run the program at the values of the survey; return them, which need a gradient."""
+        first = self.survey.first
+        free = {name: s.transform.inv(first[name]) for name, s in self.slices.items()}
+        values = {name: value.detach().requires_grad_() for name, value in free.items()}
+        run = Run(values, True, self.params)
+        # float() of a value that needs a gradient warns
+        with quietly(), silenced(), seeded(0), torch.enable_grad(), run:
+            self.run_program()
+        return values, run
+
+    def needs_own_dtypes(self) -> bool:
+        """Return whether the program fails where sites have the dtype of z, which is wider."""
+        first = self.survey.first
+        if all(value.dtype == self.survey.like.dtype for value in first.values()):
+            return False
+        values = {name: value.to(self.survey.like) for name, value in first.items()}
+        with quietly(), seeded(0), torch.no_grad():
+            try:
+                with Run(values, params=self.params) as run:
+                    self.run_program()
+                if self.survey.nesting is None:
+                    run.log_prob()
+            except (RuntimeError, ValueError) as error:
+                return of_dtypes(error) or isinstance(error, DataError)
+        return False
+
+    def guard(self, run: Run) -> None:
+        """Find the sites whose value or parameters may leave their sets.
+
+        Args:
+            run: One run of the program.
+        """
+        try:
+            _, again = self.differentiable_run()
+        except (RuntimeError, ValueError, TypeError):  # the program takes no gradient
+            self.guards = everything(dict(run.samples()))
+        else:
+            self.guards = guards(dict(again.samples()))
+
+    def _check_program(self, run: Run) -> tuple[str | None, str | None]:
+        """Check a user's program before it is fitted.
+
+        Args:
+            run: One run of it.
+
+        Returns:
+            What Pyro's validation reports at all points where the program was run, and what is
+            random in its density; None for either where there is nothing.
+
+        Raises:
+            DataError: If data are no tensors, have another shape than their distribution or lie
+                outside its support, or the program observes none of the data that it can be given.
+            NotApplicable: For ``obs_mask``, and for a batch in no plate beside discrete sites.
+        """
+        check_sites(run)
+        check_shapes(run)
+        check_observed(run, self.model)
+        self._check_networks(run)
+        survey = self.survey
+        if survey.nesting is not None:
+            check_plates(self.run_program, survey.params)
+            check_enumeration(self.run_program, survey.nesting, survey.params)
+        z = survey.like.new_zeros(survey.dim)
+        for name, s in survey.slices.items():
+            z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)
+        return self._validated(), randomness(run, self.joint, z)
+
+    def _check_networks(self, run: Run) -> None:
+        """Raise NotApplicable if z has params of a network that do not move the density."""
+        slices = self.slices
+        params = [
+            (name, s) for name, s in run.sites.items() if s["type"] == "param" and name in slices
+        ]
+        names = [name for name, s in params if any(isinstance(a, Parameter) for a in s["args"])]
+        if not names:
+            return
+        values, again = self.differentiable_run()
+        total = torch.as_tensor(again.log_prob())
+        gradients: tuple[Tensor | None, ...] = (None,)
+        if total.requires_grad:
+            gradients = torch.autograd.grad(total, [values[n] for n in names], allow_unused=True)
+        if all(gradient is None for gradient in gradients):
+            raise NotApplicable(
+                "a density that depends on the params of the network",
+                f"one that does not change with {names[0]!r}",
+                "call the network after pyro.module, inside the program, without detach and "
+                "no_grad",
+            )
+
+    def _validated(self) -> str | None:
+        """Run the program with Pyro's validation at draws of its prior.
+
+        Returns:
+            The message of validation if the program has no density at any draw; None if it passes.
+
+        Raises:
+            DataError: If validation refuses values that have a density all the same. Without
+                validation they would be fitted without a warning.
+        """
+        message: str | None = None
+        refused = []
+        for seed in range(PLACES):
+            try:
+                with validation(), seeded(seed), Run({}, params=self.params) as run:
+                    self.run_program()
+                    evaluate_observed(run)
+                continue
+            except ValueError as error:
+                message = sentence(error)
+            refused.append(seed)
+            if self._has_density(seed):
+                refuse_values(message)
+        if len(refused) < PLACES:
+            return None
+        nowhere = not any(self._has_density(seed) for seed in range(PLACES, MORE_PLACES))
+        if nowhere and any(self._has_density(seed, guarded=False) for seed in refused):
+            refuse_values(message)
+        return message
+
+    def _has_density(self, seed: int, guarded: bool = True) -> bool:
+        """Return whether the density is finite without validation, or fails as a search would."""
+        guarding = Guarding(self.guards if guarded else {})
+        values = Run({}, params=self.params)
+        with quietly(), seeded(seed), torch.no_grad(), values as run, guarding:
+            try:
+                self.run_program()
+                return bool(torch.isfinite(torch.as_tensor(run.log_prob())))
+            except (RuntimeError, ValueError, IndexError):
+                return True
+
+    # -- the density -------------------------------------------------------------------------------
 
     def log_density(self, z: Tensor, rows: Rows | None = None, *, jacobian: bool = True) -> Tensor:
         """Return the log joint density at z [p], a differentiable scalar.
@@ -186,7 +473,7 @@ class Target(Density):
     def _of_all_portions(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor]:
         """Return value and gradient over all rows of a stream, summed in float64."""
         if self.model.sums_over_team:
-            return of_stream(self, z, jacobian)
+            return _of_stream(self, z, jacobian)
         like = self.survey.like
         value, gradient = torch.zeros((), dtype=torch.float64), torch.zeros(self.dim).double()
         size: int | None = None
@@ -201,9 +488,57 @@ class Target(Density):
         return value.to(like), gradient.to(like)
 
     def log_likelihood(self, z: Tensor) -> tuple[float, int]:
+        """Return log p(y given theta) at z, and how many numbers are observed and not masked.
+
+        A row of scale w counts as w rows, in both.
+        """
         if self.data.streamed and self.model.sums_over_team:
-            return bound_of_stream(self, z)
-        return super().log_likelihood(z)
+            return _bound_of_stream(self, z)
+        z = z.to(self.survey.like)
+        total, count = 0.0, 0.0
+        for _, rows, share in self.data.portions():
+            value, seen = self._log_likelihood_of(z, self.tables(rows))
+            total, count = total + share * value, count + share * seen
+        if self.model.sums_over_team:
+            count *= self.data.team.size  # of rows of this rank, beside the density of all
+        return self.team.mean(total), round(self.team.mean(count))
+
+    def _log_likelihood_of(self, z: Tensor, tables: Tables) -> tuple[float, int]:
+        """Return ``log_likelihood`` as some of the rows estimate it; () for all of them."""
+        with torch.no_grad(), quietly(), self._run(z) as run, Guarding(self.guards):
+            self.run_program(tables)
+        observed = run.observed()
+        data = {} if self.data.is_table else self._entries_of_data(run)
+        count = 0
+        for name, s in observed.items():
+            seen, scale = numbers_seen(s) * data.get(name, 1), s["scale"]
+            if isinstance(scale, int | float) and scale == 1:
+                count += int(seen.sum())
+            else:  # a row of scale w counts w times
+                count += round(float((seen * torch.as_tensor(scale)).sum()))
+        if self.survey.nesting is not None:
+            joint, prior = (float(self.joint(z, tables, False, of_y)) for of_y in (True, False))
+            return joint - prior, count
+        total = 0.0
+        for name, s in observed.items():
+            each = scale_and_mask(site_log_prob(s), s["scale"], s["mask"])
+            if name in data:
+                each = torch.where(data[name], each, torch.zeros_like(each))
+            total += float(each.sum())
+        return total, count
+
+    def _entries_of_data(self, run: Run) -> dict[str, Tensor]:
+        """Return which entries are data, for sites of a user's program where not all are."""
+        values = {name: run.sites[name]["value"] for name in self.slices}
+        with quietly():
+            entries = entries_of_data(self.run_program, {**self.params, **values})
+        return {name: here for name, here in entries.items() if not bool(here.all())}
+
+    def factors(self, z: Tensor) -> list[str]:
+        """Return the names of a program's ``pyro.factor`` sites, not in ``log_likelihood``."""
+        with torch.no_grad(), quietly(), self._run(z.to(self.survey.like)) as run:
+            self.run_program()
+        return [name for name, s in run.samples() if is_factor(s)]
 
     @cached_property
     def on_sample(self) -> Target:
@@ -311,6 +646,47 @@ class Target(Density):
 
         return in_numpy
 
+    def eager_gradient(self, jacobian: bool) -> ValueAndGradient:
+        """Return the function (z, *tables) -> value, gradient [p] that runs the program itself."""
+
+        def of_program(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                z = z.detach().requires_grad_(True)
+                value = self.joint(z, tables, jacobian)
+                (gradient,) = torch.autograd.grad(value, z, materialize_grads=True)
+            return value.detach(), gradient
+
+        return of_program
+
+    def adversarial_gradient(self, jacobian: bool, reach: Tensor) -> ValueAndGradient:
+        """Return (z, X, y) -> the sum of two densities and its gradient [p].
+
+        They are those of the rows and of X - reach * sign(slope by X), where each row is as
+        improbable as it becomes by a step of that length. Goodfellow, Shlens & Szegedy (2015).
+        """
+
+        def of_both(z: Tensor, X: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                z, X = z.detach().requires_grad_(True), X.detach().requires_grad_(True)
+                here = self.joint(z, (X, *others), jacobian)
+                gradient, slope = torch.autograd.grad(here, (z, X), materialize_grads=True)
+                there = self.joint(z, (X.detach() - reach * slope.sign(), *others), jacobian)
+                (other,) = torch.autograd.grad(there, z, materialize_grads=True)
+            return (here + there).detach(), gradient + other
+
+        return of_both
+
+    @contextmanager
+    def same_noise(self, seed: int) -> Iterator[None]:
+        """Context manager: random numbers inside the density repeat at every call."""
+        before, self.noise_seed = self.noise_seed, None if self.random is None else seed
+        try:
+            yield
+        finally:
+            self.noise_seed = before
+
+    # -- second derivatives ------------------------------------------------------------------------
+
     def curvature(
         self, z: Tensor, *, jacobian: bool = True, expected: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -327,14 +703,90 @@ class Target(Density):
         return (*self.value_and_grad(z, jacobian=jacobian), self.hessian(z, jacobian=jacobian))
 
     @property
-    def enumerates(self) -> bool:
-        """Whether discrete latent sites of the program are summed out."""
-        return self.survey.nesting is not None
+    def has_curvature(self) -> bool:
+        """Whether the model knows its second derivatives."""
+        return supports(self.model, LikelihoodDerivatives)
 
-    @property
-    def parameters(self) -> int:
-        """How many numbers can be chosen: p, but 1 for an angle, which takes two coordinates."""
-        return sum(s.free for s in self.slices.values())
+    def curvature_by_formula(
+        self, z: Tensor, jacobian: bool, expected: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return value, gradient [p] and Hessian [p, p] from the formula of the model.
+
+        Args:
+            z: The unconstrained sites, [p].
+            jacobian: Whether it is the density of z, or that of the sites on their natural scale.
+            expected: Whether the Hessian of the likelihood is minus the Fisher information.
+        """
+        z = z.detach().to(self.survey.like)
+        formula = self.model.expected_curvature if expected else self.model.curvature
+        with torch.no_grad():
+            values = {name: s.transform(s.of(z)) for name, s in self.slices.items()}
+            own = _summed(formula(values, part) for part, *_ in self.data.portions())
+            value, gradient, H = self.team.sums(*own)
+        z.requires_grad_(True)
+        gradient, H = self._by_unconstrained(z, gradient, H, expected)
+        first = self.tables(torch.zeros(1, dtype=torch.long))  # one row runs the priors
+        # flat priors do not depend on z
+        prior = self.joint(z, first, jacobian, likelihood=False) + 0.0 * z.sum()
+        (slope,) = torch.autograd.grad(prior, z, create_graph=True, materialize_grads=True)
+        of_prior = jacobian_of(slope, z, at_once=True)
+        return value + prior.detach(), gradient + slope.detach(), H + of_prior
+
+    def _by_unconstrained(
+        self, z: Tensor, gradient: Tensor, H: Tensor, expected: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return the derivatives by z, given those by the sites on their natural scale."""
+        moved = [s for s in self.slices.values() if not _is_identity(s)]
+        if not moved:
+            return gradient, H
+        J, bend = torch.eye(len(z)).to(z), torch.zeros_like(H)
+        for s in moved:
+            own = slice(s.start, s.stop)
+            with torch.enable_grad():
+                free = z[own].detach().requires_grad_()
+                natural = s.transform(free.reshape(s.unconstrained)).reshape(-1)
+                slope = torch.autograd.grad
+                rows = [slope(one, free, create_graph=True)[0] for one in natural]
+                block = torch.stack(rows)
+                pulled = gradient[own] @ block
+            J[own, own] = block.detach()
+            if not expected:
+                bend[own, own] = jacobian_of(pulled, free)
+        return J.mT @ gradient, J.mT @ H @ J + bend
+
+    def hessian(self, z: Tensor, *, jacobian: bool = True) -> Tensor:
+        """Return the second derivatives of the log density at z, [p, p]."""
+        z = z.detach().to(self.survey.like).requires_grad_(True)
+        value = self.joint(z, (), jacobian)
+        (gradient,) = torch.autograd.grad(value, z, create_graph=True)
+        if self.team.alone or not self.model.sums_over_team:
+            try:
+                own = jacobian_of(gradient, z)
+            except (RuntimeError, NotImplementedError):
+                if self.data.is_table:
+                    raise
+                own = self._differences(z.detach(), jacobian)
+            (mean,) = self.team.means(own)
+            return mean
+        summed = self.team.differentiable_sum(gradient) / self.team.size
+        own = [torch.autograd.grad(slope, z, retain_graph=True)[0] for slope in summed]
+        (mean,) = self.team.means(torch.stack(own))
+        return mean
+
+    def _differences(self, z: Tensor, jacobian: bool) -> Tensor:
+        """Return second derivatives [p, p] from central differences of the gradient.
+
+        They serve programs with a function of which autograd has first derivatives alone.
+        """
+        gradient = self.eager_gradient(jacobian)
+        step = torch.finfo(z.dtype).eps ** (1 / 3) * (1 + z.abs())
+        rows = []
+        for move in torch.diag(step):
+            above, below = z + move, z - move
+            change = gradient(above)[1] - gradient(below)[1]
+            rows.append(change / (above - below).sum())
+        H = torch.stack(rows)
+        return 0.5 * (H + H.mT)
 
     # -- compiling ---------------------------------------------------------------------------------
 
@@ -388,7 +840,62 @@ class Target(Density):
         self._at_start = None
         return self._graphs.was_wrong(None if z is None else z.to(self.survey.like))
 
-    # -- points ------------------------------------------------------------------------------------
+    # -- points and sites --------------------------------------------------------------------------
+
+    @property
+    def enumerates(self) -> bool:
+        """Whether discrete latent sites of the program are summed out."""
+        return self.survey.nesting is not None
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers can be chosen: p, but 1 for an angle, which takes two coordinates."""
+        return sum(s.free for s in self.slices.values())
+
+    def names(self) -> list[str]:
+        """Return the site of each coordinate of z, and its index there where it has several."""
+        return names(self.slices)
+
+    def origin(self) -> Tensor:
+        """Return z [p] = 0, but the starting value of sites whose prior or model names one.
+
+        In a user's program, sites whose prior has a location start there.
+        """
+        if self._origin is None:
+            z = self.survey.like.new_zeros(self.dim)
+            for name, s in self.slices.items():
+                first = self.survey.first[name]
+                if s.param or name in self.survey.flat:
+                    z[s.start : s.stop] = s.transform.inv(first).reshape(-1)
+                elif s.circular:
+                    z[s.start : s.stop] = s.transform.inv(torch.zeros_like(first)).reshape(-1)
+            if not self.data.is_table:
+                z = self._at_locations(z)
+            self._origin = placed(self.slices, z, self.model.start(self.data.shared))
+        return self._origin.clone()
+
+    def _at_locations(self, z: Tensor) -> Tensor:
+        """Return z [p] with real and log-normal sites at the locations of their priors.
+
+        Components of a mixture that have priors apart then start apart. The location of a site may
+        be another site, so that each run of the program brings one more level of a hierarchy to
+        its place.
+        """
+        for _ in range(LEVELS):
+            try:
+                with quietly(), torch.no_grad(), seeded(0), self._run(z) as run:
+                    self.run_program()
+            except (RuntimeError, ValueError, ArithmeticError):  # a failed factorisation, perhaps
+                return z
+            moved = z.clone()
+            for name, s in self.slices.items():
+                place = None if s.param else _location(run.sites[name]["fn"])
+                if place is not None and place.isfinite().all():
+                    moved[s.start : s.stop] = place.expand(s.event).reshape(-1).to(z)
+            if torch.equal(moved, z):
+                break
+            z = moved
+        return z
 
     def start(
         self, seed: int = 0, spread: float = 0.0, jacobian: bool = True, compile: bool = True
@@ -422,7 +929,9 @@ class Target(Density):
         given = {name: getattr(self.model, name, None) for name in ("noise", "nugget")}
         zero = (n for n, v in given.items() if isinstance(v, int | float) and v == 0)
         without = next(zero, None) if hasattr(self.model, "kernel") else None
-        raise finite_nowhere(value, gradient, self.slices, self.data, self.invalid, STARTS, without)
+        raise _finite_nowhere(
+            value, gradient, self.slices, self.data, self.invalid, STARTS, without
+        )
 
     def _known(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor] | None:
         """Return value and gradient at the point of the last ``start``; None elsewhere."""
@@ -452,9 +961,38 @@ class Target(Density):
                 steps[s.start : s.stop] = value.to(z).expand(s.event).reshape(-1)
         return steps
 
-    def names(self) -> list[str]:
-        """Return the site of each coordinate of z, and its index there where it has several."""
-        return names(self.slices)
+    def constrain(self, z: Tensor) -> dict[str, Tensor]:
+        """Return ``{site: [..., *event]}`` from z [..., p], deterministic sites included.
+
+        Each site has the dtype of its prior, which may be narrower than that of z.
+        """
+        z = z.to(self.survey.like)
+        flat = z.reshape(-1, self.dim)
+        fixed = self.static and not self.survey.deterministic
+        if fixed:
+            self.static = fixed = self.known is None or self.supports_stay(_ends(flat))
+        if fixed:
+            values = self.sites(z)
+        else:
+            with quietly(), torch.no_grad():
+                found = over_draws(self._sites_of_run, {"z": flat})
+            values = {name: v.reshape((*z.shape[:-1], *v.shape[1:])) for name, v in found.items()}
+        first = self.survey.first
+        return {name: v.to(first[name].dtype) if name in first else v for name, v in values.items()}
+
+    def _sites_of_run(self, point: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the sites of a run at ``{"z": z [p]}``, deterministic ones included."""
+        with self._run(point["z"]) as run:
+            self.run_program()
+        kept = {name: run.sites[name]["value"] for name in self.slices}
+        if self.survey.nesting is not None:  # what depends on a discrete site has no value here
+            return kept
+        return kept | {name: s["value"] for name, s in run.samples() if is_deterministic(s)}
+
+    def sites(self, z: Tensor) -> dict[str, Tensor]:
+        """Return ``{site: [..., *event]}`` from z [..., p], on the supports of the first run."""
+        z = z.to(self.survey.like)
+        return {name: s.transform(s.of(z)) for name, s in self.slices.items()}
 
     def unconstrain(self, draws: Mapping[str, Tensor]) -> Tensor:
         """Return z [..., p] from ``{site: [..., *event]}``.
@@ -472,3 +1010,468 @@ class Target(Density):
             got = "a support that depends on another site"
             raise NotApplicable("sites of fixed support", got, "start from z instead")
         return laid(self.slices, draws, self.survey.like)
+
+    def supports_stay(self, points: Tensor) -> bool:
+        """Return whether each site has the same support at points z [k, p] as in the first run.
+
+        Raises:
+            NotApplicable: If a user's program has other latent sites there.
+        """
+        return all(self._supports_stay_at(z) for z in points)
+
+    def _supports_stay_at(self, z: Tensor) -> bool:
+        with quietly(), torch.no_grad(), seeded(0), self._run(z) as run:
+            try:
+                self.run_program(few_rows(self.model, self.data))
+            except (RuntimeError, ValueError, ArithmeticError):  # a failed factorisation, perhaps
+                return True
+            run.check_complete()
+        for name, s in self.slices.items():
+            here, first = run.sites[name]["value"], s.transform(s.of(z))
+            if here.shape != first.shape:
+                return False
+            finite = torch.isfinite(here) & torch.isfinite(first)
+            if not torch.equal(here[finite], first[finite]):
+                return False
+        return True
+
+
+def _finite_nowhere(
+    value: Tensor,
+    gradient: Tensor,
+    slices: Mapping[str, Slice],
+    data: Any,
+    invalid: str | None,
+    tried: int,
+    without_noise: str | None = None,
+) -> NumericalError:
+    """Return the error for a search without a point of finite density.
+
+    Args:
+        value: The log density at the last point.
+        gradient: Its gradient there, [p].
+        slices: ``{site: Slice}``, to name the sites where something is wrong.
+        data: Of the program, to name arguments that hold NaN or infinity.
+        invalid: What Pyro's validation reports.
+        tried: The number of points.
+        without_noise: The name of the variance of the noise of a Gaussian process where it is a
+            number 0; None otherwise.
+    """
+    if bool(torch.isfinite(value)):
+        finite = torch.isfinite(gradient)
+        where = [name for name, s in slices.items() if not bool(finite[s.start : s.stop].all())]
+        return NumericalError(
+            "a finite gradient somewhere near the start",
+            f"a finite density with a gradient of NaN or infinity in {', '.join(where)}",
+            "look for a sqrt, log or norm of 0 in the program; torch.where does not help there",
+        )
+    holes = not_finite(data)
+    if holes:
+        return NumericalError(
+            "numbers in the arguments of the program",
+            f"{holes}, and no finite log density",
+            "drop those rows, or mask them by poutine.mask with another number in their place",
+        )
+    if without_noise is not None:
+        return NumericalError(
+            "a covariance of the rows that has an inverse",
+            f"a singular one at all of {tried} places, with {without_noise}=0",
+            f"give {without_noise} a prior, or a small number such as 1e-6; a kernel of fewer "
+            "functions than rows (Linear, Polynomial, Constant, Periodic over whole periods) "
+            "needs it",
+        )
+    reported = "" if invalid is None else f" (Pyro's validation: {invalid})"
+    do = "check the likelihood against the data (values outside its support?), and the priors"
+    return NumericalError(
+        "a finite log density somewhere near the start",
+        f"NaN or infinity at all of {tried} places{reported}",
+        do,
+    )
+
+
+def _location(law: Any) -> Tensor | None:
+    """Return where the unconstrained value of a prior is centred; None for other priors."""
+    while isinstance(law, AROUND):
+        law = law.base_dist
+    return law.loc if isinstance(law, WITH_LOCATION) else None
+
+
+def _summed(parts: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Return the sums of values, gradients and Hessians of portions of the rows."""
+    return tuple(reduce(add, each) for each in zip(*parts, strict=True))
+
+
+def _is_identity(s: Slice) -> bool:
+    """Whether a site is its own unconstrained value."""
+    base = getattr(s.transform, "base_transform", s.transform)
+    return getattr(base, "parts", None) == []
+
+
+def _ends(z: Tensor) -> Tensor:
+    """Return some rows of z [n, p], those at the ends of its coordinates first."""
+    if len(z) <= POINTS or not z.shape[1]:
+        return z[:POINTS]
+    ends = torch.stack([z.argmax(0), z.argmin(0)], 1).flatten()
+    return z[ends[:POINTS]]
+
+
+def _of_stream(target: Target, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor]:
+    """Return the log density at z [p] and its gradient [p], from two passes."""
+    z = z.detach().double()
+    model, team, like = target.model, target.team, target.survey.like
+    one = target.data.X[:1].double()
+    with torch.no_grad():
+        theta, sums = _theta(target, z), _sums(target, z)
+        value = model.bound_of_sums(theta, one, sums)
+        slopes = model.slopes_of_sums(theta, one, sums)
+    gradient = torch.zeros_like(z)
+    if bool(torch.isfinite(value)):
+        for X, y in _blocks(target.data):
+            free = z.clone().requires_grad_(True)
+            with torch.enable_grad():
+                term = model.term_of_rows(_theta(target, free), X, y, slopes)
+                gradient += torch.autograd.grad(term, free, materialize_grads=True)[0]
+    gradient = team.sum(gradient)
+    free = z.clone().requires_grad_(True)
+    with torch.enable_grad():
+        term = model.term_of_shared(_theta(target, free), one, slopes)
+        # flat priors do not depend on z
+        prior = target.joint(free.to(like), (), jacobian, likelihood=False) + 0.0 * free.sum()
+        gradient = gradient + torch.autograd.grad(term + prior, free, materialize_grads=True)[0]
+    return (value + prior.detach()).to(like), gradient.to(like)
+
+
+def _bound_of_stream(target: Target, z: Tensor) -> tuple[float, int]:
+    """Return log p(y given theta), or its bound, at z [p], and the number of rows."""
+    z = z.detach().double()
+    with torch.no_grad():
+        sums = _sums(target, z)
+        one = target.data.X[:1].double()
+        value = target.model.bound_of_sums(_theta(target, z), one, sums)
+    return float(value), round(float(sums.n))
+
+
+def _sums(target: Target, z: Tensor) -> Any:
+    """Return the sums over all rows at z [p]."""
+    theta = _theta(target, z)
+    parts = (
+        target.model.sums_of_rows(theta, table.X.double(), table.y.double())
+        for table, *_ in target.data.portions()
+    )
+    return reduce(lambda a, b: a.plus(b), parts).over_ranks(target.team)
+
+
+def _theta(target: Target, z: Tensor) -> dict[str, Tensor]:
+    """Return {site: [*event]} at z [p], with the params that are held, in float64."""
+    held = {name: value.double() for name, value in target.params.items()}
+    return held | {name: s.transform(s.of(z)) for name, s in target.slices.items()}
+
+
+def _blocks(data: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield X [rows, d] and y [rows] of all rows of this rank."""
+    for table, *_ in data.portions():
+        for start in range(0, table.n, ROWS):
+            rows = slice(start, start + ROWS)
+            yield table.X[rows].double(), table.y[rows].double()
+
+
+class Graphs:
+    """The graphs of one density: of all rows or a mini-batch, of one point or several.
+
+    Args:
+        density: What is compiled.
+        compile: Whether to compile at all; the program runs at every call otherwise.
+        notes: A list to which sentences for the user are added.
+        watch: Whether to remember points at which graphs run, to compare graph and program there
+            later. A user's program may have branches that tracing cannot see.
+
+    Attributes:
+        visited: Some of the points at which graphs were run.
+        failed: Whether the program could not be compiled.
+        warned: Those of ``notes`` that a warning has stated.
+    """
+
+    def __init__(self, density: Target, compile: bool, notes: list[str], watch: bool) -> None:
+        self.density, self.compile, self.notes, self.watch = density, compile, notes, watch
+        self.visited: list[Tensor] = []
+        self.failed = False
+        self.warned: list[str] = []
+        self._graphs: dict[Key, ValueAndGradient] = {}
+        self._recorded: dict[tuple[int | None, bool], _Recorded] = {}
+        self._of_tables: dict[tuple[Any, ...], ValueAndGradient] = {}
+
+    @property
+    def eager(self) -> bool:
+        """Whether the program itself runs at every call."""
+        return self.failed or not self.compile
+
+    def get(
+        self,
+        batch: int | None,
+        jacobian: bool,
+        k: int | None = None,
+        compile: bool = True,
+        few: bool = False,
+    ) -> ValueAndGradient:
+        """Return (z, *tables) -> value, gradient; see ``Target.compiled``."""
+        key = (batch, jacobian, k)
+        if key not in self._graphs:
+            self.density.check_memory(batch)
+            if not compile and k is None:
+                return self.density.eager_gradient(jacobian)
+            with one_at_a_time():
+                graph, reason = self._compiled(batch, jacobian, k, few)
+            if reason is not None:
+                self._warn_eager(reason)
+            watched = self.watch and not self.eager
+            self._graphs[key] = _Watched(graph, self.visited) if watched else graph
+        return self._graphs[key]
+
+    def of_tables(
+        self, batch: int, jacobian: bool, k: int | None, reach: Tensor | None
+    ) -> ValueAndGradient:
+        """Return (z, X, y) -> value, gradient, where each of k points has rows of its own.
+
+        Args:
+            batch: Rows per point.
+            jacobian: As in ``get``.
+            k: The arguments are [k, ...]; None for one point.
+            reach: The length of an adversarial step in each column, [d]; None: the density itself.
+        """
+        key = (batch, jacobian, k, None if reach is None else tuple(reach.tolist()))
+        if key in self._of_tables:
+            return self._of_tables[key]
+        self.density.check_memory(batch * (k or 1))
+        one = self.density.eager_gradient(jacobian)
+        if reach is not None:
+            one = self.density.adversarial_gradient(jacobian, reach)
+        graph = one if k is None else Looped(one, True)
+        if self.compile:
+            tables = self.density.tables(torch.arange(batch))
+            points = self._three_points()
+            with one_at_a_time():
+                found = traced(one, (points[0].clone(), *tables), k, True)
+                # other rows at each point, or the same in another order
+                rows = [tuple(x.roll(i, 0) for x in tables) for i in range(len(points))]
+                agree = (
+                    agrees_up_to_rounding(there, one, z, own, single=self.density.survey.single)
+                    for there, z, own in zip(
+                        several_of(found, points, rows, k, True), points, rows, strict=True
+                    )
+                )
+                graph = found if all(agree) else graph
+        self._of_tables[key] = graph
+        return graph
+
+    def _compiled(
+        self, batch: int | None, jacobian: bool, k: int | None, few: bool = False
+    ) -> tuple[ValueAndGradient, str | None]:
+        """Return the graph, and why it is the program itself instead, if it has to be."""
+        one = self.density.eager_gradient(jacobian)
+        if not self.compile:
+            return one if k is None else Looped(one), None
+        tables = () if batch is None else self.density.tables(torch.arange(batch))
+        try:
+            recorded = self._of_one_point(batch, jacobian, one, tables)
+            if k is not None and not worth_widening(recorded.graph):
+                return Looped(self.get(batch, jacobian)), None
+            points, own = recorded.points, recorded.own
+            graph = traced(recorded.graph, (points[0].clone(), *tables), k, False, few)
+            if isinstance(graph, GraphModule) and k is None:
+                # it agrees where it was traced; a point costs a step
+                points, own = points[1:], own[1:]
+            found = several_of(graph, points, [tables] * len(points), k)
+            single = self.density.survey.single
+            agree = (
+                agrees_up_to_rounding(there, one, z, tables, known(), single=single)
+                for there, z, known in zip(found, points, own, strict=True)
+            )
+            reason = None if all(agree) else VALUES
+        except (KeyboardInterrupt, LostRank, NotApplicable):
+            raise
+        except Exception as error:  # any error of a user's program inside a trace: run it eagerly
+            graph, reason = one, _reason(error)
+        if reason is None:
+            return graph, None
+        if k is not None:  # a graph of one point may serve where that of several does not
+            return Looped(self.get(batch, jacobian)), None
+        return one, reason
+
+    def _of_one_point(
+        self, batch: int | None, jacobian: bool, one: ValueAndGradient, tables: tuple[Tensor, ...]
+    ) -> _Recorded:
+        """Return the operations of the density at one point, which are recorded once."""
+        key = (batch, jacobian)
+        if key not in self._recorded:
+            points = self._three_points()
+            graph = one_point(one, (points[0].clone(), *tables))
+            self._recorded[key] = _Recorded(
+                graph, points, [cache(partial(one, z, *tables)) for z in points]
+            )
+        return self._recorded[key]
+
+    def _three_points(self) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        origin, dim = self.density.origin(), self.density.dim
+        steps = [torch.zeros(dim, dtype=torch.float64)]
+        for _ in range(2):
+            steps.append(0.5 * standard_normal(generator, dim))
+        return [origin + step.to(origin) for step in steps]
+
+    def _warn_eager(self, reason: str) -> None:
+        if self.failed:
+            return
+        self.failed = True
+        note = (
+            f"the program could not be compiled ({reason}); it runs eagerly, several times slower"
+        )
+        self.notes.append(note)
+        self.warned.append(note)
+        warn(note, NumericalWarning)
+
+    def remember(self, points: Sequence[Tensor]) -> None:
+        """See ``Target.remember``."""
+        like, dim = self.density.survey.like, self.density.dim
+        self.visited += [z for several in points for z in several.reshape(-1, dim).to(like)]
+
+    def was_wrong(self, z: Tensor | None) -> bool:
+        """See ``Target.graph_was_wrong``."""
+        graph = next((g for key, g in self._graphs.items() if key[0] is None), None)
+        if not isinstance(graph, _Watched):
+            return False
+        key = next(key for key in self._graphs if key[0] is None)
+        sentence = _difference(self.density, graph, key, z)
+        if sentence is None:
+            return False
+        self.compile = False
+        self._graphs.clear()
+        self._recorded.clear()
+        self.visited.clear()
+        self.notes.append(sentence)
+        warn(sentence, NumericalWarning)
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class _Recorded:
+    """The operations of a density at one point, behind its graphs of one point and of several.
+
+    Attributes:
+        graph: The operations.
+        points: Where graphs are compared with the program, [p] each.
+        own: Functions that return value and gradient of the program there, computed once.
+    """
+
+    graph: GraphModule
+    points: list[Tensor]
+    own: list[Callable[[], tuple[Tensor, Tensor]]]
+
+
+def _reason(error: Exception) -> str:
+    """Return what kept a program from being traced, in one sentence."""
+    said = str(error)
+    if "of a value that depends" in said or "data-dependent" in said or "Could not guard" in said:
+        return PYTHON_NUMBER
+    if "has a shape that depends" in said:
+        return SHAPE
+    first_line = said.splitlines()[0] if said else ""
+    return f"{type(error).__name__}: {first_line}"
+
+
+class _Watched:
+    """A graph that keeps the points of its calls number 1, 2, 4, 8, ...
+
+    More of them are early, in the warm-up of a sampler, where the values vary most.
+    """
+
+    def __init__(self, graph: ValueAndGradient, visited: list[Tensor]) -> None:
+        self.graph, self.visited, self.calls = graph, visited, 0
+
+    def __call__(self, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
+        self.calls += 1
+        if not self.calls & (self.calls - 1):
+            self.visited.append(z.detach().clone())
+        return self.graph(z, *tables)
+
+
+def _difference(density: Target, watched: _Watched, key: Key, z: Tensor | None) -> str | None:
+    """Return a sentence on the first point where the graph and the program differ; None if none.
+
+    Args:
+        density: The density of the program.
+        watched: Its graph over all rows.
+        key: What the graph is of.
+        z: Draws or a mode, [n, p]; their extremes in each coordinate come first, as a branch is
+            often at an end.
+    """
+    _, jacobian, k = key
+    points = [] if z is None else _extremes_first(z, min(MOST, max(FEWEST, len(z) // SHARE)))
+    first_points = [
+        point for each in watched.visited for point in each.reshape(-1, density.dim)[:1]
+    ]
+    points += first_points[-MOST:]
+    one = density.eager_gradient(jacobian)
+    single = density.survey.single
+    tolerance = 1e-3 if single or density.survey.like.dtype == torch.float32 else 1e-8
+    for point in points:
+        with torch.no_grad():
+            from_graph = several_of(watched.graph, [point], [()], k)[0]
+            own = _own(density, point, jacobian)
+        if torch.allclose(from_graph[0], own, rtol=tolerance, atol=tolerance, equal_nan=True):
+            continue
+        finite = bool(torch.isfinite(own))
+        if finite and agrees_up_to_rounding(from_graph, one, point, (), single=single):
+            continue
+        return (
+            "the program takes a branch that tracing cannot see: its log density at one point is "
+            f"{float(own):.6g}, that of its graph {float(from_graph[0]):.6g}; it ran again "
+            "eagerly, several times slower"
+        )
+    return None
+
+
+def _own(density: Target, z: Tensor, jacobian: bool) -> Tensor:
+    """Return the value of the program itself; NaN where it has none."""
+    try:
+        return density.joint(z, (), jacobian)
+    except (RuntimeError, ValueError, ArithmeticError):  # a failed Cholesky factor, for example
+        return torch.full_like(z[0], torch.nan)
+
+
+def _extremes_first(z: Tensor, most: int) -> list[Tensor]:
+    """Return the draws at the ends of each coordinate, then some at equal distances."""
+    ends = torch.stack([z.argmax(0), z.argmin(0)], 1).flatten()
+    even = torch.linspace(0, len(z) - 1, min(most, len(z)), device=z.device).long()
+    chosen = dict.fromkeys([*ends[: most // 2].tolist(), *even.tolist()])
+    return [z[i] for i in list(chosen)[:most]]
+
+
+class Sendable:
+    """A Target, or what it is made from.
+
+    Pickling leaves out its graphs, which hold code of this process. Reading the pickle makes no
+    Target: that takes locks, and a scheduler reads pickles beside the thread that holds them.
+
+    Args:
+        target: The Target.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target: Target | None = target
+        self._made_from = type(target), target.arguments
+        self.received = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_target": None, "_made_from": self._made_from, "received": True}
+
+    @property
+    def target(self) -> Target:
+        """The Target, made at the first call where it was received."""
+        if self._target is None:
+            self._target = self.again()
+        return self._target
+
+    def again(self) -> Target:
+        """Return a new Target of the same density, without graphs."""
+        kind, arguments = self._made_from
+        return kind(*arguments)

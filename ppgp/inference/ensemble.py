@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..density.sendable import Sendable
-from ..density.target import Target
+from ..density.target import Sendable, Target
 from ..display.overrides import OF_THE_RUN, computed
 from ..errors import NotApplicable, listed
 from ..learners import stack

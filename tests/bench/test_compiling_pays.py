@@ -21,7 +21,7 @@ from torch import Tensor
 import ppgp
 from ppgp import inference, kernels, models
 from ppgp.data import Dataset
-from ppgp.density.compiled import Graphs
+from ppgp.density.target import Graphs
 
 ROUNDS = 3
 MORE, SLACK = 1.1, 0.02  # of the seconds without compiling, and seconds

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import ppgp
 from ppgp import inference, models
-from ppgp.density import density
+from ppgp.density import target as targets
 from ppgp.density.target import Target
 from ppgp.errors import ConvergenceWarning, NotApplicable
 from ppgp.inference import Inference
@@ -89,7 +89,7 @@ def test_a_mode_without_its_likelihood_has_no_bic(
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 def test_sites_are_kept_where_deterministic_ones_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fitted(inference.NUTS())
-    monkeypatch.setattr(density, "over_draws", broken)
+    monkeypatch.setattr(targets, "over_draws", broken)
     posterior = fitted(inference.NUTS())
     assert said(posterior, "deterministic sites")
     assert set(posterior.draws) == {"mean"}

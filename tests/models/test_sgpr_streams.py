@@ -41,7 +41,7 @@ def stream(tmp_path: Path) -> ppgp.data.Stream:
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ppgp.data.stream.streamed_rows.PORTION", 200)
-    monkeypatch.setattr("ppgp.density.sums_of_streams.ROWS", 70)
+    monkeypatch.setattr("ppgp.density.target.ROWS", 70)
 
 
 def in_memory() -> ppgp.Dataset:

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from ppgp import Dataset, kernels, models
-from ppgp.density import Target, compiled
+from ppgp.density import Target
+from ppgp.density import target as targets
 from ppgp.density.graph import tracing as graphs
 from ppgp.density.graph.tracing import jacobian_of
 
@@ -65,7 +66,7 @@ def test_a_graph_that_is_wrong_at_any_of_three_points_is_not_used(
 ) -> None:
     own = target()
     own.compiled()
-    trace = compiled.traced
+    trace = targets.traced
 
     def off(*arguments: Any) -> Any:
         found = trace(*arguments)
@@ -77,7 +78,7 @@ def test_a_graph_that_is_wrong_at_any_of_three_points_is_not_used(
 
         return graph
 
-    monkeypatch.setattr(compiled, "traced", off)
+    monkeypatch.setattr(targets, "traced", off)
     several: Any = own.compiled(k=4)
     assert isinstance(several.graph, graphs.Looped)
 

@@ -4,19 +4,22 @@ A program has sites, each with a part of z, and does the same to most of them: e
 of a normal, and the derivatives of both. An operation on few numbers takes as long as one on a
 hundred, so ``exp(z[0]), exp(z[1:9])`` is one exp of z and two views of it. The numbers are the
 same.
+
+At the end parts are put together, in sums and in gradients that are laid end to end: a sum of the
+sums of all parts of a vector is the sum of the vector, and a concatenation of results of equal
+operations on parts is the operation on the concatenation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise, product
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
-from .recorder import Layout
-from .vectors import BINARY, COMMUTES, RESHAPES, Part, Vectors, is_vector, of_vector
+from .recorder import Layout, stored
 
 aten = torch.ops.aten
 #: of one tensor; further arguments are numbers
@@ -36,6 +39,26 @@ UNARY = {
     aten.pow.Tensor_Scalar,
     aten.rsub.Scalar,
 }
+
+
+#: of two tensors, or a tensor and a constant, with the second operand that changes nothing
+BINARY: dict[Any, float] = {
+    aten.add.Tensor: -0.0,  # 0.0 would turn -0.0 into 0.0
+    aten.sub.Tensor: 0.0,
+    aten.mul.Tensor: 1.0,
+    aten.div.Tensor: 1.0,
+}
+COMMUTES = {aten.add.Tensor, aten.mul.Tensor}
+RESHAPES = {aten.view.default, aten.squeeze.dim, aten.unsqueeze.default}
+LONGEST = 4096  # numbers in a vector, beyond which an operation costs more than its overhead
+
+
+class Part(NamedTuple):
+    """The numbers from ``start`` to ``stop`` of a vector, in any shape."""
+
+    vector: fx.Node
+    start: int
+    stop: int
 
 
 @dataclass
@@ -64,9 +87,23 @@ def fuse_parts(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
     module.graph.eliminate_dead_code()
 
 
-class _Fusion(Vectors):
+class _Fusion:
+    """What is known of the vectors in a graph, and the fusion of operations on their parts.
+
+    Args:
+        module: The graph, whose constants are its buffers.
+        mutated: Nodes that an operation in place changes, which are left alone.
+
+    Attributes:
+        parts: The nodes that are parts of vectors.
+        equal: For a part, the other vectors that hold the same numbers in its range.
+        groups: The operations that can be done at once.
+    """
+
     def __init__(self, module: fx.GraphModule, mutated: set[fx.Node]) -> None:
-        super().__init__(module, mutated)
+        self.module, self.graph, self.mutated = module, module.graph, mutated
+        self.parts: dict[fx.Node, Part] = {}
+        self.equal: dict[Part, list[fx.Node]] = {}
         self.groups: dict[Any, Group] = {}
 
     def run(self) -> None:
@@ -241,11 +278,41 @@ class _Fusion(Vectors):
         self.parts[node] = Part(whole, start, stop)
         return node
 
+    def constant(self, value: Any) -> Tensor | None:
+        """Return the number of an operand that is one, or the tensor of a constant."""
+        if isinstance(value, fx.Node):
+            known = value.op == "get_attr" and value not in self.mutated
+            return getattr(self.module, str(value.target)) if known else None
+        return torch.tensor(float(value), dtype=torch.float64)
+
+    def joined(
+        self, members: dict[fx.Node, tuple[int, int]], at: list[int], layout: Layout, rest: float
+    ) -> fx.Node:
+        """Return the constant vector of the constants that are operands of operations on parts.
+
+        Args:
+            members: The operations, with the range of each.
+            at: Which operand of each it is.
+            layout: Of the vector.
+            rest: The number outside the ranges.
+        """
+        whole = torch.full(layout.shape, rest, dtype=layout.dtype, device=layout.device)
+        for (node, (start, stop)), i in zip(members.items(), at, strict=True):
+            constant = cast(Tensor, self.constant(node.args[i]))
+            whole[start:stop] = constant.to(whole).expand(node.meta["layout"].shape).reshape(-1)
+        return stored(self.module, whole)
+
+    def without_reshapes(self, node: fx.Node) -> fx.Node:
+        """Return the node whose numbers a node has in another shape."""
+        while node.target in RESHAPES and node not in self.mutated:
+            node = cast(fx.Node, node.args[0])
+        return node
+
 
 SUMS = {aten.sum.default, aten.sum.dim_IntList}
 
 
-def _gather(known: Vectors) -> None:
+def _gather(known: _Fusion) -> None:
     """Change a graph to put parts of its vectors together."""
     gathering = _Gathering(known)
     for node in list(known.graph.nodes):
@@ -256,7 +323,7 @@ def _gather(known: Vectors) -> None:
 
 
 class _Gathering:
-    def __init__(self, known: Vectors) -> None:
+    def __init__(self, known: _Fusion) -> None:
         self.known, self.graph, self.mutated = known, known.graph, known.mutated
         self.parts = known.parts
 
@@ -418,3 +485,15 @@ def _terms(root: fx.Node, mutated: set[fx.Node]) -> list[Any]:
             continue
         terms.append(node)
     return terms
+
+
+def is_vector(layout: Any) -> bool:
+    """Return whether this is the layout of a vector of at least two floating-point numbers."""
+    if not isinstance(layout, Layout) or len(layout.shape) != 1:
+        return False
+    return layout.dtype.is_floating_point and 2 <= layout.shape[0] <= LONGEST
+
+
+def of_vector(layout: Layout, size: int) -> Layout:
+    """Return the layout of a vector of so many numbers, of the kind of another."""
+    return Layout(torch.Size([size]), (1,), layout.dtype, layout.device)

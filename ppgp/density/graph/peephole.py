@@ -11,8 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx
 
-from .recorder import Layout
-from .vectors import stored
+from .recorder import Layout, stored
 
 aten = torch.ops.aten
 

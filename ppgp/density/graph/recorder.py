@@ -278,6 +278,17 @@ def _deciding_shape(func: OpOverload, args: tuple[Any, ...]) -> list[Tensor]:
     return [x for x in args if isinstance(x, Tensor)]
 
 
+def stored(module: fx.GraphModule, value: Tensor) -> fx.Node:
+    """Add a constant to a module as a buffer, and return its node."""
+    number = len(module._buffers)  # buffers are removed at the end alone, so most names are free
+    while f"_stored_{number}" in module._buffers:
+        number += 1
+    module.register_buffer(f"_stored_{number}", value)
+    node = module.graph.get_attr(f"_stored_{number}")
+    node.meta["layout"] = Layout.of(value)
+    return node
+
+
 def memory_of(x: Tensor) -> int:
     """Return what tensors have in common that share memory."""
     try:

@@ -17,7 +17,7 @@ from torch.fx.node import map_arg
 
 from .horizontal_fusion import fuse_parts
 from .peephole import peephole
-from .recorder import OF_SHAPES_ALONE, Layout, memory_of, written_arguments
+from .recorder import OF_SHAPES_ALONE, Layout, memory_of, stored, written_arguments
 
 aten = torch.ops.aten
 SAME_IF_SAME_SHAPE = {
@@ -124,10 +124,10 @@ def by_value(module: fx.GraphModule) -> fx.GraphModule:
 def _replaced(module: fx.GraphModule, node: fx.Node, value: Tensor, constants: Constants) -> None:
     """Put a stored constant in the place of a node."""
     with module.graph.inserting_before(node):
-        stored = _stored(module, value)
-    constants[stored] = value
-    stored.meta["layout"] = node.meta.get("layout")
-    node.replace_all_uses_with(stored)
+        constant = stored(module, value)
+    constants[constant] = value
+    constant.meta["layout"] = node.meta.get("layout")
+    node.replace_all_uses_with(constant)
     module.graph.erase_node(node)
 
 
@@ -287,10 +287,10 @@ def _chained(
     if target is aten.mul.Tensor and not (_is_moderate(outer[2]) and _is_moderate(first)):
         return node  # one of the two products may underflow or overflow where the other does not
     with module.graph.inserting_before(node):
-        stored = _stored(module, constant)
-        whole = module.graph.call_function(target, (x, stored))
-    constants[stored] = constant
-    stored.meta["layout"], whole.meta["layout"] = constant, node.meta["layout"]
+        folded = stored(module, constant)
+        whole = module.graph.call_function(target, (x, folded))
+    constants[folded] = constant
+    folded.meta["layout"], whole.meta["layout"] = constant, node.meta["layout"]
     node.replace_all_uses_with(whole)
     module.graph.erase_node(node)
     return whole
@@ -363,13 +363,3 @@ def _results(node: fx.Node) -> list[fx.Node]:
     """Return the nodes of the tensors that an operation computes."""
     parts = [user for user in node.users if user.target is getitem]
     return parts if parts and len(parts) == len(node.users) else [node]
-
-
-def _stored(module: fx.GraphModule, value: Tensor) -> fx.Node:
-    """Add a constant to the module as a buffer, and return its node."""
-    number = len(module._buffers)  # buffers are removed at the end alone, so most names are free
-    while f"_folded_{number}" in module._buffers:
-        number += 1
-    name = f"_folded_{number}"
-    module.register_buffer(name, value)
-    return module.graph.get_attr(name)

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...density.sendable import Sendable
-from ...density.target import Target
+from ...density.target import Sendable, Target
 from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar

@@ -15,8 +15,7 @@ from torch.distributions import Independent, constraints
 
 from ...capabilities import NetworkWeights, supports
 from ...density.handlers import Run, mapping, quietly
-from ...density.sendable import Sendable
-from ...density.target import Target
+from ...density.target import Sendable, Target
 from ...priors import Prior, Site
 from ...runtime.seeding import seeded, standard_uniform
 from ..base import fresh_weights
