@@ -16,8 +16,8 @@ from ppgp.density import Target
 from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError
 from ppgp.kernels import ARD, Matern, White
 from ppgp.models import Vecchia
-from ppgp.models.neighbours.conditional_weights import conditional_weights, pairs_below
 from ppgp.models.neighbours.correlation_lengths import correlation_lengths
+from ppgp.models.neighbours.weights import conditional_weights, pairs_below
 from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64
@@ -100,7 +100,7 @@ def dense(model: Vecchia, theta: dict[str, Tensor], data: Dataset) -> Tensor:
     """Return the covariance that the approximation implies, one row after another."""
     C = model.kernel({}, data.X) + theta["noise"] * torch.eye(data.n, dtype=F64)
     implied = torch.zeros_like(C)
-    for members in model._sets(data.X).members.tolist():
+    for members in model._nearest.sets(data.X).members.tolist():
         *others, row = [i for i in members if i >= 0]
         weights = torch.linalg.solve(C[others][:, others], C[others, row])
         implied[row] = weights @ implied[others]
@@ -361,7 +361,7 @@ def test_few_neighbours_are_told_by_the_variances_of_rows() -> None:
     (said,) = model.check_fit({}, data)
 
     def log_sd(number: int) -> float:
-        sets = replace(model, neighbours=number)._sets(data.X)
+        sets = replace(model, neighbours=number)._nearest.sets(data.X)
         C = KERNEL({}, data.X) + 0.05 * torch.eye(data.n, dtype=F64)
         total = 0.0
         for members in sets.members:

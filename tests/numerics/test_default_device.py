@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import ppgp
-from ppgp.models.neighbours.conditional_weights import conditional_weights, pairs_below
+from ppgp.models.neighbours.weights import conditional_weights, pairs_below
 from ppgp.runtime.seeding import permutation, standard_normal, standard_uniform
 
 DRAWS = ("rand", "randn", "randint", "randperm")

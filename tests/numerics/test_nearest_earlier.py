@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ppgp.errors import SettingError
-from ppgp.models.neighbours.nearest_earlier import nearest_earlier, nearest_rows, order_of_rows
+from ppgp.models.neighbours.nearest_rows import nearest_earlier, nearest_rows, order_of_rows
 
 
 def rows(n: int, d: int, seed: int = 0) -> torch.Tensor:

@@ -14,7 +14,7 @@ from ppgp.kernels import Matern
 from ppgp.likelihoods import Likelihood
 from ppgp.likelihoods.joint_rows import LikelihoodRows
 from ppgp.models.neighbours import sparse_laplace, sparse_prior
-from ppgp.models.neighbours.nearest_earlier import nearest_earlier
+from ppgp.models.neighbours.nearest_rows import nearest_earlier
 from ppgp.models.neighbours.sparse_laplace import SparseLaplace
 from ppgp.models.neighbours.sparse_prior import Precision, SparsePrior, SparseRoot
 from ppgp.models.neighbours.weights import Law, Sets

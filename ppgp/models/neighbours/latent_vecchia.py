@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import pyro
 import torch
 from torch import Tensor
 
+from ...capabilities import FollowsFit, WarmStart
 from ...data.dataset import Dataset, Scaler
 from ...errors import NotApplicable, SettingError
 from ...kernels import Kernel, Matern
 from ...kernels.base import check_kernel
 from ...kernels.units import Units
 from ...likelihoods import Bernoulli, Likelihood
+from ...likelihoods.joint_rows import LatentRows, LikelihoodRows
 from ...priors import Param, PriorLike, Site, prefixed, under
 from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
@@ -27,12 +30,9 @@ from ..exact.latent_gp import LatentGP
 from ..exact.latent_model import LatentModel, check_latent
 from ..means import MeanLike
 from ..sites import Theta, draw, first_draw, one_by_one
-from .nearest_earlier import nearest_rows
-from .nearest_rows import NearestRows
-from .neighbour_rows import LatentNeighbourMarginal, RowsGivenNeighbours
-from .number_of_neighbours import too_few_neighbours
-from .sparse_laplace import MOST_DENSE, MOST_DENSE_COVARIANCE
-from .weights import Law, weights
+from .nearest_rows import NearestRows, nearest_rows
+from .sparse_laplace import MOST_DENSE, MOST_DENSE_COVARIANCE, SparseLaplace
+from .weights import Law, Sets, solve_earlier, weights
 
 SUBSET_ROWS = 512
 ROWS_AT_ONCE = 1024
@@ -45,7 +45,7 @@ JITTER = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
 @dataclass(frozen=True, repr=False)
-class LatentVecchia(NearestRows, LatentModel):
+class LatentVecchia(LatentModel, WarmStart, FollowsFit):
     """GP of any likelihood and many rows: f by Vecchia's approximation, and y_i given f_i.
 
     ``Vecchia(kernel, likelihood=..., latent="laplace")`` makes it. f ~ N(mean, (U'U)^-1) at the
@@ -119,10 +119,15 @@ class LatentVecchia(NearestRows, LatentModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_kernel(self.kernel)
-        self.check_neighbours()
+        self._nearest.check()
         if self.approximation != "laplace":
             do = "use GP(kernel, likelihood=..., latent=...) on few rows"
             raise NotApplicable("latent='laplace' for Vecchia", repr(self.approximation), do)
+
+    @cached_property
+    def _nearest(self) -> NearestRows:
+        """The neighbours of each row; they are searched once for the same rows."""
+        return NearestRows(self.kernel, self.neighbours, self.order, self.seed, self.lengths)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         return {
@@ -132,7 +137,9 @@ class LatentVecchia(NearestRows, LatentModel):
         }
 
     def work(self, n: int, d: int) -> float:
-        return float(n) * (self._number**3 + SEARCH * self._number) + super().work(n, d)
+        return float(n) * (self._nearest.number**3 + SEARCH * self._nearest.number) + super().work(
+            n, d
+        )
 
     def chunked(self, data: Dataset) -> bool:
         """Return whether the density has a search inside, which cannot be compiled."""
@@ -160,13 +167,13 @@ class LatentVecchia(NearestRows, LatentModel):
             NumericalError: For a network whose units are all dead or saturated at the start.
         """
         refuse_broken(self.kernel, data.X)
-        self.refuse_too_many(data)
+        self._nearest.refuse_too_many(data.n)
         hyper = under("kernel", medians(self.sites_at(data.d), data.X, 0))
         return replace(
             self,
             likelihood=self.likelihood.prepare(data),
             mean=self.mean_for(data),
-            lengths=self.lengths_at(hyper, data.X),
+            lengths=self._nearest.lengths_at(hyper, data.X),
         )
 
     def in_units(self, scaler: Scaler) -> LatentVecchia:
@@ -182,21 +189,35 @@ class LatentVecchia(NearestRows, LatentModel):
 
     def subset_model(self, data: Dataset) -> tuple[LatentGP, Dataset] | None:
         """Return a LatentGP and a random subset of the rows; None for few rows or a network."""
-        if self._deep(data.d) or data.n < 2 * SUBSET_ROWS:
+        if self._nearest.deep(data.d) or data.n < 2 * SUBSET_ROWS:
             return None
         generator = torch.Generator().manual_seed(self.seed)
         subset = permutation(generator, data.n)[:SUBSET_ROWS].to(data.X.device)
         return LatentGP(self.kernel, self.likelihood, mean=self.mean), data.rows(subset)
 
+    def warm_start(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """Return the hyperparameters of the subset model."""
+        return {name: value for name, value in theta.items() if name in self.sites_at(data.d)}
+
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
+        """Return warnings about the neighbours of rows, and about a network."""
         one = first_draw(self.sites_at(data.d), theta)
-        law = self._law(one, data.X)
+        few = self._nearest.too_few(self._law(one, data.X), data.X)
+        return [*self._nearest.notes(theta, data.X), *few]
 
-        def weights(number: int) -> Tensor:
-            return law.weights(replace(self, neighbours=number)._sets(data.X))
+    def outdated(self, theta: Theta, data: Dataset) -> bool:
+        """Return whether lengthscales relative to one another have changed by more than 2."""
+        return self._nearest.outdated(theta, data.X)
 
-        said = too_few_neighbours(min(self._number, data.n - 1), data.n, weights)
-        return [*super().check_fit(theta, data), *([] if said is None else [said])]
+    def reselected(self, theta: Theta, data: Dataset) -> LatentVecchia:
+        """Return the recipe with neighbours that are nearest at theta, for another fit.
+
+        Args:
+            theta: The hyperparameters of one draw, {site: [*event]}.
+            data: The training rows.
+        """
+        lengths = self._nearest.lengths_of(under("kernel", theta), data.X)
+        return replace(self, lengths=lengths).made_from(self, self.made_for)
 
     def fit_stats(self, theta: Theta, data: Dataset) -> dict[str, float]:
         """Return the standard error of the log density where it is estimated."""
@@ -219,7 +240,7 @@ class LatentVecchia(NearestRows, LatentModel):
 
     def _marginal(self, theta: Theta, X: Tensor) -> LatentNeighbourMarginal:
         """Return the distribution of y at the rows of X, at one draw."""
-        f = RowsGivenNeighbours(self._law(theta, X), self._sets(X))
+        f = RowsGivenNeighbours(self._law(theta, X), self._nearest.sets(X))
         mean, own = self.mean_at(theta, X).expand(len(X)), self.of_likelihood(theta)
         return LatentNeighbourMarginal(self.likelihood, own, mean, f, self.seed)
 
@@ -236,7 +257,9 @@ class LatentVecchia(NearestRows, LatentModel):
         kept = kept or ResultCache(limit=0)
         draws = one_by_one(self.sites_at(train.d), theta)
         check_memory_of_predictions(len(draws), len(X), X, joint)
-        members = self._members_after(train.X, X) if joint else self._members_apart(train.X, X)
+        members = (
+            self._nearest.members_after(train.X, X) if joint else self._members_apart(train.X, X)
+        )
         every = torch.cat([train.X, X])
         of_draws = []
         for k, one in enumerate(draws):
@@ -266,7 +289,11 @@ class LatentVecchia(NearestRows, LatentModel):
 
     def _members_apart(self, train: Tensor, X: Tensor) -> Tensor:
         """Return the sets of new rows that depend on training rows alone, [m, k + 1]."""
-        near = nearest_rows(self._scaled(train), self._scaled(X), self._number_for(len(train)))
+        near = nearest_rows(
+            self._nearest.scaled(train),
+            self._nearest.scaled(X),
+            self._nearest.number_for(len(train)),
+        )
         return torch.cat([near, len(train) + torch.arange(len(X)).to(near)[:, None]], 1)
 
     def _rows_of_root(self, theta: Theta, every: Tensor, members: Tensor) -> Tensor:
@@ -298,10 +325,10 @@ class LatentVecchia(NearestRows, LatentModel):
         The row itself is not among them. Where the precision of one is negative, it is the variance
         of the prior.
         """
-        law, scaled = self._law(theta, X), self._scaled(X)
+        law, scaled = self._law(theta, X), self._nearest.scaled(X)
         found = []
         for i in torch.arange(len(X), device=X.device).split(ROWS_AT_ONCE):
-            near = nearest_rows(scaled, scaled[i], min(self._number + 1, len(X)))
+            near = nearest_rows(scaled, scaled[i], min(self._nearest.number + 1, len(X)))
             of_near = torch.where(near == i[:, None], 0.0, W[near])
             s = of_near.clamp_min(0.0).sqrt()
             places = law.X[near]
@@ -317,6 +344,93 @@ class LatentVecchia(NearestRows, LatentModel):
             useful = (of_near >= 0).all(1) & (failed == 0) & (told < prior)
             found.append(torch.where(useful, prior - told, prior))
         return torch.cat(found)
+
+
+class RowsGivenNeighbours(NamedTuple):
+    """f - mean at the rows of the data, each given the nearest rows before it.
+
+    Attributes:
+        law: The covariances of f.
+        sets: The rows that each depends on.
+    """
+
+    law: Law
+    sets: Sets
+
+    def root(self) -> tuple[Tensor, Tensor]:
+        """Return the root U of the precision in the order of the rows: entries, members."""
+        w, order = self.law.weights(self.sets), self.sets.order
+        place = torch.empty_like(order)
+        place[order] = torch.arange(len(order), device=order.device)
+        members = self.sets.members
+        at = torch.where(members < 0, -1, place[members.clamp_min(0).long()])
+        return w / w[-1].sqrt(), at
+
+
+class LatentNeighbourMarginal(LatentRows):
+    """y at n rows where f is Gaussian by Vecchia's approximation, and y_i depends on f_i alone.
+
+    ``log_prob`` is Laplace's approximation of the log density; samples are exact.
+
+    Args:
+        likelihood: As in LatentRows.
+        theta: {site: []} of the likelihood.
+        mean: [n], the mean of f.
+        f: The difference f - mean at the rows.
+        seed: That of the probes of an estimated determinant.
+    """
+
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        theta: Theta,
+        mean: Tensor,
+        f: RowsGivenNeighbours,
+        seed: int = 0,
+    ) -> None:
+        self.f, self.seed = f, seed
+        super().__init__(likelihood, theta, mean, torch.Size())
+
+    def expand(
+        self, batch_shape: Sequence[int], _instance: object = None
+    ) -> LatentNeighbourMarginal:
+        if len(tuple(batch_shape)):
+            raise NotImplementedError("a distribution of one draw of the hyperparameters")
+        return self
+
+    def one_by_one(self) -> list[LatentNeighbourMarginal]:
+        return [self]
+
+    def latent_variance(self) -> Tensor:
+        return self.f.law.variance
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if value.ndim > 1:
+            return torch.stack([self.log_prob(one) for one in value])
+        return self.log_evidence(value)
+
+    def log_evidence(self, y: Tensor) -> Tensor:
+        return self.given(y).log_evidence()
+
+    def given(self, y: Tensor) -> SparseLaplace:
+        """Return the problem of f given y, in the order of the rows."""
+        order = self.f.sets.order
+        rows = LikelihoodRows(self.likelihood, tuple(self.theta), y[order])
+        parameters = tuple(self.theta.values())
+        return SparseLaplace(*self.f.root(), self.latent_mean[order], rows, parameters, self.seed)
+
+    def posterior(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return ``SparseLaplace.posterior`` given y, in the order of the rows of the data."""
+        h, a, W, C = self.given(y).posterior()
+        back = torch.argsort(self.f.sets.order)
+        return h[back], a[back], W[back], C[back]
+
+    def drawn(self, shape: torch.Size) -> Tensor:
+        e = torch.randn(
+            shape + self.event_shape, dtype=self.latent_mean.dtype, device=self.latent_mean.device
+        )
+        w = self.f.law.weights(self.f.sets)
+        return solve_earlier(w, self.f.sets, e.reshape(-1, e.shape[-1]).T).T.reshape(e.shape)
 
 
 def _apart(rows: Tensor, members: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:

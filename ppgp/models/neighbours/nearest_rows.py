@@ -1,44 +1,59 @@
-"""Rows that depend on the nearest rows before them, for models of Vecchia's approximation."""
+"""The rows that each row depends on: the nearest among those that come earlier in an order."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
-from torch import Tensor
+from jaxtyping import Float, Int
+from scipy.spatial import KDTree
+from torch import Tensor, from_numpy
 
-from ...capabilities import FollowsFit, WarmStart
-from ...data.dataset import Dataset
 from ...errors import SettingError
 from ...kernels import Kernel
 from ...priors import Param, under
-from ..base import Model
-from ..exact.drift import Drift, coordinate_columns, places
+from ..exact.drift import Drift, places
 from ..sites import Theta
 from .correlation_lengths import correlation_lengths
-from .nearest_earlier import ORDERS, nearest_earlier, nearest_rows, order_of_rows
-from .weights import Sets
+from .weights import Law, Sets
+
+__all__ = ["ORDERS", "NearestRows", "nearest_earlier", "nearest_rows", "order_of_rows"]
 
 DEFAULT_NEIGHBOURS = 30
 MOVED = 2.0  # neighbours are searched again if the ratio of two lengthscales changes so much
+ENOUGH = 15  # neighbours from which nothing is checked
+MORE = 30  # neighbours to compare with
+LARGER = 1.1  # ratio of standard deviations from which there is a warning
+ORDERS = ("random", "maximin")
+FIRST = 256  # rows of the first block, whose earlier rows are found by comparing all pairs
+SPARE = 8  # candidates beyond those that are expected to suffice
 
 
-class NearestRows(Model, WarmStart, FollowsFit):
-    """The neighbours of each row, nearest in columns divided by how far the kernel correlates."""
+@dataclass(frozen=True, eq=False)
+class NearestRows:
+    """The neighbours of each row, nearest in columns divided by how far the kernel correlates.
+
+    The attributes are options of ``Vecchia``.
+
+    Attributes:
+        kernel: The covariance of f.
+        neighbours: How many earlier rows each row depends on; None: 30.
+        order: The order of the rows.
+        seed: Seed of the order.
+        lengths: The length of each coordinate by which neighbours are nearest; None: 1.
+        drift: The functions of the trend, which say what columns are coordinates.
+    """
 
     kernel: Kernel
     neighbours: int | None
     order: str
-    drift: Drift = "none"
     seed: int
     lengths: tuple[float, ...] | None
+    drift: Drift = "none"
 
-    def covariance_columns(self, d: int) -> list[int]:
-        return coordinate_columns(self.drift, d)
-
-    def check_neighbours(self) -> None:
+    def check(self) -> None:
         """Check the options of the recipe.
 
         Raises:
@@ -53,27 +68,27 @@ class NearestRows(Model, WarmStart, FollowsFit):
             wanted = f"an order of rows: {' or '.join(ORDERS)}"
             raise SettingError(wanted, repr(self.order), "choose one")
 
-    def refuse_too_many(self, data: Dataset) -> None:
+    def refuse_too_many(self, n: int) -> None:
         """Refuse as many neighbours as rows.
 
         Raises:
             SettingError: For as many, or more.
         """
-        if self.neighbours is not None and self.neighbours >= data.n:
+        if self.neighbours is not None and self.neighbours >= n:
             raise SettingError(
-                f"fewer neighbours than the {data.n} rows",
+                f"fewer neighbours than the {n} rows",
                 str(self.neighbours),
-                f"pass at most {data.n - 1}, which is the exact process, or use GP",
+                f"pass at most {n - 1}, which is the exact process, or use GP",
             )
 
     @property
-    def _number(self) -> int:
+    def number(self) -> int:
         """The largest number of neighbours of a row."""
         return self.neighbours or DEFAULT_NEIGHBOURS
 
-    def _number_for(self, n: int) -> int:
+    def number_for(self, n: int) -> int:
         """Return the number of neighbours of a new row: all n where rows depend on all others."""
-        return n if self._number == n - 1 else self._number
+        return n if self.number == n - 1 else self.number
 
     def lengths_at(self, hyper: Theta, where: Tensor) -> tuple[float, ...]:
         """Return the lengths of the recipe, or without them those of the kernel.
@@ -83,15 +98,15 @@ class NearestRows(Model, WarmStart, FollowsFit):
             where: The coordinates of the training rows [n, d].
         """
         if self.lengths is None or len(self.lengths) != where.shape[1]:
-            return self._lengths(hyper, where)
+            return self.lengths_of(hyper, where)
         return self.lengths
 
-    def _lengths(self, hyper: Theta, where: Tensor) -> tuple[float, ...]:
+    def lengths_of(self, hyper: Theta, where: Tensor) -> tuple[float, ...]:
         """Return how far the kernel correlates along each coordinate.
 
         That of a column of codes is infinite: rows are near by their places, whatever the output.
         """
-        if self._deep(where.shape[1]):
+        if self.deep(where.shape[1]):
             return (1.0,) * where.shape[1]
         outputs = self.kernel.output_columns()
         if not outputs:
@@ -107,33 +122,33 @@ class NearestRows(Model, WarmStart, FollowsFit):
         lengths = iter(correlation_lengths(of_one_output, hyper, where[:, columns]))
         return tuple(math.inf if c in outputs else next(lengths) for c in range(where.shape[1]))
 
-    def _deep(self, d: int) -> bool:
+    def deep(self, d: int) -> bool:
         """Return whether the kernel has a network, so that rows are near by their inputs alone."""
         return any(isinstance(s, Param) for s in self.kernel.sites(d).values())
 
-    def _scaled(self, X: Tensor) -> Tensor:
+    def scaled(self, X: Tensor) -> Tensor:
         """Return the coordinates in the lengths by which rows are near."""
         where = places(self.drift, X)
         return where if self.lengths is None else where / where.new_tensor(self.lengths)
 
-    def _sets(self, X: Tensor) -> Sets:
+    def sets(self, X: Tensor) -> Sets:
         """Return the neighbours of the rows; they are searched once for the same rows."""
         known: tuple[Tensor, Sets] | None = vars(self).get("_sets_of")
         if known is not None and (known[0] is X or torch.equal(known[0], X)):
             return known[1]
-        scaled = self._scaled(X.detach())
+        scaled = self.scaled(X.detach())
         order = order_of_rows(scaled, self.order, self.seed)
-        near = nearest_earlier(scaled[order], self._number)
+        near = nearest_earlier(scaled[order], self.number)
         members = torch.where(near >= 0, order[near.clamp_min(0)], -1)
         sets = Sets(torch.cat([members, order[:, None]], 1).int())
         vars(self)["_sets_of"] = (X, sets)
         return sets
 
-    def _members_after(self, train: Tensor, X: Tensor) -> Tensor:
+    def members_after(self, train: Tensor, X: Tensor) -> Tensor:
         """Return the sets of new rows [m, k + 1], numbered after the training rows."""
         n, m = len(train), len(X)
-        old, new = self._scaled(train), self._scaled(X)
-        number = self._number_for(n)
+        old, new = self.scaled(train), self.scaled(X)
+        number = self.number_for(n)
         near = nearest_rows(old, new, number)
         away = (old[near] - new[:, None]).norm(dim=-1)
         between = torch.cdist(new, new, compute_mode="donot_use_mm_for_euclid_dist")
@@ -146,32 +161,20 @@ class NearestRows(Model, WarmStart, FollowsFit):
         itself = n + torch.arange(m, device=X.device)[:, None]
         return torch.cat([members, itself], 1)
 
-    def reselected(self, theta: Theta, data: Dataset) -> Any:
-        """Return the recipe with neighbours that are nearest at theta, for another fit.
-
-        Args:
-            theta: The hyperparameters of one draw, {site: [*event]}.
-            data: The training rows.
-        """
-        where = places(self.drift, data.X)
-        lengths = self._lengths(under("kernel", theta), where)
-        own: Any = self  # a dataclass with the field, as each recipe is
-        return replace(own, lengths=lengths).made_from(self, self.made_for)
-
-    def outdated(self, theta: Theta, data: Dataset) -> bool:
+    def outdated(self, theta: Theta, X: Tensor) -> bool:
         """Return whether lengthscales relative to one another have changed by more than 2."""
-        if self.lengths is None or self._deep(len(self.lengths)):
+        if self.lengths is None or self.deep(len(self.lengths)):
             return False
-        new = self._lengths(under("kernel", theta), places(self.drift, data.X))
+        new = self.lengths_of(under("kernel", theta), places(self.drift, X))
         pairs = zip(new, self.lengths, strict=True)
         ratios = [a / b for a, b in pairs if math.isfinite(a)] or [1.0]
         return max(ratios) > MOVED * min(ratios)
 
-    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
+    def notes(self, theta: Theta, X: Tensor) -> list[str]:
         """Return warnings about neighbours that are no longer the nearest, and about a network."""
-        notes = self.kernel.check_fit(under("kernel", theta), places(self.drift, data.X))
+        notes = self.kernel.check_fit(under("kernel", theta), places(self.drift, X))
         middle = {name: value.median(0).values for name, value in theta.items()}
-        if not self.outdated(middle, data):
+        if not self.outdated(middle, X):
             return notes
         sentence = (
             "the ratio of two lengthscales differs by more than a factor of 2 from that by which "
@@ -180,6 +183,135 @@ class NearestRows(Model, WarmStart, FollowsFit):
         )
         return [*notes, sentence]
 
-    def warm_start(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """Return the hyperparameters of the subset model."""
-        return {name: value for name, value in theta.items() if name in self.sites_at(data.d)}
+    def too_few(self, law: Law, X: Tensor) -> list[str]:
+        """Return a warning about few neighbours; [] if there are enough.
+
+        The logarithm of the standard deviation of each row given its neighbours, minus that given
+        all rows before it, is on average the Kullback-Leibler divergence per row of the
+        approximation from the process. Schafer, Katzfuss & Owhadi (2021). Given more neighbours it
+        is smaller, so that the difference between two numbers of neighbours is a lower bound of it.
+
+        Args:
+            law: The covariances of the rows.
+            X: The training rows [n, d].
+        """
+        m, more = min(self.number, len(X) - 1), min(MORE, len(X) - 1)
+        if m >= min(ENOUGH, more):
+            return []
+        # the weight of a row itself is one over its variance given its neighbours
+        few, many = (
+            law.weights(replace(self, neighbours=number).sets(X))[-1].log().mean()
+            for number in (m, more)
+        )
+        ratio = math.exp(0.5 * float(many - few))
+        if ratio < LARGER:
+            return []
+        percent = f"{100 * (ratio - 1):.0f} %"
+        return [
+            f"given {m} neighbours, the standard deviations of rows are {percent} larger than "
+            f"given {more}: a poor approximation; pass neighbours={more}"
+        ]
+
+
+def order_of_rows(X: Float[Tensor, "n d"], order: str, seed: int) -> Int[Tensor, " n"]:
+    """Return the rows in a random order, or so that each is far from those before it.
+
+    "maximin" approximates the maximum-minimum-distance order of Guinness (2018), in which each row
+    is the one farthest from the rows before it. Here the distance of each row to those before it
+    is at least half of the largest possible one, up to the ties of equal rows.
+
+    Args:
+        X: [n, d], the rows.
+        order: "random" or "maximin".
+        seed: The seed of the random order, in which "maximin" visits the rows of each level.
+
+    Returns:
+        [n], row numbers.
+
+    Raises:
+        SettingError: For another order.
+    """
+    if order not in ORDERS:
+        raise SettingError(f"an order of rows: {' or '.join(ORDERS)}", repr(order), "choose one")
+    shuffled = np.random.default_rng(seed).permutation(len(X))
+    if order == "random":
+        return from_numpy(shuffled).to(X.device)
+    return from_numpy(_maximin(X.detach().cpu().numpy(), shuffled)).to(X.device)
+
+
+def _maximin(X: np.ndarray, shuffled: np.ndarray) -> np.ndarray:
+    """Return the rows level by level; the radius that separates them halves from level to level.
+
+    A level takes each row that is farther than its radius from all rows taken so far, so that
+    after it every row is within the radius of one that was taken.
+    """
+    points = X[shuffled]
+    tree = KDTree(points)
+    away = np.linalg.norm(points - points[0], axis=1)  # from the nearest row taken so far
+    taken = [np.array([0])]
+    waiting = np.flatnonzero(away > 0)
+    radius = float(away.max(initial=0.0)) / 2
+    while len(waiting):
+        level = []
+        for row in waiting[away[waiting] > radius]:
+            if away[row] <= radius:  # a row of this level is near
+                continue
+            near = np.asarray(tree.query_ball_point(points[row], 2 * radius))
+            np.minimum.at(away, near, np.linalg.norm(points[near] - points[row], axis=1))
+            level.append(row)
+        taken.append(np.array(level, dtype=int))
+        waiting = waiting[away[waiting] > 0]
+        radius /= 2
+    first = np.concatenate(taken)
+    equal = np.setdiff1d(np.arange(len(points)), first)
+    return shuffled[np.concatenate([first, equal])]
+
+
+def nearest_earlier(X: Float[Tensor, "n d"], neighbours: int) -> Int[Tensor, "n k"]:
+    """Return for each row the nearest rows among those before it, by Euclidean distance.
+
+    Rows come in blocks that double in length. The candidates of a block are the nearest of all
+    rows up to its end, of which at least half come before each of its rows; where too few do, twice
+    as many are searched.
+
+    Args:
+        X: [n, d], the rows in their order.
+        neighbours: The number k, how many at most.
+
+    Returns:
+        [n, k], row numbers, the nearest first; -1 where fewer rows come before.
+    """
+    points, n = X.detach().cpu().numpy(), len(X)
+    k = min(neighbours, max(n - 1, 1))
+    found = np.full((n, k), -1, dtype=np.int64)
+    start = min(n, max(FIRST, 2 * k))
+    distance = np.linalg.norm(points[:start, None] - points[None, :start], axis=-1)
+    distance[np.triu_indices(start)] = np.inf
+    nearest = np.argsort(distance, axis=1, kind="stable")[:, :k]
+    enough = np.arange(k)[None] < np.arange(start)[:, None]
+    found[:start, : nearest.shape[1]] = np.where(enough, nearest, -1)
+    while start < n:
+        stop = min(n, 2 * start)
+        tree = KDTree(points[:stop])
+        rows, width = np.arange(start, stop), 2 * k + SPARE
+        while len(rows):
+            width = min(width, stop)
+            candidates = np.asarray(tree.query(points[rows], width)[1])
+            earlier = candidates < rows[:, None]
+            enough = earlier.sum(1) >= k
+            # a stable sort of booleans keeps the candidates in the order of their distances
+            first = np.argsort(~earlier[enough], axis=1, kind="stable")[:, :k]
+            found[rows[enough]] = np.take_along_axis(candidates[enough], first, axis=1)
+            rows, width = rows[~enough], 2 * width
+        start = stop
+    return from_numpy(found).to(X.device)
+
+
+def nearest_rows(
+    X: Float[Tensor, "n d"], places: Float[Tensor, "m d"], neighbours: int
+) -> Int[Tensor, "m k"]:
+    """Return the rows of X that are nearest to each place, the nearest first: [m, k]."""
+    k = min(neighbours, len(X))
+    tree = KDTree(X.detach().cpu().numpy())
+    _, near = tree.query(places.detach().cpu().numpy(), k)
+    return from_numpy(np.asarray(near).reshape(len(places), k)).to(X.device)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import pyro
+import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import Distribution, constraints
 
 from ...arguments import check_names_of_arguments
-from ...capabilities import LatentFunction, LeaveOneOut
+from ...capabilities import FollowsFit, LatentFunction, LeaveOneOut, WarmStart
 from ...data.dataset import Dataset, Scaler
 from ...data.training_data import Batch, Rows
 from ...errors import SettingError
@@ -18,28 +22,39 @@ from ...kernels import Kernel, Matern
 from ...kernels.base import check_kernel
 from ...kernels.units import Units
 from ...likelihoods import Likelihood
+from ...numerics.cholesky import add_diagonal, at_least_rounding, cholesky
 from ...priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
+from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
+from ..advice.memory_checks import check_memory_of_predictions
 from ..base import full_batch_only
 from ..before_fit import medians, refuse_broken
-from ..exact.drift import Drift, check_determined, checked, coordinates, places
+from ..exact.drift import (
+    Drift,
+    basis,
+    check_determined,
+    checked,
+    coordinate_columns,
+    coordinates,
+    places,
+)
 from ..exact.gp import GP
 from ..exact.latent_model import show_latent
-from ..means import MeanLike, UserMean
-from ..noise import check_aligned, refuse_duplicate_rows, with_known
-from ..sites import Theta, draw, first_draw
+from ..means import MeanLike, UserMean, WithMean, rows_of_mean
+from ..noise import check_aligned, refuse_duplicate_rows, with_known, with_noise
+from ..sites import Theta, draw, first_draw, one_by_one
 from ..units import power
 from .latent_vecchia import with_likelihood
-from .number_of_neighbours import too_few_neighbours
-from .vecchia_predictions import NeighbourPredictions
-from .weights import ROWS_IN_ONE_PASS
+from .nearest_rows import NearestRows, nearest_rows
+from .weights import ROWS_IN_ONE_PASS, Law, Sets, Whitened, solve_earlier, weights
 
 SUBSET_ROWS = 1024
+PLACES_AT_ONCE = 2048
 
 
 @dataclass(frozen=True, repr=False)
-class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
+class Vecchia(WithMean, LatentFunction, LeaveOneOut, WarmStart, FollowsFit):
     """Gaussian process of many rows in few columns: each row given its nearest earlier rows.
 
     With the rows in an order, log p(y) is the sum of log p(y_i given the ``neighbours`` rows
@@ -118,6 +133,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
     known_noise = True
     sampled_rows = 500
     joint_rows = True
+    keeps_factor = True
     sums_over_team = True
     rows_on_every_rank = True
 
@@ -138,10 +154,20 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
                 "a function",
                 "compute its values as columns of X, and name these: drift=(2, 3)",
             )
-        self.check_neighbours()
+        self._nearest.check()
         if self.drift != "none" and self.mean not in (None, 0.0):
             got = f"mean={self.mean!r} and drift={self.drift!r}"
             raise SettingError('a known mean with drift="none"', got, "drop one")
+
+    @cached_property
+    def _nearest(self) -> NearestRows:
+        """The neighbours of each row; they are searched once for the same rows."""
+        return NearestRows(
+            self.kernel, self.neighbours, self.order, self.seed, self.lengths, self.drift
+        )
+
+    def covariance_columns(self, d: int) -> list[int]:
+        return coordinate_columns(self.drift, d)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         sites = {
@@ -153,7 +179,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         return sites
 
     def work(self, n: int, d: int) -> float:
-        return float(n) * self._number**3 + super().work(n, d)
+        return float(n) * self._nearest.number**3 + super().work(n, d)
 
     def prepare(self, data: Dataset) -> Vecchia:
         """Return the recipe with the lengths by which rows are near, and with their mean.
@@ -168,7 +194,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         sites = self.sites_at(data.d)
         refuse_broken(self.kernel, where)
         check_determined(self.drift, data.X, None, self.kernel.output_columns())
-        self.refuse_too_many(data)
+        self._nearest.refuse_too_many(data.n)
         hyper = under("kernel", medians(sites, where, 0))
         if self.noise == 0:
             nugget = self.kernel.nugget(hyper, where)
@@ -176,17 +202,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         mean = self.mean
         if self.drift == "none":
             mean = self.mean_for(data)
-        return replace(self, mean=mean, lengths=self.lengths_at(hyper, where))
-
-    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
-        one = first_draw(self.sites_at(data.d), theta)
-
-        def weights(number: int) -> Tensor:
-            model = replace(self, neighbours=number)
-            return model._marginal(one, data.X, data.noise_sd).weights()
-
-        said = too_few_neighbours(min(self._number, data.n - 1), data.n, weights)
-        return [*super().check_fit(theta, data), *([] if said is None else [said])]
+        return replace(self, mean=mean, lengths=self._nearest.lengths_at(hyper, where))
 
     def in_units(self, scaler: Scaler) -> Vecchia:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
@@ -215,18 +231,42 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         many = data.n > ROWS_IN_ONE_PASS or not data.workers.alone
         return many or isinstance(self.mean_function, UserMean)
 
+    # -- neighbours that follow the fit, and the start of a search ----------------------------
+
+    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
+        """Return warnings about the neighbours of rows, and about a network."""
+        one = first_draw(self.sites_at(data.d), theta)
+        few = self._nearest.too_few(self._law(one, data.X, data.noise_sd), data.X)
+        return [*self._nearest.notes(theta, data.X), *few]
+
+    def outdated(self, theta: Theta, data: Dataset) -> bool:
+        """Return whether lengthscales relative to one another have changed by more than 2."""
+        return self._nearest.outdated(theta, data.X)
+
+    def reselected(self, theta: Theta, data: Dataset) -> Vecchia:
+        """Return the recipe with neighbours that are nearest at theta, for another fit.
+
+        Args:
+            theta: The hyperparameters of one draw, {site: [*event]}.
+            data: The training rows.
+        """
+        lengths = self._nearest.lengths_of(under("kernel", theta), places(self.drift, data.X))
+        return replace(self, lengths=lengths).made_from(self, self.made_for)
+
     def subset_model(self, data: Dataset) -> tuple[GP, Dataset] | None:
         """Return an exact GP and a random subset of the rows; None for few rows or a network."""
-        if isinstance(self.drift, tuple) or self._deep(data.d) or data.n < 2 * SUBSET_ROWS:
+        if isinstance(self.drift, tuple) or self._nearest.deep(data.d) or data.n < 2 * SUBSET_ROWS:
             return None
         generator = torch.Generator().manual_seed(self.seed)
         subset = permutation(generator, data.n)[:SUBSET_ROWS].to(data.X.device)
         mean = self.mean if self.drift == "none" else None
         return GP(self.kernel, self.noise, mean), data.rows(subset)
 
-    def _noise_of_rows(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
-        """Return the error variance of each row [n] at one draw."""
-        return with_known(self.value(theta, "noise", X).expand(len(X)), noise_sd)
+    def warm_start(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """Return the hyperparameters of the subset model."""
+        return {name: value for name, value in theta.items() if name in self.sites_at(data.d)}
+
+    # -- the program --------------------------------------------------------------------------
 
     def model(
         self,
@@ -256,12 +296,335 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut):
         """
         if self.drift != "none" or isinstance(rows, Batch):
             return data.tables(rows)
-        sets = self._sets(data.X)
+        sets = self._nearest.sets(data.X)
         place = torch.empty_like(sets.order)
         place[sets.order] = torch.arange(data.n, device=place.device)
         members = sets.members[place[rows.to(place.device)]].long()
         X, y, *others = data.tables(members.clamp_min(0))
         return X, torch.where(members < 0, torch.inf, y), *others
 
+    def _centre(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return the known mean at rows X [*b, n, d] of one draw; 0 where there is a drift."""
+        return self.mean_at(theta, X) if self.drift == "none" else X.new_zeros(1)
+
+    def _noise_of_rows(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
+        """Return the error variance of each row [n] at one draw."""
+        return with_known(self.value(theta, "noise", X).expand(len(X)), noise_sd)
+
+    def _functions(self, X: Tensor, train: Tensor) -> Tensor:
+        """Return the functions of the drift at X [*b, n, d], [*b, n, p]; see ``basis``."""
+        return basis(self.drift, X, train, self.kernel.output_columns())
+
+    def _marginal(
+        self, theta: Theta, X: Tensor, noise_sd: Tensor | None, team: Team = ALONE
+    ) -> NeighbourMarginal:
+        """Return the distribution of y at the rows of X, at one draw."""
+        return NeighbourMarginal(
+            self._centre(theta, X).expand(len(X)),
+            self._law(theta, X, noise_sd),
+            self._nearest.sets(X),
+            self._functions(X, X),
+            team,
+        )
+
+    def _law(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Law:
+        """Return the covariances of y at the rows of X, at one draw."""
+        kernel, hyper, (where,) = self.kernel.to_feature_space(
+            under("kernel", theta), places(self.drift, X)
+        )
+        variance = kernel.diag(hyper, where) + self._noise_of_rows(theta, X, noise_sd)
+        return Law(kernel, hyper, variance, where)
+
+    def _of_batch(
+        self, theta: Theta, X: Tensor, noise_sd: Tensor | None
+    ) -> ConditionalOnNeighbours:
+        """Return the distribution of rows given their neighbours, X [b, k, d], at one draw."""
+        rows = X.flatten(0, 1)
+        law = self._law(theta, rows, None if noise_sd is None else noise_sd.flatten())
+        return ConditionalOnNeighbours(self._centre(theta, X), law, len(X))
+
+    # -- predictions --------------------------------------------------------------------------
+
+    def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+        """Return beta [p] and the root R [p, p] of its precision R'R, at one draw."""
+        if self.drift == "none":
+            return train.X.new_zeros(0), train.X.new_zeros(0, 0)
+        of_rows = self._marginal(theta, train.X, train.noise_sd)
+        Z = torch.cat([(train.y - of_rows.loc)[:, None], of_rows.F], 1)
+        r, F = of_rows.whitened(Z).values.split([1, Z.shape[1] - 1], 1)
+        Q, R = torch.linalg.qr(F)
+        return torch.linalg.solve_triangular(R, Q.mT @ r, upper=True).squeeze(-1), R
+
+    def _conditional(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance of f at X, [draw, m] each."""
+        kept = kept or ResultCache(limit=0)
+        draws = one_by_one(self.sites_at(train.d), theta)
+        check_memory_of_predictions(len(draws), len(X), X)
+        number = self._nearest.number_for(train.n)
+        near = nearest_rows(self._nearest.scaled(train.X), self._nearest.scaled(X), number)
+        means, variances = X.new_empty(len(draws), len(X)), X.new_empty(len(draws), len(X))
+        for k, one in enumerate(draws):
+            beta, R = kept.get((k, k + 1), partial(self.training_factor, one, train), one)
+            residual, centre = train.y - self._centre(one, train.X), self._centre(one, X)
+            for i in range(0, len(X), PLACES_AT_ONCE):
+                at = slice(i, i + PLACES_AT_ONCE)
+                moments = self._from_nearest(one, X[at], near[at], train, residual, beta, R)
+                means[k, at], variances[k, at] = moments[0] + rows_of_mean(centre, at), moments[1]
+        return means, variances
+
+    def _from_nearest(
+        self,
+        theta: Theta,
+        X: Tensor,
+        near: Tensor,
+        train: Dataset,
+        residual: Tensor,
+        beta: Tensor,
+        R: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the moments [m] of f less its known mean at places X, from rows ``near`` [m, k].
+
+        This is universal kriging with the covariance of beta from all rows. Cressie (1993),
+        section 3.4.
+        """
+        hyper = under("kernel", theta)
+        rows, there = places(self.drift, train.X)[near], places(self.drift, X)
+        noise = self._noise_of_rows(theta, train.X, train.noise_sd)[near]
+        L = cholesky(add_diagonal(self.kernel(hyper, rows), noise), "covariance of nearest rows")
+        F, new = self._functions(train.X, train.X)[near], self._functions(X, train.X)
+        rest = residual[near] - F @ beta
+        K = self.kernel(hyper, rows, there[:, None])
+        right = torch.cat([K, rest[..., None], F], -1)
+        V, w, H = torch.linalg.solve_triangular(L, right, upper=False).split([1, 1, len(beta)], -1)
+        mean = (V * w).sum((-2, -1)) + new @ beta
+        prior = self.kernel.diag(hyper, there)
+        variance = prior - V.square().sum((-2, -1))
+        variance = at_least_rounding(variance, prior)
+        S = new - (V.mT @ H).squeeze(-2)
+        T = torch.linalg.solve_triangular(R.mT, S.mT, upper=False)
+        return mean, variance + T.square().sum(0)
+
+    def predict(
+        self,
+        theta: Theta,
+        X: Tensor,
+        train: Dataset,
+        *,
+        joint: bool = False,
+        noise_sd: Tensor | None = None,
+        kept: ResultCache | None = None,
+    ) -> Distribution:
+        """Return the predictive distribution of y at X, each from its nearest training rows.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            X: Inputs [m, d].
+            train: The training rows.
+            joint: Whether the rows are predicted jointly: each then also depends on the new rows
+                before it that are among its nearest.
+            noise_sd: The known noise sd of the new rows [m], if any.
+            kept: Where the trend of the training rows is kept between predictions.
+
+        Returns:
+            A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
+            event [m].
+        """
+        if joint:
+            return self._joint(theta, X, train, noise_sd)
+        mean, variance = self._conditional(theta, X, train, kept)
+        draws = one_by_one(self.sites_at(train.d), theta)
+        noise = torch.stack([self._noise_of_rows(one, X, noise_sd) for one in draws])
+        return with_noise(mean, variance, noise, joint)
+
+    def latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> Distribution:
+        """Return the predictive distribution of f at X, without the noise: batch [draw, m]."""
+        mean, variance = self._conditional(theta, X, train, kept)
+        return dist.Normal(mean, variance.sqrt_())
+
+    def _joint(
+        self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None
+    ) -> Distribution:
+        """Return the joint distribution of y at X, whose rows follow the training rows."""
+        draws = one_by_one(self.sites_at(train.d), theta)
+        check_memory_of_predictions(len(draws), len(X), X, joint=True)
+        members = self._nearest.members_after(train.X, X)
+        every = torch.cat([train.X, X])
+        n, m = train.n, len(X)
+        means, roots = [], []
+        for one in draws:
+            beta, R = self.training_factor(one, train)
+            kernel, hyper, (where,) = self.kernel.to_feature_space(
+                under("kernel", one), places(self.drift, every)
+            )
+            noise = torch.cat(
+                [
+                    self._noise_of_rows(one, train.X, train.noise_sd),
+                    self._noise_of_rows(one, X, noise_sd),
+                ]
+            )
+            variance = kernel.diag(hyper, where) + noise
+            w = weights(partial(kernel, hyper), variance, where, members).T
+            rows = w / w[:, -1:].sqrt()
+            F = self._functions(every, train.X)
+            residual = train.y - self._centre(one, train.X) - F[:n] @ beta
+            known = torch.cat([torch.zeros_like(every[:, :1]), F], 1)
+            known[:n, 0] = residual
+            of_known = (rows[..., None] * known[members.long()]).sum(1)
+            # the part of U that multiplies the new rows
+            own = X.new_zeros(m, m + 1)
+            column = torch.where(members >= n, members - n, m).long()
+            own = own.scatter_add(1, column, rows)[:, :m]
+            solved = torch.linalg.solve_triangular(own, of_known, upper=False)
+            eye = torch.eye(m, dtype=X.dtype, device=X.device)
+            root = torch.linalg.solve_triangular(own, eye, upper=False)
+            if len(beta):
+                S = torch.linalg.solve_triangular(R.mT, solved[:, 1:].mT, upper=False).mT
+                root = cholesky(root @ root.mT + S @ S.mT, "predictive covariance")
+            means.append(F[n:] @ beta + self._centre(one, X) - solved[:, 0])
+            roots.append(root)
+        return dist.MultivariateNormal(torch.stack(means), scale_tril=torch.stack(roots))
+
+    def loo(self, theta: Theta, train: Dataset) -> Distribution:
+        """Return the distribution of each y_i given the other rows, batch [draw, n].
+
+        Its mean is y_i - (Q r)_i / Q_ii and its variance 1 / Q_ii, where Q is the precision U'U of
+        the approximation without the trend. Rasmussen & Williams (2006), equations 5.10 to 5.12;
+        Dubrule (1983).
+        """
+        means, variances = [], []
+        for one in one_by_one(self.sites_at(train.d), theta):
+            of_rows = self._marginal(one, train.X, train.noise_sd)
+            Z = torch.cat([(train.y - of_rows.loc)[:, None], of_rows.F], 1)
+            w = of_rows.weights().T
+            rows, members = w / w[:, -1:].sqrt(), of_rows.sets.members.clamp_min(0).long()
+            white = (rows[..., None] * Z[members]).sum(1)
+
+            def back(values: Tensor, rows: Tensor = rows, members: Tensor = members) -> Tensor:
+                """Return U' values."""
+                spread = rows[..., None] * values[:, None]
+                start = values.new_zeros(train.n, values.shape[1])
+                return start.index_add(0, members.flatten(), spread.flatten(0, 1))
+
+            diagonal = torch.zeros_like(train.y)
+            diagonal = diagonal.index_add(0, members.flatten(), rows.square().flatten())
+            Q, _ = torch.linalg.qr(white[:, 1:])
+            residual = white[:, :1] - Q @ (Q.mT @ white[:, :1])
+            a = back(residual).squeeze(-1)
+            # a row that alone determines a coefficient has d = 0 up to rounding: almost any value
+            d = at_least_rounding(diagonal - back(Q).square().sum(-1), diagonal)
+            means.append(train.y - a / d)
+            variances.append(1 / d)
+        return dist.Normal(torch.stack(means), torch.stack(variances).sqrt())
+
+    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
+        return {"y": self.loo(theta, data).log_prob(data.y)}
+
 
 show_latent(Vecchia)
+
+
+class NeighbourMarginal(dist.TorchDistribution):
+    """loc + F beta + N(0, C), where each row depends on the nearest rows before it alone.
+
+    The prior of beta is flat, and beta is integrated out. The distribution is improper along the
+    columns of F; a sample has beta = 0.
+
+    Args:
+        loc: [n], the mean without the trend.
+        law: The covariances of the rows.
+        sets: The rows that each depends on.
+        F: [n, p], the functions of the trend.
+        team: The processes that have the same rows, each of which computes a part of a density.
+        validate_args: Whether to check arguments, as in torch.
+    """
+
+    arg_constraints: Any = {"loc": constraints.real_vector}
+    support: Any = constraints.real_vector
+
+    def __init__(
+        self,
+        loc: Tensor,
+        law: Law,
+        sets: Sets,
+        F: Tensor,
+        team: Team = ALONE,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.loc, self.law, self.sets, self.F, self.team = loc, law, sets, F, team
+        super().__init__(torch.Size(), loc.shape[-1:], validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> NeighbourMarginal:
+        if len(batch_shape):
+            raise NotImplementedError("a distribution of one draw of the hyperparameters")
+        return self
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return self.law.variance
+
+    def weights(self) -> Tensor:
+        """Return the weights of each row and of those that it depends on, [k, n]."""
+        return self.law.weights(self.sets)
+
+    def whitened(self, Z: Tensor) -> Whitened:
+        """Return columns Z [n, q] multiplied by the root U of the precision."""
+        return self.law.whitened(Z, self.sets)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = self._extended_shape(torch.Size(sample_shape))
+        noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        with torch.no_grad():
+            drawn = solve_earlier(self.weights(), self.sets, noise.reshape(-1, shape[-1]).T)
+        return self.loc + drawn.T.reshape(shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        if value.ndim > 1:
+            return torch.stack([self.log_prob(one) for one in value])
+        r, own = value - self.loc, self.sets.share_of(self.team)
+        if not self.F.shape[1]:
+            return self.team.differentiable_sum(self.law.log_density(r, own))
+        whitened = self.law.whitened(torch.cat([r[:, None], self.F], 1), own)
+        return whitened.log_density(self.team)
+
+
+class ConditionalOnNeighbours(dist.TorchDistribution):
+    """The last of each k rows given the others, as the distribution of k values of each.
+
+    Args:
+        loc: The mean of every row.
+        law: The covariances of b k rows, the k of each of b rows one after another.
+        batch: The batch shape b.
+        validate_args: Whether to check arguments, as in torch.
+    """
+
+    arg_constraints: Any = {"loc": constraints.real}
+    support: Any = constraints.real_vector
+
+    def __init__(
+        self, loc: Tensor, law: Law, batch: int, validate_args: bool | None = None
+    ) -> None:
+        self.loc, self.law = loc, law
+        event = torch.Size([len(law.X) // batch])
+        super().__init__(torch.Size([batch]), event, validate_args=validate_args)
+
+    def expand(
+        self, batch_shape: Sequence[int], _instance: object = None
+    ) -> ConditionalOnNeighbours:
+        if tuple(batch_shape) != tuple(self.batch_shape):
+            raise NotImplementedError("a distribution of the rows of one batch")
+        return self
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log densities [b] of values [b, k]; inf: the row is absent."""
+        return self.law.log_density_of_batch(value - self.loc)
