@@ -13,27 +13,38 @@ from torch.distributions import Distribution
 
 from ...capabilities import LatentFunction, LeaveOneOut
 from ...data.dataset import Dataset
-from ...display.overrides import set_attributes
+from ...display.overrides import computed, set_attributes
 from ...errors import NotApplicable, SettingError
-from ...likelihoods import Categorical, FromDistribution, Scored
+from ...likelihoods import Categorical, FromDistribution, Likelihood, Scored
 from ...likelihoods import Laplace as DoubleExponential
 from ...likelihoods.base import check_is_likelihood
 from ...likelihoods.joint_rows import LatentMarginal
 from ...priors import LogNormal, PriorLike
 from ...runtime.result_cache import ResultCache
-from ..base import AnyLikelihood
 from ..means import WithMean
 from ..sites import Theta, one_by_one
 
 NOISE = LogNormal(-2.0, 1.0)  # the default of ``GP``, which does not count as given
 
 
-class LatentModel(AnyLikelihood, WithMean, LatentFunction, LeaveOneOut):
+class LatentModel(WithMean, LatentFunction, LeaveOneOut):
     """A model whose f at new rows is Gaussian given the hyperparameters and the training rows."""
+
+    likelihood: Likelihood
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_likelihood(self.likelihood)
+
+    def _scales(self) -> str:
+        """What ``fit`` may standardise, which depends on the likelihood."""
+        return self.likelihood.scales
+
+    scales = computed(_scales)
+
+    @property
+    def takes_labels(self) -> bool:
+        return self.likelihood.takes_labels
 
     @property
     def mean_is_free(self) -> bool:
