@@ -24,10 +24,8 @@ from ..distributions.standard_normal import log_improvement
 from ..errors import DataError, NotApplicable, SettingError, an
 from ..kernels.places import check_places
 from ..numerics.cholesky import cholesky
-from ..posterior.fitted import Fitted
 from ..posterior.multi import MultiPosterior
-from ..posterior.posterior import Posterior
-from ..posterior.predicting import kept_by
+from ..posterior.posterior import Posterior, kept_by
 from ..priors import finite_numbers, with_plain_fields
 from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
 
@@ -112,15 +110,15 @@ class Acquisition(NamedArguments):
                 raise DataError("places [m, d]", f"shape {list(rows.shape)}", do)
             return ready.value(posterior, rows)
 
-    def prepared(self, posterior: Fitted) -> Acquisition:
+    def prepared(self, posterior: Posterior) -> Acquisition:
         """Return the function with what it needs to know of the posterior."""
         return self
 
-    def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
+    def value(self, posterior: Posterior, rows: Tensor) -> Tensor:
         """Return the values at rows on the scale of the model."""
         raise NotImplementedError
 
-    def _marginal(self, posterior: Fitted, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def _marginal(self, posterior: Posterior, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and sd [draw, m] of f, or of -f to minimise it, in the units of the data."""
         model = require(posterior.model, LatentFunction)
         found = model.latent(posterior.theta, rows, posterior.data, **kept_by(posterior))
@@ -128,7 +126,7 @@ class Acquisition(NamedArguments):
         mean = offset + scale * found.mean
         return self._signed(mean), scale * found.stddev
 
-    def _joint(self, posterior: Fitted, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def _joint(self, posterior: Posterior, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean [draw, q] and a root [draw, q, q] of the covariance, as in _marginal."""
         model = require(posterior.model, JointLatent)
         mean, C = model.joint_latent(posterior.theta, rows, posterior.data, posterior.kept)
@@ -162,7 +160,7 @@ class Improvement(Acquisition):
             do = "use the best y so far, or None"
             raise SettingError("a finite number, or None, as best", repr(self.best)[:60], do)
 
-    def prepared(self, posterior: Fitted) -> Acquisition:
+    def prepared(self, posterior: Posterior) -> Acquisition:
         if self.best is not None:
             return self
         with torch.no_grad():
@@ -208,7 +206,7 @@ class LogEI(Improvement):
         [-808.3]
     """
 
-    def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
+    def value(self, posterior: Posterior, rows: Tensor) -> Tensor:
         mean, sd = self._marginal(posterior, rows)
         each = sd.log() + log_improvement((mean - self._level()) / sd)
         return torch.logsumexp(each, 0) - math.log(len(each))
@@ -246,7 +244,7 @@ class EI(Improvement):
         [0.0, 0.05]
     """
 
-    def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
+    def value(self, posterior: Posterior, rows: Tensor) -> Tensor:
         return LogEI(self.maximise, self.best).value(posterior, rows).exp()
 
 
@@ -287,7 +285,7 @@ class UCB(Acquisition):
         super().__post_init__()
         check_beta(self.beta)
 
-    def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
+    def value(self, posterior: Posterior, rows: Tensor) -> Tensor:
         mean, sd = self._marginal(posterior, rows)
         return (mean + math.sqrt(self.beta) * sd).mean(0)
 
@@ -309,7 +307,7 @@ def check_count(name: str, number: Any) -> None:
     raise SettingError(f"a positive whole number as {name}", repr(number)[:60], do)
 
 
-def _places(posterior: Fitted, X: Any) -> Tensor:
+def _places(posterior: Posterior, X: Any) -> Tensor:
     """Return places [.., d] on the scale of the model, with the gradient of X if it has one."""
     check_posterior(posterior)
     wanted = "places [m, d]"
@@ -348,7 +346,7 @@ def check_posterior(posterior: Any) -> None:
         raise DataError("the posterior of a model on a table", "that of a program", do)
 
 
-def _work(posterior: Fitted, rows: Tensor) -> float:
+def _work(posterior: Posterior, rows: Tensor) -> float:
     """Return the multiplications of a prediction."""
     data = posterior.data
     return posterior.model.work(data.n, data.d) * max(1.0, rows.shape[0] / data.n)

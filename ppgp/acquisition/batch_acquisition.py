@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..posterior.fitted import Fitted
+from ..posterior.posterior import Posterior
 from .acquisition import Acquisition, Improvement, check_beta, check_count
 
 __all__ = ["qEI", "qUCB"]
@@ -77,7 +77,7 @@ class qEI(_Batch, Improvement):
         (True, True)
     """
 
-    def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
+    def value(self, posterior: Posterior, rows: Tensor) -> Tensor:
         mean, root = self._joint(posterior, rows)
         f = mean[:, None] + self._deviations(mean, root)
         return (f.amax(-1) - self._level()).clamp_min(0.0).mean()
@@ -125,7 +125,7 @@ class qUCB(_Batch):
         super().__post_init__()
         check_beta(self.beta)
 
-    def value(self, posterior: Fitted, rows: Tensor) -> Tensor:
+    def value(self, posterior: Posterior, rows: Tensor) -> Tensor:
         mean, root = self._joint(posterior, rows)
         width = math.sqrt(self.beta * math.pi / 2) * self._deviations(mean, root).abs()
         return (mean[:, None] + width).amax(-1).mean()

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable, SettingError, an, own_class
-from ..posterior.fitted import Fitted
+from ..posterior.posterior import Posterior
 from ..runtime.seeding import standard_normal
 from .acquisition import Acquisition, LogEI, as_numbers, check_count, check_posterior
 from .batch_acquisition import qEI
@@ -177,7 +177,7 @@ def _check_acquisition(acquisition: Any) -> None:
     raise NotApplicable(wanted, got, do)
 
 
-def _bounds(posterior: Fitted, bounds: Any) -> tuple[Tensor, Tensor]:
+def _bounds(posterior: Posterior, bounds: Any) -> tuple[Tensor, Tensor]:
     """Return the lower and the upper bounds [d]."""
     like = posterior.data.X
     wanted = f"bounds of shape [{like.shape[1]}, 2], one pair for each column"

@@ -72,8 +72,8 @@ def predicted_table(
     """
     from ..data.entries.row_numbers import numbered
     from ..data.files.table_files import read_frame
-    from ..posterior.frames import of_prediction
     from ..posterior.loading import load_posterior
+    from ..posterior.prediction import frame_of
 
     if calibration is not None and str(data) == str(calibration) == "-":
         raise SettingError("one table on the standard input", "two", "name a file for one of them")
@@ -88,7 +88,7 @@ def predicted_table(
     if calibration is not None:
         calibrator = _calibrator(fitted, calibration, str(name), drop_missing, sep)
         region = calibrator(prediction, level=level)
-    table = of_prediction(prediction, level, region)
+    table = frame_of(prediction, level, region)
     if "set" in table:  # a cell of text
         table["set"] = [" ".join(map(str, labels)) for labels in table["set"]]
     table = table.set_index(np.flatnonzero(~blank)).reindex(range(len(rows)))
@@ -124,6 +124,7 @@ def predicted_file(
     from ..data.files.parquet_files import footer, parquet_files, types_in
     from ..data.stream.rows_in_chunks import rows_of
     from ..posterior.loading import load_posterior
+    from ..posterior.origin import digest_of
     from ..posterior.predicting_to_files import ROWS_AT_ONCE, predict_to_file
     from ..posterior.region import exact_level
     from .output import results
@@ -140,7 +141,16 @@ def predicted_file(
     if calibration is not None:
         calibrator = _calibrator(fitted, calibration, str(name), drop_missing)
     with results():
-        written = predict_to_file(fitted, rows, out, level, calibrator, ROWS_AT_ONCE, progress)
+        written = predict_to_file(
+            fitted.predict,
+            digest_of(fitted),
+            rows,
+            out,
+            level,
+            calibrator,
+            ROWS_AT_ONCE,
+            progress,
+        )
     if written.blank:
         some = f"{written.blank} of {counted(written.n, 'row')}"
         sentence = f"{some} have an input without a value: their predictions are empty"

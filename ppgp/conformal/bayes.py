@@ -15,8 +15,7 @@ from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, NotApplicable, counted_are
 from ..models import Model
 from ..posterior.convergence import psis, why_uncorrected
-from ..posterior.model_inputs import inputs_and_roles
-from ..posterior.posterior import Posterior
+from ..posterior.posterior import Posterior, inputs_and_roles
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .fixed_beforehand import guarantee_of_prepared

@@ -21,8 +21,7 @@ from ..inference.fitting.fit import fit
 from ..inference.jobs import check_workers, each
 from ..inference.runs import raise_if_interrupted, second_goes_to_the_caller
 from ..models import Model
-from ..posterior.boosted import OUT_OF_FOLD, members_of
-from ..posterior.posterior import Posterior
+from ..posterior.posterior import OUT_OF_FOLD, Posterior, members_of
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from ..runtime.seeding import permutation

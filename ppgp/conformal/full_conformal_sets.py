@@ -23,8 +23,7 @@ from ..inference import MAP
 from ..inference.fitting.fit import fit
 from ..inference.runs import raise_if_interrupted
 from ..models import Model
-from ..posterior.model_inputs import inputs_and_roles
-from ..posterior.posterior import Posterior
+from ..posterior.posterior import Posterior, inputs_and_roles
 from ..posterior.region import Region, exact_level
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import permutation

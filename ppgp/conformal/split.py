@@ -15,7 +15,7 @@ from ..data.stream.stream import Stream
 from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, NotApplicable, SettingError, listed
 from ..numerics.finite import all_finite
-from ..posterior.fitted import Fitted
+from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
 from .calibration_checks import check_codes, group_labels, refuse_names
@@ -33,7 +33,7 @@ LEVEL = 0.9  # of a stream, where none is given
 
 def calibrate(
     score: Score,
-    prediction: Prediction | Fitted,
+    prediction: Prediction | Posterior,
     y: Any,
     *,
     groups: Any = None,
@@ -141,7 +141,7 @@ def _of_stream(
     score: Score, posterior: Any, rows: Stream, given: dict[str, Any], level: float
 ) -> StreamCalibrator:
     """Return the calibrator of a stream."""
-    if not isinstance(posterior, Fitted) or not posterior.data.is_table:
+    if not isinstance(posterior, Posterior) or not posterior.data.is_table:
         wanted = "the posterior of a model on a table, to predict the rows of a stream"
         raise NotApplicable(
             wanted, f"{posterior!r:.60}", "write calibrate(score, posterior, stream)"

@@ -11,18 +11,17 @@ from torch import Tensor
 
 from ..errors import NotApplicable, counted
 from ..posterior.arviz import arviz
-from ..posterior.boosted import INSTEAD, is_boosted
 from ..posterior.convergence import (
     ESS_PER_CHAIN,
     RHAT_LIMIT,
     k_hat_limit,
     mixing,
     psis,
+    scalars,
     why_uncorrected,
     with_angles_as_points,
 )
-from ..posterior.posterior import Posterior
-from ..posterior.scalar_names import scalars
+from ..posterior.posterior import INSTEAD, Posterior, is_boosted
 from ..posterior.summary import cut_short
 from .choice_of_reference import Side, same_sites
 from .differences import Difference, worst

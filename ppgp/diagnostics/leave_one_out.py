@@ -13,9 +13,8 @@ from ..capabilities import LeaveOneOut
 from ..capabilities.base import supports
 from ..data.roles import refuse_weights
 from ..errors import NotApplicable, UnknownName
-from ..posterior.boosted import is_boosted
 from ..posterior.convergence import k_hat_limit, psis
-from ..posterior.posterior import Posterior
+from ..posterior.posterior import Posterior, is_boosted
 
 __all__ = ["LOO", "leave_one_out", "psis_loo"]
 

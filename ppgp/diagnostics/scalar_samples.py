@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from ..posterior import convergence
+from ..posterior.axes import scalar_names
 from ..posterior.posterior import Posterior
-from ..posterior.scalar_names import scalar_names, scalars
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Sample:
     def of(cls, posterior: Posterior) -> Sample:
         """Return the sample of a posterior."""
         draws = convergence.with_angles_as_points(posterior)
-        names, columns = zip(*scalars(draws, posterior), strict=True)
+        names, columns = zip(*convergence.scalars(draws, posterior), strict=True)
         return cls(list(names), np.stack(columns, -1), not posterior.mcmc)
 
     def named_by(self, posterior: Posterior, other: Posterior) -> Sample:
@@ -39,7 +39,7 @@ class Sample:
 
         Tables with and without names of columns give one scalar two names.
         """
-        names = scalar_names(convergence.with_angles_as_points(posterior), other)
+        names = scalar_names(convergence.with_angles_as_points(posterior), other.model, other.data)
         return replace(self, names=[name for of_site in names.values() for name in of_site])
 
     @property

@@ -23,8 +23,7 @@ from ..inference.fitting.fit import fit
 from ..inference.jobs import check_workers, each
 from ..inference.runs import raise_if_interrupted, second_goes_to_the_caller
 from ..models import Model
-from ..posterior.convergence import ess
-from ..posterior.scalar_names import scalars
+from ..posterior.convergence import ess, scalars
 from ..runtime.fingerprint import fingerprint
 from ..runtime.process_locks import silenced
 from ..runtime.progress import bar

@@ -15,7 +15,7 @@ from ..likelihoods import (
     Weibull,
     ZeroInflated,
 )
-from ..posterior.joint_covariance import covariance
+from ..posterior.prediction import covariance
 from ..posterior.region import Region
 from ..recipes.model_options import with_groups
 from ..runtime.libraries import settings_unchanged

@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..errors import NotApplicable
-from ..posterior.fitted import evaluated_at
-from ..posterior.posterior import Posterior
+from ..posterior.posterior import Posterior, evaluated_at
 from ..posterior.prediction import Prediction
 from ..runtime.whole_numbers import check_whole_number
 from .common import COLOURS, described, legend, panel, set_title

@@ -11,8 +11,7 @@ from scipy.special import expit, logit
 from scipy.stats import gaussian_kde
 from torch.distributions import constraints
 
-from ..posterior.arviz_groups import one_run
-from ..posterior.posterior import Posterior
+from ..posterior.posterior import Posterior, simulator_of
 from ..priors import Flat, Prior, Site
 
 Bounds = tuple[float, float]
@@ -74,7 +73,7 @@ def bounds_of_sites(posterior: Posterior) -> dict[str, Bounds]:
         sites = posterior.model.sites_at(posterior.data.d)
         like = posterior.data.like
         return {name: _of_site(s, like) for name, s in sites.items() if isinstance(s, Site)}
-    records = one_run(posterior)
+    records = simulator_of(posterior).one_run()
     return {name: _of_support(records[name]["fn"]) for name in posterior.draws if name in records}
 
 

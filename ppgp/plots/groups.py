@@ -7,8 +7,7 @@ from matplotlib.figure import Figure
 
 from ..capabilities import GroupEffects, require
 from ..errors import UnknownName
-from ..posterior.group_effects import drawn_effects
-from ..posterior.posterior import Posterior
+from ..posterior.posterior import Posterior, drawn_effects
 from ..runtime.whole_numbers import check_whole_number
 from .common import COLOURS, described, note_hidden, panels
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from torch import Tensor
 
 from ..errors import NotApplicable, UnknownName
-from ..posterior.arviz_table_axes import table_axes
+from ..posterior.axes import table_axes
 from ..posterior.posterior import Posterior
 from ..posterior.region import exact_level
 from ..runtime.whole_numbers import check_whole_number

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import SettingError, UnknownName
+from ..posterior.convergence import scalars
 from ..posterior.posterior import Posterior
-from ..posterior.scalar_names import scalars
 from ..posterior.units_of_draws import draws_in, quantities, scale_of
 from ..runtime.whole_numbers import check_whole_number
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from ..capabilities import GroupEffects, supports
+from ..posterior.convergence import scalars
 from ..posterior.posterior import Posterior
-from ..posterior.scalar_names import scalars
 from ..posterior.units_of_draws import quantities
 from . import chains, counts, diagnostic_figures, groups, replicates, sites
 

@@ -1,9 +1,8 @@
 """Posterior, Prediction and Region; convergence statistics, export to ArviZ, and saved files.
 
 A file holds every init field of ``posterior.Posterior``: ``encoding`` writes its values as JSON and
-tensors, ``storage`` the file, and ``loading`` reads both; ``loaded_checks`` checks each field. A
-new field therefore needs a default, so that older files open, and a line in ``_facts`` of
-``loaded_checks``.
+tensors, ``storage`` the file, and ``loading`` reads both and checks each field. A new field
+therefore needs a default, so that older files open, and a line in ``_facts`` of ``loading``.
 """
 
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from ..errors import NotApplicable, an, counted_are
+from ..errors import DataError, NotApplicable, an, counted_are
 from ..runtime.process_locks import silenced
 from .arviz import effective_sizes
+from .axes import named_scalars, scalar_names
 from .posterior import Posterior
-from .scalar_names import scalars
 from .statistics.sample_statistics import ess, k_hat_limit, mcse, psis, rhat, wasserstein
 from .summary import chain_statistics
 from .units_of_draws import quantities
@@ -41,6 +42,49 @@ RHAT_LIMIT = 1.01  # Vehtari et al. (2021)
 ESS_PER_CHAIN = 100
 FEWEST = 4  # draws per chain, for R-hat and effective sample sizes to exist
 FEWEST_INDEPENDENT = 400  # draws without chains: as many as the ESS that four chains need
+
+
+def scalars(
+    draws: Mapping[str, Any], fit: Posterior | None = None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the name of every scalar (``weight[bmi]``) and its draws [chain, draw] in float64.
+
+    The entries of an axis that a table names (features, classes, components, terms) have its
+    coordinates, as in ``to_arviz``; those of other axes are numbered from 0.
+
+    Args:
+        draws: ``{site: [chain, draw, *event]}`` in any units, such as ``posterior.draws``.
+        fit: The posterior that they belong to; None: all entries are numbered.
+
+    Yields:
+        The name and the draws of each scalar, in the units of its site.
+
+    Raises:
+        DataError: If a site has no axes of chains and draws.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import diagnostics, inference, models
+        >>> data = ppgp.Dataset(
+        ...     [[1.0, 2.0], [2.0, 1.0], [3.0, 5.0]], [1.0, 2.0, 3.0], feature_names=["age", "bmi"]
+        ... )
+        >>> model, how = models.LinearRegression(), inference.MAP()
+        >>> posterior = ppgp.fit(model, data, how, progress=False)
+        >>> for name, x in diagnostics.scalars(posterior.draws, posterior):
+        ...     print(name, x.shape)
+        weight[age] (1, 1)
+        weight[bmi] (1, 1)
+        bias (1, 1)
+        noise (1, 1)
+        >>> [name for name, _ in diagnostics.scalars({"weight": posterior.draws["weight"]})]
+        ['weight[0]', 'weight[1]']
+    """
+    for site, value in draws.items():
+        if np.ndim(value) < 2:
+            got = f"shape {list(np.shape(value))} of {site}"
+            raise DataError("draws with shape [chain, draw, ...]", got, "pass posterior.draws")
+    model, data = (None, None) if fit is None else (fit.model, fit.data)
+    yield from named_scalars(draws, scalar_names(draws, model, data))
 
 
 def ess_of_each(x: np.ndarray, quantity: str) -> np.ndarray:

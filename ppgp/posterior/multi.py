@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 
 from ..data.outputs import Outputs
+from ..display import tables as html
 from ..errors import DataError, StorageError, UnknownName
 from .files import storage
 from .loading import read, ready
 from .posterior import Posterior
-from .posterior_html import several_as_html
 from .prediction import Prediction
 
 __all__ = ["MultiPosterior"]
@@ -145,7 +145,13 @@ class MultiPosterior:
             raise StorageError("posteriors of several outputs", type(record).__name__, do)
         return cls({n: ready(each, things) for n, each in record.posteriors.items()})
 
-    _repr_html_ = several_as_html
+    def _repr_html_(self) -> str:
+        rows = []
+        for name, each in self.items():
+            model, how = type(each.model).__name__, type(each.how).__name__
+            rows.append((name, model, how, f"{each.seconds:.1f}", "; ".join(each.warnings)))
+        lines = html.table(("output", "model", "method", "seconds", "warnings"), rows)
+        return html.page("MultiPosterior", f"{len(rows)} outputs", lines)
 
     def __repr__(self) -> str:
         return (

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..data.training_data import same_value
 from ..runtime.fingerprint import fingerprint
-from .fitted import Fitted
 from .program_rows import columns
 
 
@@ -23,7 +22,7 @@ class Origin:
         unknown: () -> why it cannot be told which rows are training rows; "" where it can.
     """
 
-    fit: Fitted
+    fit: Any  # posterior.py imports this module
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     unknown: Callable[[], str] = str
@@ -47,18 +46,18 @@ class Origin:
         return ""
 
 
-def _same_fit(one: Fitted, other: Fitted) -> bool:
+def _same_fit(one: Any, other: Any) -> bool:
     """Whether two posteriors are the same, such as one read from the file of the other."""
     return one is other or digest_of(one) == digest_of(other)
 
 
-def digest_of(fit: Fitted) -> str:
+def digest_of(fit: Any) -> str:
     """Return a digest of a posterior, equal to that of one read from its file."""
     return fingerprint(fit.model, fit.data, fit.draws, fit.params, fit.scaler)
 
 
 def of_program(
-    fit: Fitted,
+    fit: Any,
     site: str,
     arguments: Mapping[str, Any],
     rows: int,

@@ -2,60 +2,104 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice, zip_longest
+from numbers import Integral
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, overload
 
+import numpy as np
 import torch
+from scipy import special
 from torch import Tensor
+from torch.distributions import Distribution
 
 from ..capabilities import (
+    BoostedSum,
     Components,
+    GeneralisedLinear,
+    GroupEffects,
+    IntegratedCoefficients,
     LatentFunction,
     LeaveOneOut,
+    LinearCoefficients,
+    PosteriorFunctions,
     ProbitPrediction,
+    Updates,
     require,
+    supports,
 )
-from ..data.arguments import as_training_data
+from ..data.argument_mistakes import explained, not_finite
+from ..data.arguments import Arguments, as_training_data, in_usable_dtypes, with_tensors
+from ..data.categories import check_codes
+from ..data.dataset import Dataset
+from ..data.entries.arrays import check_inputs
+from ..data.new_rows import checked_roles, read
+from ..data.roles import ROLES, refuse_role
 from ..data.scaler import GivenScaler, IdentityScaler
+from ..data.stream.rows_in_chunks import rows_of
+from ..data.targets import check_targets
 from ..data.team_rows import of_all_ranks
-from ..errors import NotApplicable, counted
+from ..density.handlers import is_data
+from ..display import tables as html
+from ..display.user_warnings import warn
+from ..distributions.univariate import is_classes, parameters, rebuilt
+from ..errors import (
+    DataError,
+    DataWarning,
+    NotApplicable,
+    NotKnown,
+    SettingError,
+    UnknownName,
+    an,
+    counted,
+)
+from ..kernels.places import check_places
+from ..provenance.provenance import of_table
 from ..runtime.batching import in_chunks
 from ..runtime.result_cache import ResultCache
-from ..runtime.threads import limited
-from . import (
-    arviz_groups,
-    coefficient_table,
-    criteria,
-    functions,
-    group_effects,
-    posterior_html,
-    predicting_to_files,
-    row_residuals,
-    summary,
-    updating,
-)
-from .boosted import INSTEAD, BoostedMethods, is_boosted
+from ..runtime.seeding import standard_uniform
+from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
+from . import arviz as arviz_bridge
+from . import coefficient_table
+from .axes import Coords, axes_of, columns_by_name, named_scalars, renamed, scalar_names
 from .files import storage
-from .fitted import evaluated_at, with_params
-from .model_inputs import model_inputs
-from .predicting import (
-    in_data_units,
-    kept_by,
-    kept_for_loo,
-    predict_program,
-    predict_table,
-    terms_in_data_units,
-)
+from .maximum_likelihood import DispersionCheck, Mode
+from .origin import Origin, digest_of, of_program
+from .predicting_to_files import ROWS_AT_ONCE, checked_path, predict_to_file, refuse_in_team
 from .prediction import Prediction
-from .summary import cut_short
-from .units_of_draws import draws_in
+from .program_rows import ProgramRows
+from .region import exact_level
+from .simulator import Simulator
+from .summary import cut_short, table_of
+from .units_of_draws import UNITS, draws_in, scale_of
 
 __all__ = ["Posterior"]
 
+SHOWN = 20  # scalars that a notebook shows
+OUT_OF_FOLD = "out of fold"
+INSTEAD = (
+    "take posterior.out_of_fold() of a fit with folds: metrics and log_prob of predictions by "
+    "members that have not seen the row"
+)
+AT_A_MODE = 1000  # draws of the coefficients of groups given one draw of the sites
+QUANTILES = (0.05, 0.5, 0.95)
+KINDS = ("deviance", "pearson", "quantile")  # of residuals
+#: statistics of the density of the rows of the fit
+OF_THE_ROWS = (
+    *("log_density", "log_evidence", "elbo", "lp", "log_q"),
+    *("log_likelihood", "observations"),
+)
+
 
 @dataclass(frozen=True, eq=False)
-class Posterior(BoostedMethods):
+class Posterior:
     """Draws of every uncertain site, with the model and the data that they are conditional on.
 
     Attributes:
@@ -111,7 +155,7 @@ class Posterior(BoostedMethods):
     """
 
     # Every init field is saved. A new one needs a default, so that older files open, and a line in
-    # ``_facts`` of ``loaded_checks.py``.
+    # ``_facts`` of ``loading.py``.
     model: Any
     data: Any
     draws: dict[str, Tensor]
@@ -175,7 +219,47 @@ class Posterior(BoostedMethods):
             text += f", {counted(len(self.warnings), 'warning')}"
         return text + ">"
 
-    _repr_html_ = posterior_html.as_html
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: model, method, scalars and warnings."""
+        model, how = type(self.model).__name__, type(self.how).__name__
+        chains, draws = self.shape
+        count = f"{draws:,}"
+        if self.mcmc:
+            count = f"{chains:,} chains of {draws:,}"
+        facts = {
+            "model": repr(self.model),
+            "method": repr(self.how),
+            "data": repr(self.data) if self.data.is_table else "",
+            "draws": count,
+            "optimised": ", ".join(self.params),
+            "seconds": f"{self.seconds:.1f}",
+            "interrupted": "yes" if cut_short(self.stats) else "",
+        }
+        parts = [html.facts(facts), self._summary_html()]
+        parts.append(html.items("Warnings", self.warnings))
+        return html.page("Posterior", f"{model} by {how}", *parts)
+
+    def _summary_html(self) -> str:
+        """Return the summary of the first scalars, in the units of the data."""
+        draws, left = draws_in("data", self.draws, self.model, self.scaler)
+        names = scalar_names(draws, self.model, self.data)
+        total = sum(map(len, names.values()))
+        if not total:
+            return ""
+        sites = {name: site for site, of_site in names.items() for name in of_site}
+        first = islice(named_scalars(draws, names), SHOWN)
+        shown = {name: torch.from_numpy(x.copy()) for name, x in first}
+        table = table_of(
+            shown,
+            {name: [name] for name in shown},
+            [name for name in shown if sites[name] in left],
+            scale_of("data", self.scaler),
+            self.chains if self.mcmc else 0,
+            [name for name in shown if sites[name] in self.circular],
+        )
+        if self.shape == (1, 1):  # a point has no spread
+            table = table[["mean"]].rename(columns={"mean": "value"})
+        return html.frame(table, SHOWN) + html.more(total - len(shown), "scalar")
 
     def probit(self, X: Any) -> Prediction:
         """Return the prediction of a binary y by the probit approximation.
@@ -246,8 +330,136 @@ class Posterior(BoostedMethods):
             NotApplicable: If the model does not take these arguments.
         """
         if not self.data.is_table:
-            return predict_program(self, {"X": X, "joint": joint, "seed": seed}, arguments)
-        return predict_table(self, X, joint, arguments)
+            named = {"X": X, "joint": joint, "seed": seed}
+            return self._predict_program(named, arguments)
+        return self._predict_table(X, joint, arguments)
+
+    def _predict_table(self, X: Any, joint: Any, arguments: Mapping[str, Any]) -> Prediction:
+        """Return the prediction of a model on a table.
+
+        Raises:
+            NotApplicable: If there are arguments which only a program takes.
+        """
+        roles = [name for name, role in ROLES.items() if role.predicts]
+        others = [name for name in arguments if name not in roles]
+        if others:
+            wanted = f"X, joint, {', '.join(roles[:-1])} and {roles[-1]}"
+            do = "a program alone has arguments of its own"
+            if "return_std" in others:
+                do = "leave it out: the result has .mean, .std and .interval(0.9)"
+            elif "level" in others:
+                do = "leave it out: the result has .interval(level)"
+            elif "return_cov" in others:
+                do = (
+                    "write predict(X, joint=True), whose .sample(100) has draws of all rows "
+                    "together"
+                )
+            raise NotApplicable(wanted, ", ".join(others), do)
+        rows, known = inputs_and_roles(self, X, arguments)
+        with evaluated_at(self, len(rows)):
+            distribution = self.model.predict(
+                self.theta, rows, self.data, joint=bool(joint), **known, **kept_by(self)
+            )
+        method = "predict with known noise" if "noise_sd" in known else "predict"
+        return in_data_units(self, distribution, rows, method)
+
+    def _predict_program(
+        self, named: Mapping[str, Any], arguments: dict[str, Any]
+    ) -> Prediction | dict[str, Prediction]:
+        """Return the prediction of a user's own program.
+
+        Args:
+            named: X, joint and seed as the caller gave them. A program may have arguments of these
+                names, which then receive the values.
+            arguments: The other arguments of the program.
+
+        Raises:
+            NotApplicable: If X is given and the program has no argument of that name.
+            DataError: If the program fails because of the kinds, dtypes or sizes of its arguments,
+                or NaN among them gives no prediction.
+        """
+        own = self.model.arguments(self.data)
+        if named["X"] is not None and "X" not in own:
+            do = "call predict(name=value, ...)"
+            raise NotApplicable("the program's own arguments by name", "one table", do)
+        taken = {name: v for name, v in named.items() if name in own and v is not None}
+        arguments = in_usable_dtypes(with_tensors({**arguments, **taken}), beside=self.data)
+        seed = named["seed"]
+        if "seed" in own or seed is None:  # an argument ``seed`` of the program is its own affair
+            seed = 0
+        theta = simulator_of(self).with_params(self.theta)
+        first = {name: value[0] for name, value in theta.items()}
+        predictions = {}
+        with limited(Arguments({**self.data, **arguments}).work(self.model), PREDICTIONS_PAY_FROM):
+            left_out = [n for n in self.model.required if n in own and n not in arguments]
+            sites = {name: str(v.dtype).removeprefix("torch.") for name, v in first.items()}
+            with explained(arguments, self.data, left_out, lambda: sites):
+                distributions = self.model.predict(theta, arguments, self.data, seed)
+            rows = ProgramRows(self.model.function, first, self.data, arguments, self.also_seen)
+            for name, distribution in distributions.items():
+                prediction = Prediction(distribution)
+                _check_numbers(name, distribution, arguments)
+                n = len(prediction)
+                unknown = partial(rows.unknown, name)
+                origin = of_program(self, name, arguments, n, seed, unknown)
+                predictions[name] = replace(prediction, in_training=rows.at(name, n), origin=origin)
+        if len(predictions) > 1:
+            return predictions
+        return next(iter(predictions.values()))
+
+    def predict_to(
+        self,
+        source: Any,
+        out: str | PathLike[str],
+        level: float = 0.9,
+        calibrator: Any = None,
+        rows_at_once: int = ROWS_AT_ONCE,
+        *,
+        progress: bool = True,
+    ) -> Path:
+        """Predict rows chunk by chunk, and write the predictions to one Parquet file.
+
+        The columns are ``mean``, ``sd``, ``lower`` and ``upper``, in the units of the data. For
+        labels they are ``p(label)`` for each class and, with a calibrator, ``set``, a list of the
+        labels in the set. There is one row group per chunk; the rows keep their order. Numbers are
+        those of ``predict`` on all rows, up to the rounding that another size of batch gives.
+
+        Each chunk is first a file in the folder ``out.parts``; these are joined at the end and
+        removed. The same call after one that was stopped goes on behind its last complete part,
+        where the rows come from files.
+
+        Args:
+            source: The new rows: a Parquet file, a folder or a list of these; a ``ppgp.stream``; a
+                frame or an array [m, d], or an iterable of them. Columns of files are found by the
+                names of the training columns, and others are ignored.
+            out: The file to write, whose name ends in .parquet. A file that is there is replaced.
+            level: The level of the intervals or sets, in (0, 1).
+            calibrator: Of ``ppgp.calibrate``: the intervals or sets are conformal. None: intervals
+                are those of the predictive distribution.
+            rows_at_once: The most rows of one chunk.
+            progress: Whether to show a progress bar.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            NotApplicable: If the posterior is one of a program or of a rank of a team, or the
+                calibrator is none of ``ppgp.calibrate`` or has groups or weights.
+            UnknownName: If a training column is missing.
+            DataError: If a column is missing in one of the files or has another type there, or a
+                value is missing or not finite; the message names column, file, row group and
+                row.
+            SettingError: If an option is wrong.
+            StorageError: If ``out`` cannot be written, is one of the files that are read, or parts
+                of another call are in the way.
+        """
+        path = checked_path(self.data, out, level, calibrator, rows_at_once)
+        rows = rows_of(source, self.data)
+        identity = digest_of(self)
+        predict_to_file(
+            self.predict, identity, rows, path, level, calibrator, rows_at_once, progress
+        )
+        return path
 
     def latent(self, X: Any) -> Prediction:
         """Return the distribution of f(x), without the noise of y, in the units of the data.
@@ -286,7 +498,13 @@ class Posterior(BoostedMethods):
         rows = model_inputs(self, X)
         with evaluated_at(self, len(rows)):
             terms = model.components(self.theta, rows, self.data)
-        return terms_in_data_units(self, terms, rows)
+        _, scale = self.scaler.location_and_scale
+        provenance = of_table(rows, self.data, self.scaler, self.also_seen)
+        predictions = {}
+        for name, term in terms.items():
+            origin = Origin(self, f"the term {name!r}")
+            predictions[name] = Prediction(term, 0.0, scale, None, provenance, origin)
+        return predictions
 
     def loo(self) -> Prediction:
         """Return the leave-one-out predictions of the training rows, in closed form.
@@ -301,9 +519,229 @@ class Posterior(BoostedMethods):
             raise NotApplicable(LeaveOneOut.expected, "a boosted posterior", INSTEAD)
         model = require(self.model, LeaveOneOut)
         with torch.no_grad(), limited(self.data.work(self.model)):
-            found = model.loo(self.theta, self.data, **kept_for_loo(self))
+            found = model.loo(self.theta, self.data, **self._kept_for_loo)
         prediction = in_data_units(self, found, self.data.X, "loo")
         return replace(prediction, in_training=torch.ones(self.data.n, dtype=torch.bool))
+
+    @property
+    def _kept_for_loo(self) -> dict[str, Any]:
+        """The keyword by which leave-one-out shares the factor of predictions, if its model can."""
+        if self.data.is_table and self.model.loo_keeps_factor:
+            return {"kept": self.kept}
+        return {}
+
+    def pathwise(
+        self, samples: int = 100, *, features: int | None = 1024, seed: int = 0
+    ) -> Callable[[Any], Tensor]:
+        """Return a function that evaluates sampled functions f of the posterior at any rows.
+
+        Args:
+            samples: The number of functions. Each is conditional on a randomly chosen draw of the
+                hyperparameters.
+            features: The number of random Fourier features of each prior function. Mean and
+                covariance are exact for any number; the functions are closer to Gaussian the more
+                features there are. None: the exact prior, at a cost that is cubic in the number of
+                all rows at which the functions are ever evaluated.
+            seed: The seed of the random numbers.
+
+        Returns:
+            A function from X [m, d] to values [samples, m], in the units of the data.
+
+        Raises:
+            SettingError: If ``samples`` or ``features`` is not positive.
+            NotApplicable: If the model has no such functions, or its kernel has no known spectral
+                density (``features=None`` works then).
+        """
+        if not isinstance(samples, Integral):
+            do = "call pathwise(samples)(X): it returns a function of X"
+            raise SettingError("a whole number of samples", an(type(samples).__name__), do)
+        if samples < 1 or (features is not None and features < 1):
+            got = f"{samples} and {features}"
+            raise SettingError("positive samples and features", got, "for example 100 and 1024")
+        model = require(self.model, PosteriorFunctions)
+        generator = torch.Generator().manual_seed(seed)
+        with evaluated_at(self):
+            paths = model.pathwise(self.theta, self.data, samples, features, generator)
+        offset, scale = self.scaler.location_and_scale
+
+        def evaluate(X: Any) -> Tensor:
+            rows = model_inputs(self, X)
+            with torch.no_grad():
+                return offset + scale * paths(rows)
+
+        return evaluate
+
+    def update(self, X: Any, y: Any = None, *, noise_sd: Any = None) -> Posterior:
+        """Return the posterior of the function given further rows too.
+
+        The draws of the hyperparameters stay those of the fit, and so do the scale of the model and
+        the inducing inputs: this is no fit. It agrees with conditioning on all rows at once under
+        the same draws. The cost of k rows after n is:
+
+        - GP and Kriging: O(n^2 k) per draw, by k further rows of the Cholesky factor;
+        - SGPR with m inducing inputs: O(m^2 k) per draw;
+        - StateSpaceGP: O(k) for rows that are later than all others. Other rows cost a pass over
+          all rows at the next prediction.
+
+        The first update of a posterior that has made no prediction also factors the n rows.
+
+        Args:
+            X: The new rows [m, d], as in ``predict``, or a Dataset.
+            y: Their targets [m], in the units of the data; None: those of the Dataset.
+            noise_sd: Their known noise [m] or one number, if the rows of the fit have it.
+
+        Returns:
+            A Posterior. Its rows, old and new, count as training rows. ``stats["updated"]`` is the
+            number of rows of the fit, to which its draws belong: importance sampling of left-out
+            rows, AIC and BIC need a new fit.
+
+        Raises:
+            NotApplicable: If the model cannot be updated, or the Dataset has a column that it does
+                not use, such as weights.
+            DataError: If the rows do not suit the fit: numbers that are not finite, another number
+                of columns, known noise on one side alone, or duplicates under a noise of exactly 0.
+        """
+        model, old = require(self.model, Updates), self.data
+        new = self._further_rows(X, y, noise_sd)
+        both = None
+        if old.noise_sd is not None and new.noise_sd is not None:
+            both = torch.cat([old.noise_sd, new.noise_sd])
+        X_all, y_all = torch.cat([old.X, new.X]), torch.cat([old.y, new.y])
+        data = replace(old, X=X_all, y=y_all, noise_sd=both, ids=None).with_origin_of(old)
+        stats = {name: value for name, value in self.stats.items() if name not in OF_THE_ROWS}
+        stats.setdefault("updated", old.n)
+        found = replace(self, data=data, stats=stats)
+        self.model.prepare(data)  # for its checks, such as of duplicate rows without noise
+        with evaluated_at(self, new.n):
+            model.carry_over(self.theta, old, data, self.kept, found.kept)
+        return found
+
+    def one_step_ahead(self, X: Any, y: Any = None, *, noise_sd: Any = None) -> Prediction:
+        """Return the prediction of each further row given the fit and all rows before it.
+
+        It is that of ``update`` and ``predict`` in turn, row by row, at the cost of one update. A
+        model of time takes the rows in the order of time (Durbin & Koopman 2012, section 4.3), any
+        other model in the order given. The draws of the hyperparameters stay those of the fit.
+
+        Args:
+            X: The new rows [m, d], or a Dataset. For a model of time they are in any order, none
+                before the last row of the fit.
+            y: Their targets [m], in the units of the data; None: those of the Dataset. Each enters
+                the predictions after its own.
+            noise_sd: Their known noise [m] or one number, if the rows of the fit have it.
+
+        Returns:
+            A Prediction of the m rows.
+
+        Raises:
+            NotApplicable: If the model cannot be updated.
+            DataError: If the rows do not suit the fit, as in ``update``, or for a model of time one
+                is earlier than the last row of the fit.
+        """
+        model = require(self.model, Updates)
+        new = self._further_rows(X, y, noise_sd)
+        with evaluated_at(self, new.n):
+            found = model.one_step_ahead(self.theta, self.data, new, self.kept)
+        return in_data_units(self, found, new.X, "one_step_ahead")
+
+    def _further_rows(self, X: Any, y: Any, noise_sd: Any) -> Dataset:
+        """Return rows with targets on the scale of the model, with the known noise of the fit."""
+        old: Dataset = self.data
+        if y is None:
+            if not isinstance(X, Dataset):
+                raise DataError("a Dataset, or X and y", "no y", "pass the targets of the new rows")
+            y = X.y
+        if isinstance(X, Dataset):
+            for name in X.columns_with_roles:
+                refuse_role(self.model, name, f"a Dataset without {name}")
+        rows, roles = inputs_and_roles(self, X, {"noise_sd": noise_sd})
+        targets, _ = check_targets(y, None, rows)
+        known = roles.get("noise_sd")
+        if (known is None) != (old.noise_sd is None):
+            wanted, got = "rows without noise_sd, as in the fit", "some"
+            if known is None:
+                wanted, got = "noise_sd of the new rows, as in the fit", "none"
+            raise DataError(wanted, got, "give known noise to all rows or to none")
+        scaled = self.scaler.targets(targets)
+        return replace(old, X=rows, y=scaled, noise_sd=known, ids=None).with_origin_of(old)
+
+    def staged(self, X: Any, every: int = 10) -> Iterator[Prediction]:
+        """Yield the predictions after ``every``, ``2 * every``, ... stages, and after all.
+
+        A member with fewer stages stays where it has ended.
+
+        Args:
+            X: The new rows [m, d].
+            every: The number of stages between two predictions, at least 1.
+
+        Raises:
+            NotApplicable: If the posterior was not boosted.
+            SettingError: If ``every`` is no such number.
+        """
+        model, rows = _boosted(self), model_inputs(self, X)
+        if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
+            wanted = "a whole number of at least 1 as every of staged"
+            raise SettingError(wanted, repr(every), "for example every=10")
+        every = int(every)
+        members = [model.tensors_of(one) for one in self._draws_one_by_one()]
+        each = zip_longest(*(model.learner.staged(one, rows, every) for one in members))
+        sums: list[Tensor] = []
+        for stage in each:
+            sums = [p if p is not None else sums[j] for j, p in enumerate(stage)]
+            f = model.from_start(self.theta, torch.stack(sums).to(rows))
+            yield in_data_units(self, model.distribution_at(self.theta, f), rows, "staged")
+
+    def importance(self) -> Any:
+        """Return a pandas DataFrame: the importance of each column for each function of x.
+
+        It has one row per column of X and one column per function, each of which sums to 1, or to 0
+        where the function does not depend on X, and is averaged over the members. Trees measure how
+        much the splits of a column reduced the squared error, and Linear the squares of its
+        coefficients.
+
+        Raises:
+            NotApplicable: If the posterior was not boosted, or its learner has no such measure.
+        """
+        import pandas as pd
+
+        model = _boosted(self)
+        d = self.data.d
+        gains = model.learner.importance(model.tensors_of(self.theta), d).mean(0)
+        shares = gains / gains.sum(-1, keepdim=True).clamp_min(torch.finfo(gains.dtype).tiny)
+        names = self.data.feature_names or [f"x{j}" for j in range(d)]
+        likelihood = model.likelihood
+        predicted = [f"{likelihood.scale_of(name)} {name}" for name in likelihood.predicted]
+        functions = ["f", *predicted]
+        if len(functions) != len(shares):
+            functions = [f"f[{k}]" for k in range(len(shares))]
+        return pd.DataFrame(shares.mT.numpy(), index=list(names), columns=functions)
+
+    def out_of_fold(self) -> Prediction:
+        """Return the distribution of each training row by the member not trained on its fold.
+
+        Its log densities serve ``stacking_weights``, and ``cross_calibrate`` takes it without
+        another fit. All rows count as training rows, as other members were trained on them:
+        ``calibrate`` on them guarantees no coverage. A Prediction knows no flags: ``log_prob`` and
+        ``metrics.nll`` take a right-censored target as the time of an event, so that they need the
+        rows that are not censored.
+
+        Raises:
+            NotApplicable: If the posterior was not boosted with folds.
+        """
+        model, fold = _boosted(self), folds_of(self)
+        with torch.no_grad():
+            everywhere = model.predict(
+                self.theta, self.data.X, self.data, **self.data.for_prediction
+            )
+        rows = torch.arange(len(fold))
+        own = _one_draw_per_row(everywhere, fold, rows)
+        prediction = in_data_units(self, own, self.data.X, OUT_OF_FOLD)
+        return replace(prediction, in_training=torch.ones(len(fold), dtype=torch.bool))
+
+    def _draws_one_by_one(self) -> list[dict[str, Tensor]]:
+        """Return {site: [*event]} of each draw."""
+        flat = {name: value.flatten(0, 1) for name, value in self.draws.items()}
+        return [{name: v[j] for name, v in flat.items()} for j in range(len(flat["start"]))]
 
     def log_likelihood(self) -> Tensor | dict[str, Tensor]:
         """Return log p(y_i | draw) pointwise, [chain, draw, n], in the units of the data.
@@ -318,12 +756,13 @@ class Posterior(BoostedMethods):
 
     def pointwise(self) -> dict[str, Tensor]:
         """Return ``log_likelihood`` per observed site, ``{site: [chain, draw, n]}``."""
+        with_params = simulator_of(self).with_params
 
         def density(part: dict[str, Tensor]) -> dict[str, Tensor]:
-            return self.model.log_likelihood(with_params(self, part), self.data)
+            return self.model.log_likelihood(with_params(part), self.data)
 
         draws = {name: value.flatten(0, 1) for name, value in self.draws.items()}
-        kept = kept_for_loo(self)
+        kept = self._kept_for_loo
         with torch.no_grad(), limited(self.data.work(self.model)):
             if kept:
                 each = self.model.log_likelihood(self.theta, self.data, **kept)
@@ -331,22 +770,452 @@ class Posterior(BoostedMethods):
                 each = in_chunks(density, draws)
         return {k: (v - self.scaler.y_sd.log()).reshape(*self.shape, -1) for k, v in each.items()}
 
-    # methods and properties defined beside their code
-    predict_to = predicting_to_files.predict_to
-    pathwise = functions.pathwise
-    update = updating.update
-    one_step_ahead = updating.one_step_ahead
-    coefficients = coefficient_table.coefficients
-    residuals = row_residuals.residuals
-    deviance = property(row_residuals.deviance)
-    dispersion_check = row_residuals.dispersion_check
-    effects = group_effects.effects
-    effects_table = group_effects.effects_table
-    to_arviz = arviz_groups.to_arviz
-    summary = summary.summary
-    log_evidence = property(criteria.log_evidence)
-    bic = property(criteria.bic)
-    aic = property(criteria.aic)
+    @overload
+    def coefficients(self) -> coefficient_table.Coefficients: ...
+
+    @overload
+    def coefficients(
+        self,
+        covariance: Any,
+        *,
+        level: float = ...,
+        units: str = ...,
+        exponentiate: bool = ...,
+        dispersion: str | float | None = ...,
+    ) -> Any: ...
+
+    def coefficients(
+        self,
+        covariance: Any = None,
+        *,
+        level: float = 0.95,
+        units: str = "data",
+        exponentiate: bool = False,
+        dispersion: str | float | None = None,
+    ) -> Any:
+        """Return the coefficients: draws in the units of the data, or a table with intervals.
+
+        Without arguments, draws of weights and bias in the units of the data, a dictionary that
+        prints and shows as the table of "draws".
+
+        With "draws", a table of these draws: mean, sd, the median and the central interval. The
+        regressors of StateSpaceGP have this table alone, of their exact distribution under the
+        draws of the hyperparameters.
+
+        Otherwise a table of maximum likelihood, for a GLM with flat priors fitted by MAP: estimate,
+        standard error (se), z, the two-sided p-value of a normal z, and the Wald interval. Other
+        priors are refused, because these standard errors are those of maximum likelihood, and the
+        mode is then another point: "draws" of a fit by Laplace or NUTS has the posterior sds. A
+        coefficient that is fixed to a number has the standard error 0, and no z.
+
+        - "model": the inverse of the Fisher information, as of R's ``summary.glm``. The dispersion
+          of Gaussian and Gamma, unless a number fixes it, is Pearson's chi-squared over n - p.
+        - "HC0": the sandwich of Huber (1967) and White (1980), with the Hessian of the data. The
+          standard errors hold if the mean is right and the variance is not.
+        - "HC3": the same with scores divided by 1 - leverage. MacKinnon & White (1985).
+        - clusters: the same with the sums of scores within clusters, times G / (G - 1)
+          (n - 1) / (n - p). Liang & Zeger (1986). It is a name ("ids", or a grouping of the
+          Dataset) or labels [n] of the training rows that have a weight.
+
+        Args:
+            covariance: None, "draws", "model", "HC0", "HC3", or clusters.
+            level: The level of the intervals.
+            units: "data", or "model": the scale that the model saw.
+            exponentiate: Whether to return exp of the coefficients and of the ends of their
+                intervals, for links whose coefficients are logs of ratios: odds ratios, rate ratios
+                and ratios of means. The quantiles and the mean of "draws" are those of exp of the
+                draws. z and p test a ratio of 1.
+            dispersion: With "model", "pearson" to estimate it for any likelihood (that of Poisson
+                gives quasi-likelihood; McCullagh & Nelder 1989, chapter 9), or a number.
+
+        Returns:
+            ``{name: [chain, draw, ...]}`` with the method ``to_frame``, or a pandas DataFrame with
+            one row per coefficient.
+
+        Raises:
+            NotApplicable: If the model is not linear; for a table of maximum likelihood, if the
+                model is no GLM, the fit is not by MAP or a prior is not flat; for HC3 if there are
+                several linear predictors; for ratios, if the link has none.
+            SettingError: If the level is not in (0, 1), or for a dispersion beside another
+                covariance than "model".
+            UnknownName: If there is no such covariance, column or system of units.
+            DataError: If clusters are not one label per row or fewer than two, or a leverage is 1.
+        """
+        share = float(1 - exact_level(level)) / 2
+        if units not in UNITS:
+            raise UnknownName("system of units", units, UNITS)
+        scaler = self.scaler if units == "data" else IdentityScaler.for_data(self.data)
+        if isinstance(self.model, IntegratedCoefficients):
+            if exponentiate or dispersion is not None:
+                name = type(self.model).__name__
+                wanted = f"neither exponentiate nor dispersion for the weights of {name}"
+                do = "leave them out; exp of the columns 50% and of the interval gives ratios"
+                raise SettingError(wanted, "one of them", do)
+            if not isinstance(covariance, str) or covariance != "draws":
+                name = type(self.model).__name__
+                wanted = (
+                    f"'draws' as covariance of the coefficients of {name}, which it integrates out"
+                )
+                do = "call posterior.coefficients('draws')"
+                raise SettingError(wanted, repr(covariance), do)
+            with evaluated_at(self, len(self.model.weighted(self.data.d))):
+                table = coefficient_table.of_integrated(
+                    self.model, self.theta, self.data, scaler, share
+                )
+            table.index.name = scale_of(units, self.scaler)
+            return table
+        model = require(self.model, LinearCoefficients)
+        given = (level, units, exponentiate, dispersion) != (0.95, "data", False, None)
+        if covariance is None and given:
+            do = "for example 'draws', or 'model'"
+            raise SettingError("a covariance for a table of coefficients", "None", do)
+        if covariance is None:
+            draws = model.coefficients(self.draws, self.scaler, self.data.X)
+            return coefficient_table.Coefficients(draws, partial(self.coefficients, "draws"))
+        if isinstance(covariance, str) and covariance == "draws":
+            if dispersion is not None:
+                raise SettingError("no dispersion beside draws", repr(dispersion), "leave it out")
+            table = coefficient_table.of_draws(
+                model, self.draws, self.data, scaler, share, exponentiate
+            )
+        else:
+            mode = self._mode("standard errors of maximum likelihood")
+            table = coefficient_table.of_maximum_likelihood(
+                mode, covariance, scaler, share, exponentiate, dispersion
+            )
+        title = scale_of(units, self.scaler)
+        if exponentiate:
+            ratio = coefficient_table.ratio_of(self.model)
+            table = table.drop(index=[name for name in table.index if "|" in name])
+            title = f"{ratio}, {title}"
+        table.index.name = title
+        return table
+
+    def residuals(self, kind: str = "deviance", seed: int = 0) -> Tensor:
+        """Return a residual per training row, [n].
+
+        - "deviance": the signed root of the row's part of the deviance. McCullagh & Nelder (1989),
+          section 2.4.3. It has the unit of y for Gaussian noise, else none.
+        - "pearson": (y - mean) / sqrt(V(mean)), where the variance of y is V(mean) times the
+          dispersion; y - mean for Gaussian noise.
+        - "quantile": the standard normal quantile of P(Y <= y), drawn between P(Y < y) and
+          P(Y <= y) for counts and classes. Dunn & Smyth (1996). Under the true model and
+          coefficients they are standard normal, for every likelihood. They average over the draws
+          of the posterior, and use leave-one-out predictions where the model has them in closed
+          form.
+
+        A row of any weight has the residual of one such row, and rows of weight 0 are left out.
+
+        Args:
+            kind: "deviance", "pearson" or "quantile".
+            seed: The seed of quantile residuals of counts and classes.
+
+        Raises:
+            UnknownName: If there is no such kind.
+            NotApplicable: For "deviance" and "pearson", if the model is no GLM without groups, the
+                fit is not by MAP, or the likelihood has none; for "quantile", if the classes have
+                no order.
+        """
+        if kind not in KINDS:
+            raise UnknownName("kind of residuals", str(kind), KINDS)
+        if not self.data.is_table:
+            got, do = "a program", "take (y - prediction.mean) / prediction.std"
+            raise NotApplicable("a model on a table for residuals", got, do)
+        if kind == "quantile":
+            return self._quantile_residuals(seed)
+        mode = self._mode(f"{kind} residuals")
+        with torch.no_grad():
+            pearson = kind == "pearson"
+            found = mode.pearson_residuals() if pearson else mode.deviance_residuals()
+        return found * mode.unit
+
+    def _quantile_residuals(self, seed: int) -> Tensor:
+        data = self.data
+        if data.right_censored is not None and bool(data.right_censored.any()):
+            got, do = "right-censored ones", "leave out the censored rows"
+            raise NotApplicable("observed targets for residuals", got, do)
+        with evaluated_at(self, data.n):
+            if supports(self.model, LeaveOneOut) and not is_boosted(self):
+                found = self.model.loo(self.theta, data)
+            else:
+                found = self.model.predict(self.theta, data.X, data, **data.for_prediction)
+        prediction = Prediction(found)
+        if prediction.kind == "continuous":
+            below, above = (one.double().cpu().numpy() for one in prediction.log_tails(data.y))
+            z = np.where(below < above, special.ndtri_exp(below), -special.ndtri_exp(above))
+            return torch.as_tensor(z).to(data.y)
+        u = _between(prediction, self, seed) if is_classes(found) else prediction.pit(data.y, seed)
+        least = torch.finfo(torch.float64).eps / 4
+        return torch.special.ndtri(u.double().clamp(least, 1 - 2 * least)).to(data.y)
+
+    @property
+    def deviance(self) -> float:
+        """Twice the log likelihood ratio of the saturated model, times the dispersion.
+
+        The sum of squared deviance residuals. McCullagh & Nelder (1989), section 2.3. For Gaussian
+        noise it is the residual sum of squares.
+
+        Raises:
+            NotApplicable: As ``residuals("deviance")``.
+        """
+        try:
+            square = self.residuals("deviance").square()
+        except NotApplicable as error:  # a property lets ``hasattr`` return False
+            raise NotKnown(error.expected, error.got, error.do) from None
+        weights = self.data.weights
+        return float((square if weights is None else weights * square).sum())
+
+    def dispersion_check(self) -> DispersionCheck:
+        """Return Pearson's chi-squared against its degrees of freedom, which shows overdispersion.
+
+        Its ``str`` is a sentence about it. McCullagh & Nelder (1989), section 4.5.
+
+        Raises:
+            NotApplicable: If the model is no GLM without groups, the fit is not by MAP, y is one of
+                several classes, the dispersion is a parameter of the likelihood, which is then
+                fitted, or the likelihood is not one of counts, Gamma, Exponential or Gaussian.
+        """
+        return self._mode("the check of its dispersion").dispersion_check()
+
+    def _mode(self, wanted: str) -> Mode:
+        """Return the mode of a generalised linear model.
+
+        Args:
+            wanted: What needs it, in words.
+
+        Raises:
+            NotApplicable: If it is no generalised linear model, or the fit is not by MAP.
+        """
+        model = require(self.model, GeneralisedLinear)
+        if "log_likelihood" not in self.stats or "mode" in self.stats or self.shape != (1, 1):
+            got = f"draws by {type(self.how).__name__}"
+            raise NotApplicable(f"a mode for {wanted}", got, "fit by MAP('newton')")
+        theta = {name: value[0] for name, value in self.theta.items()}
+        return Mode(model, theta, self.data, self.scaler.y_sd)
+
+    def effects(self, seed: int = 0) -> dict[str, Tensor]:
+        """Return draws of the coefficients of the groups, in the units of the data.
+
+        They are what a group adds to the coefficients that all rows share. The levels are those of
+        ``data.group_levels``; the coefficients are in the order of the terms of ``Varying``. A fit
+        by MAP has one draw of them; ``effects_table`` has their means and sds given the mode.
+
+        Args:
+            seed: The seed of coefficients that the model integrates out: one draw of them per draw
+                of the sites.
+
+        Returns:
+            ``{grouping: [chain, draw, K, q]}``.
+
+        Raises:
+            NotApplicable: If no coefficients of the model vary between groups.
+            SettingError: If the seed is the name of a grouping.
+        """
+        found = drawn_effects(self, seed, 1)
+        return {name: u.reshape(*self.shape, *u.shape[1:]) for name, u in found.items()}
+
+    def effects_table(self, seed: int = 0) -> Any:
+        """Return a pandas DataFrame of the coefficients of the groups, one row per level and term.
+
+        Its columns are mean, sd and the 5 %, 50 % and 95 % quantiles, in the units of the data. Of
+        a mode of the other sites, such as by MAP, they are those given the mode.
+
+        Args:
+            seed: As in ``effects``.
+
+        Raises:
+            NotApplicable: If no coefficients of the model vary between groups.
+        """
+        import pandas as pd
+
+        rows, index = [], []
+        names = require(self.model, GroupEffects).effect_names()
+        for grouping, draws in drawn_effects(self, seed).items():
+            flat = draws.double()
+            spread = flat.std(0) if len(flat) > 1 else torch.full_like(flat[0], torch.nan)
+            at = torch.quantile(flat, torch.tensor(QUANTILES, dtype=flat.dtype), dim=0)
+            columns = torch.stack([flat.mean(0), spread, *at], -1)
+            for k, level in enumerate(self.data.group_levels[grouping]):
+                for j, term in enumerate(names[grouping]):
+                    rows.append(columns[k, j].tolist())
+                    index.append((grouping, level, term))
+        axes = pd.MultiIndex.from_tuples(index, names=["grouping", "level", "term"])
+        return pd.DataFrame(rows, index=axes, columns=["mean", "sd", "5%", "50%", "95%"])
+
+    @property
+    def log_evidence(self) -> float:
+        """The log evidence log p(y), in the units of the data.
+
+        Under ``Flat`` priors it is the integral against density 1 on the scale of the model. With a
+        flat bias, ``log_evidence`` on standardised data is log(y_sd) lower than with
+        ``standardise=False``. Compare models on one scale.
+
+        Raises:
+            NotApplicable: If the inference method did not compute it.
+        """
+        if "log_evidence" not in self.stats:
+            name = type(self.how).__name__
+            do = INSTEAD if is_boosted(self) else "fit by Laplace or Exact"
+            raise NotKnown("a method that knows the evidence", name, do)
+        return float(self.stats["log_evidence"]) - self.scaler.log_scale(self.data)
+
+    @property
+    def bic(self) -> float:
+        """-2 log L + k log n at the mode; smaller is better. Schwarz (1978).
+
+        k is the number of free parameters. L is the likelihood at the fitted mode, which is the
+        maximum of the likelihood if the priors are ``Flat``.
+
+        Raises:
+            NotApplicable: If the posterior is not from MAP or Laplace, or nothing is observed.
+        """
+        log_likelihood, parameters, observations = self._criterion_parts("bic")
+        return -2 * log_likelihood + parameters * math.log(observations)
+
+    @property
+    def aic(self) -> float:
+        """-2 log L + 2 k at the mode; smaller is better. Akaike (1974).
+
+        k and L are those of ``bic``.
+
+        Raises:
+            NotApplicable: If the posterior is not from MAP or Laplace, or nothing is observed.
+        """
+        log_likelihood, parameters, _ = self._criterion_parts("aic")
+        return -2 * log_likelihood + 2 * parameters
+
+    def _criterion_parts(self, criterion: str) -> tuple[float, int, int]:
+        """Return (log likelihood, free parameters, observations) at the fitted mode.
+
+        Raises:
+            NotKnown: If the fit has no mode, or nothing is observed.
+        """
+        stats = self.stats
+        if "log_likelihood" not in stats:
+            name = type(self.how).__name__
+            do = INSTEAD if is_boosted(self) else "fit by MAP or Laplace"
+            raise NotKnown(f"a mode to compute the {criterion} at", name, do)
+        if not stats["observations"]:
+            raise NotKnown(
+                f"observed sites to compute the {criterion} of",
+                "none, as in a program of pyro.factor alone",
+                "write the likelihood of the data as pyro.sample(..., obs=)",
+            )
+        if "factors" in stats:
+            said = (
+                f"the {criterion} leaves out pyro.factor ({stats['factors']}), which may hold "
+                "data; write data as pyro.sample(..., obs=)"
+            )
+            warn(said, DataWarning)
+        log_likelihood = float(stats["log_likelihood"]) - self.scaler.log_scale(self.data)
+        return log_likelihood, int(stats["parameters"]), int(stats["observations"])
+
+    def to_arviz(
+        self,
+        *,
+        prior: int | Mapping[str, Any] = 0,
+        predictive: bool = False,
+        log_likelihood: bool = True,
+        coords: Mapping[str, Any] | None = None,
+        dims: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        units: str = "model",
+    ) -> Any:
+        """Return ArviZ's object: InferenceData on ArviZ 0.x, DataTree on ArviZ 1.x.
+
+        Its groups are posterior, sample_stats, log_likelihood, observed_data and constant_data; on
+        request also prior, prior_predictive and posterior_predictive. Axes are named after the
+        plates of the program (the axes of a site's own event follow), and after features, classes
+        and components.
+
+        Coefficients that vary between groups are the variables ``county.effect``, with the axes
+        ``county`` (the levels) and ``county.term``, always in the units of the data.
+
+        Data, log densities and replicates are in the units of the data. Draws are on the scale of
+        the model, or as ``draws_in`` gives them with ``units="data"``; ``attrs["units"]`` names the
+        scale. ``attrs["draws"]`` is "chains" or "independent": R-hat and ESS have a meaning only
+        for chains.
+
+        Args:
+            prior: The number of draws from the prior, or the user's own prior draws
+                ``{site: [draw, ...]}``.
+            predictive: Whether to draw data again at the training rows, once per draw.
+            log_likelihood: Whether to compute the pointwise log likelihood, which leave-one-out
+                cross-validation needs.
+            coords: Coordinates of axes that replace the default ones, as in ``arviz.from_pyro``.
+            dims: Names of the axes of variables that replace the default ones.
+            seed: The seed of the prior draws and of the replicates.
+            units: The scale of the draws from posterior and prior: "model" or "data".
+
+        Raises:
+            NotApplicable: If prior draws are requested of a flat prior, or a rank of a team has
+                some rows of one joint distribution.
+            SettingError: If ``prior`` is neither a number of draws nor a mapping.
+            UnknownName: If ``units`` or an axis in ``coords`` is not known.
+            DataError: If an axis has another length than its coordinates.
+        """
+        if self.model.joint_rows:
+            refuse_in_team(self.data, "to_arviz()")
+        simulator = simulator_of(self)
+        sites = simulator.one_run()
+        draws, standardised = draws_in(units, self.draws, self.model, self.scaler)
+        if supports(self.model, GroupEffects):
+            draws |= {f"{name}.effect": u for name, u in self.effects(seed).items()}
+        found_dims, found_coords = axes_of(self.model, self.data, sites, draws)
+        observed, constant = self._data_groups(sites, found_coords)
+        groups: dict[str, Mapping[str, Any]] = {"posterior": draws}
+        groups["sample_stats"] = {
+            k: v for k, v in self.stats.items() if isinstance(v, Tensor) and v.shape == self.shape
+        }
+        if log_likelihood:
+            groups["log_likelihood"] = self._log_likelihood_by_plates(sites)
+        if predictive:
+            found = simulator.posterior_predictive(seed)
+            groups["posterior_predictive"] = {
+                name: v.reshape(*self.shape, *v.shape[1:]) for name, v in found.items()
+            }
+        groups["prior"], groups["prior_predictive"] = simulator.prior_groups(prior, seed, observed)
+        if not isinstance(prior, Mapping):
+            groups["prior"], _ = draws_in(units, groups["prior"], self.model, self.scaler)
+        groups |= {"observed_data": observed, "constant_data": constant}
+        renamed(found_dims, found_coords, dims, coords)
+        attrs = {
+            "inference_library": "ppgp",
+            "inference": repr(self.how),
+            "sampling_time": self.seconds,
+            "draws": "chains" if self.mcmc else "independent",
+            "units": scale_of(units, self.scaler),
+            "standardised": ", ".join(standardised),
+        }
+        arrays = {
+            group: {name: _array(value) for name, value in values.items()}
+            for group, values in groups.items()
+        }
+        return arviz_bridge.to_arviz(arrays, found_coords, found_dims, attrs)
+
+    def _data_groups(
+        self, sites: Mapping[str, Mapping[str, Any]], coords: Coords
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the groups observed_data and constant_data, in the units of the data."""
+        if not self.data.is_table:
+            return _arguments(self.data, sites, coords)
+        X, y = self.scaler.inputs_back(self.data.X), self.scaler.targets_back(self.data.y)
+        return {"y": y}, {"X": X, **columns_by_name(self.data)}
+
+    def _log_likelihood_by_plates(
+        self, sites: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, Tensor]:
+        """Return ``{observed site: [chain, draw, ...]}``, the pointwise log likelihood."""
+        densities = {}
+        for name, value in self.pointwise().items():
+            n = value.shape[-1]
+            shape: tuple[int, ...] = (n,)
+            if name in sites:
+                batch = tuple(sites[name]["fn"].batch_shape)
+                if batch and int(np.prod(batch)) == n:
+                    shape = batch
+            densities[name] = value.reshape(*self.shape, *shape)
+        return densities
 
     def draws_in(self, units: str = "data") -> dict[str, Tensor]:
         """Return ``draws`` in the units of the data, or (``units="model"``) as they are.
@@ -362,6 +1231,32 @@ class Posterior(BoostedMethods):
             UnknownName: If ``units`` is neither "model" nor "data".
         """
         return draws_in(units, self.draws, self.model, self.scaler)[0]
+
+    def summary(self, units: str = "model") -> Any:
+        """Return a pandas DataFrame with one row per scalar, such as ``weight[bmi]``.
+
+        Entries of a site have the coordinates of ``to_arviz``. The columns are mean, sd and the
+        5 %, 50 % and 95 % quantiles; for chains also Monte Carlo standard errors and effective
+        sample sizes, for several chains also R-hat. Statistics of an angle are taken around its
+        circular mean, so that they may exceed pi; its R-hat and effective sample sizes are the
+        worse of those of its cosine and its sine. Coefficients of groups that the model
+        integrates out are no sites; ``effects_table`` shows them.
+
+        Args:
+            units: "model" (the scale that the model saw) or "data". The name of the index states
+                the scale (and "interrupted" if Ctrl-C ended the search early). "(standardised)"
+                marks scalars that have no equivalent in the units of the data.
+
+        Raises:
+            UnknownName: If ``units`` is neither "model" nor "data".
+        """
+        draws, standardised = draws_in(units, self.draws, self.model, self.scaler)
+        title = scale_of(units, self.scaler)
+        if cut_short(self.stats):
+            title += ", interrupted"
+        chains = self.chains if self.mcmc else 0
+        names = scalar_names(draws, self.model, self.data)
+        return table_of(draws, names, standardised, title, chains, self.circular)
 
     def r_hat(self) -> dict[str, float]:
         """Return the rank-normalised split R-hat of every scalar. Vehtari et al. (2021).
@@ -410,3 +1305,235 @@ class Posterior(BoostedMethods):
             if team.rank == 0:
                 storage.save(path, whole)
         return Path(path)
+
+
+@contextmanager
+def evaluated_at(posterior: Posterior, rows: int = 0) -> Iterator[None]:
+    """Evaluate a model at rows of a table inside the block.
+
+    It runs without gradients, and on as many threads as suit the work.
+
+    Args:
+        posterior: The posterior, which is conditional on a table.
+        rows: The number of new rows. To condition on the training rows takes as long as n of them.
+    """
+    data = posterior.data
+    work = posterior.model.work(data.n, data.d) * max(1.0, rows / data.n)
+    with torch.no_grad(), limited(work, PREDICTIONS_PAY_FROM):
+        yield
+
+
+def model_inputs(posterior: Posterior, X: Any) -> Tensor:
+    """Return the rows of X as a tensor [m, d], on the scale of the model.
+
+    Columns with names are put in the order of the training columns.
+
+    Raises:
+        DataError: If X has NaN, another number of columns or a column that the fit does not know.
+        UnknownName: If a column is missing.
+    """
+    table, _ = read(X, posterior.data)
+    return _on_scale(posterior, table)
+
+
+def inputs_and_roles(
+    posterior: Posterior, X: Any, given: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[Tensor, dict[str, Any]]:
+    """Return the rows of X and their columns with roles, on the scale of the model.
+
+    Args:
+        posterior: The posterior.
+        X: The new rows.
+        given: ``{role: column}``, in the units of the data; they replace those that X itself holds.
+
+    Returns:
+        ``model_inputs``, and ``{role: column}`` of the roles that ``predict`` of the model takes.
+
+    Raises:
+        NotApplicable: If the model does not take such a column.
+        DataError: If the fit used an offset, trials or groups and the new rows have none.
+    """
+    table, own = read(X, posterior.data)
+    rows = _on_scale(posterior, table)
+    columns = {**own, **{name: value for name, value in given.items() if value is not None}}
+    for name in columns:
+        refuse_role(posterior.model, name, f"leave {name} out")
+    columns = checked_roles(columns, posterior.data, rows)
+    for name, column in columns.items():
+        if ROLES[name].unit_of_y:
+            columns[name] = posterior.scaler.noise(column)
+    return rows, columns
+
+
+def _on_scale(posterior: Posterior, table: Any) -> Tensor:
+    """Return rows whose columns are in order as a checked tensor, on the scale of the model."""
+    data, names = posterior.data, posterior.data.feature_names
+    if not names or len(names) != getattr(table, "shape", (0, 0))[-1]:
+        names = None
+    missing = data.missing == "keep" and posterior.model.takes_missing
+    rows = posterior.scaler.inputs(check_inputs(table, names, missing=missing).to(data.X))
+    if data.coded:
+        check_codes(rows, data.coded, data.feature_names)
+    check_places(posterior.model.covariance, rows)
+    return rows
+
+
+def in_data_units(
+    posterior: Posterior, distribution: Distribution, rows: Tensor, method: str = "predict"
+) -> Prediction:
+    """Return the Prediction of a distribution of y on the scale of the model.
+
+    Args:
+        posterior: The posterior.
+        distribution: Batch [draw, m], or batch [draw] and event [m].
+        rows: The new rows [m, d], on the scale of the model.
+        method: The method of the posterior that found it, in words.
+    """
+    offset, scale = posterior.scaler.location_and_scale
+    provenance = of_table(rows, posterior.data, posterior.scaler, posterior.also_seen)
+    origin = Origin(posterior, method)
+    return Prediction(distribution, offset, scale, posterior.data.classes, provenance, origin)
+
+
+def kept_by(posterior: Posterior) -> dict[str, Any]:
+    """Return the keyword by which predictions of one fit share a factor, if its model has one."""
+    if posterior.model.keeps_factor:
+        return {"kept": posterior.kept}
+    return {}
+
+
+def simulator_of(posterior: Posterior) -> Simulator:
+    """Return the model of a fit, to be run forwards."""
+    return Simulator(
+        posterior.model, posterior.data, posterior.draws, posterior.params, posterior.scaler
+    )
+
+
+def _check_numbers(site: str, distribution: Distribution, arguments: Mapping[str, Any]) -> None:
+    """Raise DataError if NaN or infinity among the arguments leaves a site without a prediction."""
+    lost = any(bool(torch.isnan(v).any()) for v in parameters(distribution).values())
+    holes = not_finite(arguments) if lost else ""
+    if holes:
+        wanted = f"numbers in the arguments of the program, for predictions of {site!r}"
+        raise DataError(wanted, holes, "drop those rows, or fill them")
+
+
+def is_boosted(posterior: Posterior) -> bool:
+    """Return whether a posterior is a sum of learners."""
+    return isinstance(posterior.model, BoostedSum) and bool(
+        posterior.model.tensors_of(posterior.draws)
+    )
+
+
+def _boosted(posterior: Posterior) -> Any:
+    """Return the model of a boosted posterior.
+
+    Raises:
+        NotApplicable: If it was not boosted.
+    """
+    if posterior.data.is_table and not isinstance(posterior.model, BoostedSum):
+        raise NotApplicable(
+            BoostedSum.expected,
+            type(posterior.model).__name__,
+            "fit models.Boosted(likelihood, learner); for CV+ of this model call "
+            "cross_calibrate(posterior.recipe, data, how)",
+        )
+    model: Any = require(posterior.model, BoostedSum)
+    if not model.tensors_of(posterior.draws):
+        raise NotApplicable(
+            "a posterior by NaturalGradientBoosting",
+            f"one by {type(posterior.how).__name__}, which has no learners",
+            "fit the model by inference.NaturalGradientBoosting()",
+        )
+    return model
+
+
+def folds_of(posterior: Posterior) -> Tensor:
+    """Return the fold of each training row, [n].
+
+    Raises:
+        NotApplicable: If the posterior has no folds.
+    """
+    _boosted(posterior)
+    if "fold" not in posterior.params:
+        raise NotApplicable(
+            "a posterior with folds",
+            "one without",
+            "fit by NaturalGradientBoosting(folds=5), to its end",
+        )
+    return posterior.params["fold"]
+
+
+def members_of(posterior: Posterior) -> list[tuple[Any, Tensor, Dataset]]:
+    """Return, per fold, the posterior of the member without it, the rows' numbers, and the rows."""
+    fold = folds_of(posterior)
+    members = []
+    for j in range(int(fold.max()) + 1):
+        rows = torch.nonzero(fold == j).flatten()
+        draws = {name: value[:, j : j + 1] for name, value in posterior.draws.items()}
+        members.append((replace(posterior, draws=draws), rows, posterior.data.rows(rows)))
+    return members
+
+
+def _one_draw_per_row(distribution: Any, draw: Tensor, rows: Tensor) -> Any:
+    """Return the distribution [1, n] whose row i is that of its own draw."""
+    chosen = {name: v[draw, rows][None] for name, v in parameters(distribution).items()}
+    return rebuilt(distribution, chosen)
+
+
+def drawn_effects(posterior: Posterior, seed: int, each: int | None = None) -> dict[str, Tensor]:
+    """Return draws of the coefficients of the groups, ``{grouping: [draw, K, q]}``.
+
+    Args:
+        posterior: The posterior.
+        seed: As in ``effects``.
+        each: How many draws of coefficients that the model integrates out to take per draw of the
+            sites; None: one, or ``AT_A_MODE`` if there is one draw of the sites.
+    """
+    model = require(posterior.model, GroupEffects)
+    if isinstance(seed, str):
+        do = f"write effects()[{seed!r}]"
+        raise SettingError("a whole number as seed", repr(seed), do)
+    generator = torch.Generator().manual_seed(seed)
+    if each is None:
+        each = AT_A_MODE if posterior.shape == (1, 1) else 1
+    with evaluated_at(posterior):
+        return model.group_effects(posterior.theta, posterior.data, generator, each)
+
+
+def _between(prediction: Prediction, posterior: Posterior, seed: int) -> Tensor:
+    """Return numbers between the probability of lower classes and that of the same as well.
+
+    Raises:
+        NotApplicable: If the classes have no order.
+    """
+    p = prediction.probabilities
+    ordered = p.shape[1] == 2 or hasattr(getattr(posterior.model, "likelihood", None), "cutpoints")
+    if not ordered:
+        do = "use Brier scores or log losses of the prediction"
+        raise NotApplicable("ordered classes for residuals", "classes without an order", do)
+    upper = p.cumsum(1).gather(1, posterior.data.y.long()[:, None])[:, 0]
+    own = p.gather(1, posterior.data.y.long()[:, None])[:, 0]
+    generator = torch.Generator().manual_seed(seed)
+    uniform = standard_uniform(generator, *own.shape).to(own)
+    return upper - uniform * own
+
+
+def _arguments(
+    arguments: Mapping[str, Any], sites: Mapping[str, Mapping[str, Any]], coords: Coords
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the values of the observed sites, and the other numeric arguments of a program."""
+    observed = {name: site["value"] for name, site in sites.items() if is_data(site)}
+    constant = {}
+    for name, value in arguments.items():
+        array = value if isinstance(value, Tensor) else np.asarray(value)
+        numeric = isinstance(array, Tensor) or array.dtype.kind in "biuf"
+        if numeric and name not in observed and not any(value is y for y in observed.values()):
+            if name in coords:
+                name = f"{name}_data"
+            constant[name] = array
+    return observed, constant
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -13,21 +15,22 @@ from torch import Tensor
 
 from .. import files
 from ..data.entries.row_numbers import numbered
-from ..data.stream.rows_in_chunks import Chunk, RowsGiven, RowsInFiles, rows_of
+from ..data.stream.rows_in_chunks import Chunk, RowsGiven, RowsInFiles
 from ..errors import DataError, NotApplicable, SettingError, StorageError, an, listed
 from ..runtime.fingerprint import fingerprint
 from ..runtime.progress import bar
 from ..runtime.whole_numbers import check_whole_number
-from .fitted import Fitted, refuse_in_team
-from .origin import digest_of
 from .prediction import Prediction
-from .prediction_parts import ALL_BLANK, GUARANTEE, Parts
 from .region import Region, exact_level
 
-__all__ = ["ROWS_AT_ONCE", "Predicted", "predict_to", "predict_to_file"]
+__all__ = ["ROWS_AT_ONCE", "Parts", "Predicted", "checked_path", "predict_to_file"]
 
 ROWS_AT_ONCE = 65_536  # a multiple of the blocks in which models predict, which fixes the rounding
 SUFFIX = ".parquet"
+FACTS = "parts.json"
+PART = "part-{:06d}.parquet"
+GUARANTEE = b"ppgp.guarantee"  # in the metadata of parts and output
+ALL_BLANK = b"ppgp.blank"  # in the metadata of a part none of whose rows has a prediction
 
 
 @runtime_checkable
@@ -58,67 +61,22 @@ class Predicted:
     guarantee: str | None
 
 
-def predict_to(
-    self: Any,
-    source: Any,
-    out: str | PathLike[str],
-    level: float = 0.9,
-    calibrator: Any = None,
-    rows_at_once: int = ROWS_AT_ONCE,
-    *,
-    progress: bool = True,
+def checked_path(
+    data: Any, out: str | PathLike[str], level: float, calibrator: Any, rows_at_once: Any
 ) -> Path:
-    """Predict rows chunk by chunk, and write the predictions to one Parquet file.
-
-    The columns are ``mean``, ``sd``, ``lower`` and ``upper``, in the units of the data. For labels
-    they are ``p(label)`` for each class and, with a calibrator, ``set``, a list of the labels in
-    the set. There is one row group per chunk; the rows keep their order. Numbers are those of
-    ``predict`` on all rows, up to the rounding that another size of batch gives.
-
-    Each chunk is first a file in the folder ``out.parts``; these are joined at the end and removed.
-    The same call after one that was stopped goes on behind its last complete part, where the rows
-    come from files.
+    """Return the path of the output, once the arguments of ``Posterior.predict_to`` are checked.
 
     Args:
-        self: The posterior.
-        source: The new rows: a Parquet file, a folder or a list of these; a ``ppgp.stream``; a
-            frame or an array [m, d], or an iterable of them. Columns of files are found by the
-            names of the training columns, and others are ignored.
-        out: The file to write, whose name ends in .parquet. A file that is there is replaced.
-        level: The level of the intervals or sets, in (0, 1).
-        calibrator: Of ``ppgp.calibrate``: the intervals or sets are conformal. None: intervals are
-            those of the predictive distribution.
+        data: The training data.
+        out: See ``Posterior.predict_to``, as for the other arguments.
+        level: The level of the intervals or sets.
+        calibrator: The calibrator.
         rows_at_once: The most rows of one chunk.
-        progress: Whether to show a progress bar.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        NotApplicable: If the posterior is one of a program or of a rank of a team, or the
-            calibrator is none of ``ppgp.calibrate`` or has groups or weights.
-        UnknownName: If a training column is missing.
-        DataError: If a column is missing in one of the files or has another type there, or a value
-            is missing or not finite; the message names column, file, row group and
-                row.
-        SettingError: If an option is wrong.
-        StorageError: If ``out`` cannot be written, is one of the files that are read, or parts of
-            another call are in the way.
     """
-    path = _checked(self, out, level, calibrator, rows_at_once)
-    rows = rows_of(source, self.data)
-    predict_to_file(self, rows, path, level, calibrator, rows_at_once, progress)
-    return path
-
-
-def _checked(
-    posterior: Fitted, out: str | PathLike[str], level: float, calibrator: Any, rows_at_once: Any
-) -> Path:
-    """Return the path of the output, once the arguments are checked."""
-    if not posterior.data.is_table:
+    if not data.is_table:
         do = "call predict(**arguments) for parts of them, and write each"
         raise NotApplicable("the posterior of a model on a table", "one of a program", do)
-    _check_one_process(posterior.data)
+    _check_one_process(data)
     exact_level(level)
     check_whole_number("rows_at_once", rows_at_once, 1, f"the default is {ROWS_AT_ONCE:,}")
     if calibrator is not None and not isinstance(calibrator, Calibrated):
@@ -133,6 +91,22 @@ def _checked(
     return files.check_file(path)
 
 
+def refuse_in_team(data: Any, call: str) -> None:
+    """Raise NotApplicable if a rank of a team has some of the training rows alone.
+
+    Args:
+        data: The training data.
+        call: The call of a posterior that needs all of them.
+    """
+    if not data.team.alone:
+        raise NotApplicable(
+            f"{call} of a posterior in one process",
+            f"that of rank {data.team.rank} of {data.team.size}",
+            'call posterior.save("fit.safetensors") on every rank, and on one of them '
+            f'ppgp.load_posterior("fit.safetensors").{call}',
+        )
+
+
 def _check_one_process(data: Any) -> None:
     """Raise NotApplicable for a rank that cannot write by itself."""
     refuse_in_team(data, "predict_to(rows, out)")
@@ -142,7 +116,8 @@ def _check_one_process(data: Any) -> None:
 
 
 def predict_to_file(
-    posterior: Any,
+    predict: Callable[[Any], Prediction],
+    identity: str,
     rows: RowsInFiles | RowsGiven,
     out: Path,
     level: float,
@@ -150,17 +125,28 @@ def predict_to_file(
     rows_at_once: int,
     progress: bool,
 ) -> Predicted:
-    """Do what ``predict_to`` does, whose arguments are checked, for rows that are found."""
+    """Do what ``Posterior.predict_to`` does, whose arguments are checked, for rows that are found.
+
+    Args:
+        predict: Returns the prediction of new rows.
+        identity: A digest of the posterior.
+        rows: The rows.
+        out: The file to write.
+        level: The level of the intervals or sets.
+        calibrator: The calibrator; None: there is none.
+        rows_at_once: The most rows of one chunk.
+        progress: Whether to show a progress bar.
+    """
     if isinstance(rows, RowsInFiles):
         _refuse_source(rows, out)
     facts = {
-        "posterior": digest_of(posterior),
+        "posterior": identity,
         "source": fingerprint(rows.identity()),
         "level": str(exact_level(level)),
         "calibrator": None if calibrator is None else calibrator.identity(level),
         "rows_at_once": int(rows_at_once),
     }
-    writing = _Writing(posterior, level, calibrator)
+    writing = _Writing(predict, level, calibrator)
     parts = Parts(out, facts)
     with files.locked(out):
         parts.open()
@@ -208,12 +194,12 @@ class _Writing:
     """What makes the table of a chunk.
 
     Attributes:
-        posterior: The posterior.
+        predict: Returns the prediction of new rows.
         level: The level of the intervals or sets.
         calibrator: The calibrator; None: there is none.
     """
 
-    posterior: Any
+    predict: Callable[[Any], Prediction]
     level: float
     calibrator: Any
 
@@ -233,7 +219,7 @@ class _Writing:
             columns = columns or {"": pyarrow.nulls(len(chunk.blank))}
             return pyarrow.table(columns, metadata={ALL_BLANK: b""})
         with numbered(_Numbers(start, np.flatnonzero(~chunk.blank))):
-            prediction = self.posterior.predict(chunk.rows)
+            prediction = self.predict(chunk.rows)
             region = self._region(prediction)
         place = _places(chunk.blank)
         found = {
@@ -311,3 +297,153 @@ def _sets(members: Tensor, labels: Sequence[Any]) -> Any:
     codes = pyarrow.array(np.nonzero(inside)[1].astype(np.int32))
     names = pyarrow.array([str(label) for label in labels])
     return pyarrow.ListArray.from_arrays(pyarrow.array(ends), names.take(codes))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of one output, in a folder beside it: each is written whole, and joined at the end.
+
+    Attributes:
+        out: The output.
+        facts: What the call depends on, as JSON. Its parts go on with no other.
+    """
+
+    out: Path
+    facts: dict[str, Any]
+
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+        return self.out.with_name(f"{self.out.name}.parts")
+
+    def path(self, number: int) -> Path:
+        """Return the path of a part."""
+        return self.folder / PART.format(number)
+
+    def open(self) -> None:
+        """Make the folder with the facts, or check that it holds the parts of the same call.
+
+        Raises:
+            StorageError: If it holds those of another call, or other files, or cannot be made.
+        """
+        folder, facts = self.folder, self.folder / FACTS
+        with files.explained(folder):
+            there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        if there in ([], [FACTS]):
+            files.write(facts, json.dumps(self.facts), folder=True)
+            return
+        try:
+            known = json.loads(facts.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = None
+        if known == self.facts:
+            return
+        differing: list[str] = []
+        if isinstance(known, dict):
+            differing = [key for key in self.facts if known.get(key) != self.facts[key]]
+        got = f"those of a call with another {differing[0]}" if differing else "other files"
+        do = "choose another out, make the same call again, or remove that folder"
+        raise StorageError(f"the parts of this call in {folder}", got, do)
+
+    def complete(self, rows: int, n: int) -> int:
+        """Return how many of the first parts are complete.
+
+        A file that was cut off has no footer, and is made again with all after it.
+
+        Args:
+            rows: The rows of each part but the last.
+            n: The rows of all.
+        """
+        import pyarrow
+        from pyarrow import parquet
+
+        number = 0
+        while number * rows < n:
+            try:
+                found = parquet.read_metadata(self.path(number)).num_rows
+            except (OSError, pyarrow.ArrowException):
+                break
+            if found != min(rows, n - number * rows):
+                break
+            number += 1
+        return number
+
+    def write(self, number: int, table: Any) -> None:
+        """Write a part under another name, and give it its own once it is whole."""
+        from pyarrow import parquet
+
+        with files.replacing_path(self.path(number)) as new, files.explained(new):
+            parquet.write_table(table, new, **_settings(table.schema), row_group_size=len(table))
+
+    def join(self, count: int) -> tuple[int, str | None]:
+        """Write the parts to the output as one row group each; it replaces a file there.
+
+        Returns:
+            How many rows have no prediction, and the guarantee of the intervals or sets, None if
+            there are none.
+
+        Raises:
+            DataError: If no row has a prediction.
+            StorageError: If the operating system does not allow it.
+        """
+        from pyarrow import parquet
+
+        schemas = (parquet.read_schema(self.path(number)) for number in range(count))
+        schema = next((one for one in schemas if ALL_BLANK not in (one.metadata or {})), None)
+        if schema is None:
+            raise DataError("a row with a value in every cell", "none", "fill empty cells")
+        blank = 0
+        with (
+            files.replacing_path(self.out) as new,
+            files.explained(new),
+            parquet.ParquetWriter(new, schema, **_settings(schema)) as file,
+        ):
+            for table in self._tables(count):
+                table = _with_columns(table, schema)
+                blank += table.column(len(schema) - 1).null_count
+                file.write_table(table, row_group_size=len(table))
+        guarantee = (schema.metadata or {}).get(GUARANTEE)
+        return blank, None if guarantee is None else guarantee.decode()
+
+    def _tables(self, count: int) -> Iterator[Any]:
+        """Yield the tables of the parts, one in memory at a time."""
+        from pyarrow import parquet
+
+        for number in range(count):
+            with parquet.ParquetFile(self.path(number)) as part:
+                yield part.read()
+
+    def remove(self) -> None:
+        """Remove the parts, the last first, and the folder unless it holds other files."""
+        for path in sorted(self.folder.glob("part-*.parquet"), reverse=True):
+            path.unlink()
+        for left in self.folder.glob(".part-*.new.parquet"):
+            left.unlink()
+        with suppress(OSError):
+            (self.folder / FACTS).unlink()
+            self.folder.rmdir()
+
+
+def _with_columns(table: Any, schema: Any) -> Any:
+    """Return a table with the columns of a schema; those that it lacks are empty."""
+    import pyarrow
+
+    if table.schema.equals(schema):
+        return table
+    columns = [
+        table.column(field.name)
+        if field.name in table.column_names
+        else pyarrow.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pyarrow.Table.from_arrays(columns, schema=schema)
+
+
+def _settings(schema: Any) -> dict[str, Any]:
+    """Return how a schema is encoded: text by dictionaries, which real numbers do not repay."""
+    from pyarrow import types
+
+    numbers = {field.name for field in schema if types.is_floating(field.type)}
+    nested = {field.name for field in schema if types.is_list(field.type)}
+    others = [name for name in schema.names if name not in numbers | nested]
+    return {"use_dictionary": [*others, *(f"{name}.list.element" for name in nested)]}

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..data.entries.arrays import advice_on_targets, as_tensor
+from ..display import tables as html
 from ..errors import DataError, NumericalError, SettingError, counted, listed
 from ..numerics.finite import all_finite
-from . import frames
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Region"]
 
 SHOWN = 3  # intervals whose ends a repr shows
+SHOWN_ROWS = 5  # rows that a notebook shows
 
 
 def exact_level(level: float) -> Fraction:
@@ -189,10 +191,44 @@ class Region:
         intervals; of labels the column ``set``, tuples of the labels in each set. ``attrs`` holds
         the level and the guarantee.
         """
-        return frames.of_region(self)
+        return self._frame(None)
+
+    def _frame(self, most: int | None) -> pd.DataFrame:
+        """Return the data frame of the first ``most`` sets; None: of all."""
+        import pandas as pd
+
+        if self.labels is None:
+            lower, upper = self
+            table = pd.DataFrame(
+                {"lower": numbers_of(lower[:most]), "upper": numbers_of(upper[:most])}
+            )
+            if self.pieces is not None:
+                table["pieces"] = list(self.pieces[:most])
+        else:
+            table = pd.DataFrame({"set": label_sets(self.labels[:most], self.classes)})
+        table.attrs = {"level": self.level, "guarantee": self.guarantee}
+        return table
 
     def _repr_html_(self) -> str:
-        return frames.region_as_html(self)
+        """Return what notebooks show: the guarantee and the first rows."""
+        kind, whole = "intervals", "infinite"
+        if self.labels is not None:
+            kind, whole = "label sets", "hold all labels"
+        facts = {
+            "level": self.level,
+            "guarantee": self.guarantee,
+            "calibration rows": self.n_calibration,
+            whole: f"{float(self.infinite.double().mean()):.1%}",
+            "empty": f"{float(self.empty.double().mean()):.1%}",
+        }
+        if not len(self):
+            facts = {name: value for name, value in facts.items() if name not in (whole, "empty")}
+        table = self._frame(SHOWN_ROWS)
+        if self.labels is not None:
+            table["set"] = [", ".join(map(str, labels)) for labels in table["set"]]
+        parts = [html.facts(facts), html.frame(table, SHOWN_ROWS)]
+        left = html.more(len(self) - len(table), "row")
+        return html.page("Region", f"{len(self):,} {kind}", *parts, left)
 
     def __repr__(self) -> str:
         kind, whole = "interval", "infinite"
@@ -208,3 +244,15 @@ class Region:
         if self.n_calibration is not None:
             text += f", {self.n_calibration} calibration rows"
         return f"{text}; {infinite:.1%} {whole}, {empty:.1%} empty>"
+
+
+def numbers_of(values: Tensor) -> np.ndarray:
+    """Return a tensor as an array of NumPy."""
+    return values.detach().cpu().numpy()
+
+
+def label_sets(labels: Tensor, classes: tuple[Any, ...] | None) -> list[tuple[Any, ...]]:
+    """Return the labels in each set [n, K]; codes where they have no names."""
+    names = classes or range(labels.shape[1])
+    rows = labels.tolist()
+    return [tuple(name for name, kept in zip(names, row, strict=True) if kept) for row in rows]

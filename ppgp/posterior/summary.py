@@ -12,41 +12,11 @@ from torch import Tensor
 
 from ..runtime.process_locks import silenced
 from . import arviz as arviz_bridge
-from .scalar_names import scalar_names
-from .units_of_draws import draws_in, scale_of
 
 
 def cut_short(stats: Mapping[str, Any]) -> bool:
     """Whether the stats record that Ctrl-C ended the search early; older files do not say."""
     return bool(stats.get("interrupted", False))
-
-
-def summary(self: Any, units: str = "model") -> Any:
-    """Return a pandas DataFrame with one row per scalar, such as ``weight[bmi]``.
-
-    Entries of a site have the coordinates of ``to_arviz``. The columns are mean, sd and the
-    5 %, 50 % and 95 % quantiles; for chains also Monte Carlo standard errors and effective
-    sample sizes, for several chains also R-hat. Statistics of an angle are taken around its
-    circular mean, so that they may exceed pi; its R-hat and effective sample sizes are the
-    worse of those of its cosine and its sine. Coefficients of groups that the model
-    integrates out are no sites; ``effects_table`` shows them.
-
-    Args:
-        self: The posterior.
-        units: "model" (the scale that the model saw) or "data". The name of the index states
-            the scale (and "interrupted" if Ctrl-C ended the search early). "(standardised)"
-            marks scalars that have no equivalent in the units of the data.
-
-    Raises:
-        UnknownName: If ``units`` is neither "model" nor "data".
-    """
-    draws, standardised = draws_in(units, self.draws, self.model, self.scaler)
-    title = scale_of(units, self.scaler)
-    if cut_short(self.stats):
-        title += ", interrupted"
-    chains = self.chains if self.mcmc else 0
-    names = scalar_names(draws, self)
-    return table_of(draws, names, standardised, title, chains, self.circular)
 
 
 def table_of(

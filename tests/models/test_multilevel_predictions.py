@@ -13,7 +13,7 @@ from ppgp.data import Dataset
 from ppgp.likelihoods import Gaussian, Poisson
 from ppgp.likelihoods.joint_rows import LatentMarginal
 from ppgp.models import GLM, Varying
-from ppgp.posterior.group_effects import AT_A_MODE
+from ppgp.posterior.posterior import AT_A_MODE
 from ppgp.priors import Normal
 from ppgp.runtime.seeding import seeded
 

@@ -21,7 +21,7 @@ from ppgp import Dataset, Posterior, conformal, inference, models
 from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError, StorageError, UnknownName
 from ppgp.inference import Laplace
 from ppgp.models import LinearRegression
-from ppgp.posterior.prediction_parts import Parts
+from ppgp.posterior.predicting_to_files import Parts
 from ppgp.runtime.team import Team
 from tests.parquet_tables import columns_of, regression, write
 

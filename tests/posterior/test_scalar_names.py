@@ -16,7 +16,7 @@ import ppgp
 from ppgp import Dataset, Posterior, inference, kernels, likelihoods, models, networks, plots
 from ppgp.models import Varying
 from ppgp.posterior.arviz import arviz
-from ppgp.posterior.scalar_names import scalar_names
+from ppgp.posterior.axes import scalar_names
 from ppgp.priors import Site
 
 N = 24

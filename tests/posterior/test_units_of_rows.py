@@ -14,7 +14,7 @@ import ppgp
 from ppgp import Prediction, conformal
 from ppgp.distributions import blocks
 from ppgp.errors import DataError
-from ppgp.posterior.joint_covariance import covariance
+from ppgp.posterior.prediction import covariance
 
 F64 = torch.float64
 LOC = torch.tensor([[0.3, -1.0, 0.0, 2.0], [0.5, 1.0, -0.2, 1.0]], dtype=F64)
