@@ -237,7 +237,7 @@ def _in_files(
     for name in columns:
         if name in plain:
             _check_numbers(name, types[name], files[0].name)
-    needed = frozenset(_columns_without_blanks(types, train, excluded))
+    needed = frozenset(columns_without_blanks(types, train, excluded))
     return RowsInFiles(pieces, columns, needed, tuple(kept), named, blanks)
 
 
@@ -314,7 +314,7 @@ def columns_read(
     return [label for label in labels if str(label) in names]
 
 
-def _columns_without_blanks(
+def columns_without_blanks(
     labels: Iterable[Any], train: Dataset, excluded: Iterable[str | None]
 ) -> list[Any]:
     """Return the columns that are read and need a value in every row.
