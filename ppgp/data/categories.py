@@ -109,15 +109,13 @@ def check_codes(
 
 
 def check_levels(
-    levels: Sequence[Sequence[Any]] | None, categorical: Sequence[Any] | None
-) -> tuple[tuple[str, ...], ...] | None:
+    levels: Sequence[Sequence[Any]], categorical: Sequence[Any] | None
+) -> tuple[tuple[str, ...], ...]:
     """Return the levels of the categorical columns as text.
 
     Raises:
         SettingError: If there are not as many as columns.
     """
-    if levels is None:
-        return None
     if len(levels) != len(categorical or ()):
         raise SettingError(
             "the levels of every categorical column",

@@ -72,6 +72,22 @@ def refuse_twice(names: Iterable[str]) -> None:
         )
 
 
+def refuse_no_rows(n: int, where: str = "") -> None:
+    """Raise DataError if there are no rows.
+
+    Args:
+        n: The number of rows.
+        where: The name of the file that they come from.
+    """
+    if n == 0:
+        got = "no rows"
+        if where:
+            got += f" in {where}"
+        raise DataError(
+            "at least one row", got, "check the filter, the split or the file that made the table"
+        )
+
+
 def name_of(y: Any) -> str | None:
     """Return the name of a series, or of the only column of a frame; None if there is none."""
     names = names_of(y)
@@ -395,8 +411,8 @@ def absent(names: Sequence[str], present: Container[str]) -> list[str]:
 
 
 def check_columns(
-    columns: Sequence[str | int] | None, names: Sequence[str] | None, d: int, what: str
-) -> tuple[str | int, ...] | None:
+    columns: Sequence[str | int], names: Sequence[str] | None, d: int, what: str
+) -> tuple[str | int, ...]:
     """Return columns by name where columns have names, else by number.
 
     Args:
@@ -409,8 +425,6 @@ def check_columns(
         UnknownName: If there is no such name; the message offers the nearest one.
         SettingError: If they are not a list, empty, repeated, or numbers without a column.
     """
-    if columns is None:
-        return None
     given: tuple[Any, ...] = ()
     if isinstance(columns, Iterable) and not isinstance(columns, str):
         given = tuple(columns)

@@ -1,34 +1,58 @@
-"""A checked table of inputs and targets."""
+"""A checked table of inputs and targets, its standardisation, and its rows in a team."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from itertools import pairwise
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
+import torch
 from torch import Tensor
 
-from ..errors import DataError, counted
+from ..display import tables as html
+from ..display.user_warnings import warn
+from ..errors import DataError, DataWarning, NotApplicable, SettingError, counted, listed
+from ..runtime.seeding import permutation
 from ..runtime.team import ALONE, Team
-from . import table_frame
+from ..runtime.whole_numbers import check_seed
 from .categories import check_codes, check_levels
-from .columns import check_columns, check_word, name_of, names_of, refuse_twice
+from .columns import check_columns, check_word, name_of, names_of, refuse_no_rows, refuse_twice
+from .entries import magnitudes
 from .entries.arrays import as_pandas, check_inputs, destination, laid_out
 from .entries.row_numbers import chosen_rows
-from .frame_parts import parts_of, refuse_no_rows
+from .frame_parts import parts_of
 from .groups import coded_groups
-from .parts import parts_of_rows
-from .roles import ROLES, at_rows, column_laid_out, columns_given, moved, role_names_of
-from .same_numbers import same_numbers
-from .scaler import Scaler
+from .roles import ROLES, at_rows, column_laid_out, columns_given, moved, role_names_of, same_column
 from .targets import check_targets, in_order_of_texts
-from .team_rows import in_team, scaled_in_team
 from .training_data import Batch, Rows, Tables, TrainingData
 
-__all__ = ["Dataset", "Scaler"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "SAMPLE",
+    "Dataset",
+    "GivenScaler",
+    "IdentityScaler",
+    "Scaler",
+    "check_alike",
+    "joined",
+    "of_all_ranks",
+    "standardised_mean",
+]
 
 MISSING = ("refuse", "keep")
+ROUNDING = 16  # machine epsilons by which equal numbers may differ
+SAME_SCALE = 1e-5  # relative to an sd: how far means and sds of the same rows differ after rounding
+MOST = 30  # columns that a notebook shows
+MOST_LABELS = 10  # and labels of one column
+GRID_COLUMNS = 4  # the most columns of a grid
+SAMPLE = 20_000  # rows of all processes that each of them holds, for pilots and inducing inputs
+LABELS = (str, int, float, bool)
+OF_TEAM = ("team", "total_of_team", "counts_of_team")  # attributes of the rows of a rank
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,8 +193,11 @@ class Dataset(TrainingData):
             feature_names = names_of(X)
         given = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
         given |= {"trials": trials, "weights": weights, "groups": groups, "ids": ids}
-        own = {**(role_names or {}), "noise_sd": noise_name, "right_censored": censored_name}
-        named = role_names_of(given, own)
+        given = {role: column for role, column in given.items() if column is not None}
+        named: dict[str, str] = {}
+        if given:
+            own = {**(role_names or {}), "noise_sd": noise_name, "right_censored": censored_name}
+            named = role_names_of(given, own)
         check_word("missing", missing, MISSING)
         if isinstance(feature_names, str):
             do = f"write [{feature_names!r}]"
@@ -181,14 +208,21 @@ class Dataset(TrainingData):
                 counted(X.shape[1], "feature name"), f"{len(feature_names)}", "give one per column"
             )
         names = None if feature_names is None else tuple(map(str, feature_names))
-        refuse_twice(names or ())
+        if names:
+            refuse_twice(names)
         refuse_no_rows(len(X))
         codes, found = check_targets(y, classes, X)
-        given["groups"], levels_of_groups = coded_groups(groups, group_levels)
-        columns = {
-            name: None if given[name] is None else role.check(given[name], len(X), X)
-            for name, role in ROLES.items()
-        }
+        levels_of_groups = None
+        if "groups" in given:
+            given["groups"], levels_of_groups = coded_groups(groups, group_levels)
+        columns: dict[str, Any] = dict.fromkeys(ROLES)
+        for name, column in given.items():
+            if column is not None:
+                columns[name] = ROLES[name].check(column, len(X), X)
+        if coordinates is not None:
+            coordinates = check_columns(coordinates, names, X.shape[1], "coordinates")
+        if categorical is not None:
+            categorical = check_columns(categorical, names, X.shape[1], "categorical")
         checked = {
             "X": X,
             "y": codes,
@@ -196,21 +230,23 @@ class Dataset(TrainingData):
             "target_name": name_of(y) if target_name is None else target_name,
             "classes": found,
             "noise_name": named.pop("noise_sd", None),
-            "coordinates": check_columns(coordinates, names, X.shape[1], "coordinates"),
+            "coordinates": coordinates,
             "missing": missing,
-            "categorical": check_columns(categorical, names, X.shape[1], "categorical"),
-            "levels": check_levels(levels, categorical),
+            "categorical": categorical,
+            "levels": None if levels is None else check_levels(levels, categorical),
             "censored_name": named.pop("right_censored", None),
             "group_levels": levels_of_groups,
             "role_names": named or None,
         }
         vars(self).update(columns | checked, n=X.shape[0], d=X.shape[1])
-        vars(self)["alphabetical"] = classes is None and in_order_of_texts(y, found)
+        labelled = classes is None and found is not None
+        vars(self)["alphabetical"] = labelled and in_order_of_texts(y, found)
         places = list(names or ())
         for name, numbered in (("together", self.coordinates), ("coded", self.categorical)):
             numbers = [one if isinstance(one, int) else places.index(one) for one in numbered or ()]
             vars(self)[name] = numbers
-        check_codes(X, self.coded, names, self.levels)
+        if self.coded:
+            check_codes(X, self.coded, names, self.levels)
 
     def with_numbers(self, X: Tensor, y: Tensor, columns: Mapping[str, Any]) -> Dataset:
         """Return a table of other rows, of one process, which are known to pass the checks."""
@@ -222,8 +258,22 @@ class Dataset(TrainingData):
         return table
 
     def in_team(self, team: Team) -> Dataset:
-        """Return the table as this rank's part of the rows of a team; see ``Team.share``."""
-        return self if team.alone else in_team(self, team)
+        """Return the table as this rank's part of the rows of a team; see ``Team.share``.
+
+        Raises:
+            DataError: If the ranks have other columns or other kinds of targets, or groups whose
+                levels differ.
+            NotApplicable: If a class is not a text or a number, so that ranks cannot compare it.
+        """
+        if team.alone:
+            return self
+        with team.all_or_none():
+            _check_labels(self)
+        about = team.gathered(_about(self))
+        with team.all_or_none():
+            check_alike(about)
+        table = _with_classes_of_all(self, about)
+        return _with_sample(table, team, sum(each["n"] for each in about))
 
     def share_of(self, team: Team) -> Dataset:
         """Return the part of the table that this rank of a team has; see ``Team.share``."""
@@ -289,9 +339,6 @@ class Dataset(TrainingData):
         names = (self.feature_names[column] for column in self.coded)
         return dict(zip(names, self.levels, strict=True))
 
-    to_frame = table_frame.to_frame  # defined beside its code
-    _repr_html_ = table_frame.as_html
-
     def __len__(self) -> int:
         return self.n
 
@@ -309,6 +356,49 @@ class Dataset(TrainingData):
         if absent:
             parts += f", {absent} missing"
         return f"<Dataset n={self.n} d={self.d} target={self.target_name or 'y'} ({parts})>"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the size, and a line for each column."""
+        about = f"n = {self.n:,}, d = {self.d:,}"
+        if not self.team.alone:
+            about += f" on this rank of {self.team.size}"
+        columns = list(self._lines_of_html())
+        shown = columns[:MOST]
+        if len(columns) > MOST:  # the target follows the inputs
+            shown = [*columns[: MOST - 1], columns[self.d]]
+        lines = html.table(("column", "role", "mean", "sd", "values"), shown)
+        return html.page("Dataset", about, lines, html.more(len(columns) - len(shown), "column"))
+
+    def _lines_of_html(self) -> Iterator[tuple[Any, ...]]:
+        """Yield (name, role, mean, sd, labels) of each column."""
+        levels = dict(zip(self.coded, self.levels or (), strict=False))
+        for number, name in enumerate(self._names_of_inputs):
+            values = self.X[:, number]
+            role = "coordinate" if number in self.together else "input"
+            if number in self.coded:
+                yield name, "categories", "", "", _counts(values, levels.get(number))
+            else:
+                yield name, role, *_moments(values)
+        target = self.target_name or "y"
+        if self.classes is None:
+            yield target, "target", *_moments(self.y)
+        else:
+            yield target, "target", "", "", _counts(self.y, self.classes)
+        for role, column in self.columns_with_roles.items():
+            name = self.names_of_roles.get(role, "")
+            words = role.replace("_", " ")
+            if role == "groups":
+                levels_of = self.group_levels or {}
+                for group, codes in column.items():
+                    yield group, words, "", "", _counts(codes, levels_of[group])
+            elif isinstance(column, Tensor):
+                yield name, words, *_moments(column)
+            else:
+                yield name, words, "", "", ", ".join(map(str, column[:3])) + ", …"
+
+    @property
+    def _names_of_inputs(self) -> list[str]:
+        return list(self.feature_names or [f"x{j}" for j in range(self.d)])
 
     @classmethod
     def from_frame(
@@ -377,6 +467,37 @@ class Dataset(TrainingData):
             **found.columns,
         )
 
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table as a pandas DataFrame, which ``Dataset.from_frame`` reads again.
+
+        Returns:
+            One row per row. The columns are the inputs, with their names or ``x0``, ``x1``, ...;
+            the target, with its name or ``y``; and those with roles, with their names or that of
+            the role. Labels, categories and groups stand in place of codes.
+        """
+        import pandas as pd
+
+        columns: dict[str, Any] = {}
+        levels = dict(zip(self.coded, self.levels or (), strict=False))
+        for number, name in enumerate(self._names_of_inputs):
+            values = self.X[:, number]
+            columns[name] = _numbers(values)
+            if number in levels:
+                columns[name] = _labels(values, levels[number])
+        target = _free(self.target_name or "y", columns)
+        columns[target] = _numbers(self.y)
+        if self.classes is not None:
+            columns[target] = _labels(self.y, self.classes)
+        for role, column in self.columns_with_roles.items():
+            name = _free(self.names_of_roles.get(role, role), columns)
+            if role == "groups":
+                levels_of = self.group_levels or {}
+                for group, codes in column.items():
+                    columns[_free(group, columns)] = _labels(codes, levels_of[group])
+            else:
+                columns[name] = _numbers(column) if isinstance(column, Tensor) else list(column)
+        return pd.DataFrame(columns)
+
     def rows(self, index: Any) -> Dataset:
         """Return the table with some of its rows, of this process alone.
 
@@ -436,7 +557,20 @@ class Dataset(TrainingData):
 
         Numbers may differ by the rounding of a standardisation and its inverse.
         """
-        return self is other or (isinstance(other, Dataset) and same_numbers(self, other))
+        if self is other:
+            return True
+        if not isinstance(other, Dataset):
+            return False
+        if self.X.shape != other.X.shape or self.X.device != other.X.device:
+            return False
+        eps = ROUNDING * max(torch.finfo(table.X.dtype).eps for table in (self, other))
+        compared = [name for name, role in ROLES.items() if role.compared]
+        if not all(same_column(getattr(self, r), getattr(other, r), eps) for r in compared):
+            return False
+        if not torch.equal(self.X.isnan(), other.X.isnan()):
+            return False
+        pairs = ((self.y, other.y), (self.X.nan_to_num(), other.X.nan_to_num()))
+        return all(bool(((a - b).abs() <= eps * a.abs().amax(0)).all()) for a, b in pairs)
 
     def work(self, model: Any) -> float:
         return model.work(self.n, self.d)
@@ -453,7 +587,7 @@ class Dataset(TrainingData):
             SettingError: If the fractions are not in (0, 1], have a sum above 1, or leave a part
                 without rows.
         """
-        parts = parts_of_rows(self.n, fractions, seed)
+        parts = _parts_of_rows(self.n, fractions, seed)
         return tuple(self.rows(part.to(self.X.device)) for part in parts)
 
     def to(self, *where: Any, device: Any = None, dtype: Any = None) -> Dataset:
@@ -489,4 +623,495 @@ class Dataset(TrainingData):
             for name, column in scaler.columns(self).items()
         }
         table = self.with_numbers(X, y, columns)
-        return (table if self.team.alone else scaled_in_team(table, self, scaler)), scaler
+        return (table if self.team.alone else _scaled_in_team(table, self, scaler)), scaler
+
+
+T = TypeVar("T", bound=Dataset)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """Standardisation of columns and of the target, and its inverse.
+
+    It maps x to (x - x_mean) / x_sd per column, and y to (y - y_mean) / y_sd. All coordinates of a
+    Dataset have the same ``x_sd``. Hastie, Tibshirani & Friedman (2009), section 3.4.1, on why
+    inputs are standardised. ``Scaler.of(data)`` makes it, with squared deviations divided by n.
+
+    Attributes:
+        is_identity: Whether it stands for data that were left as they are.
+        x_mean: [d], the means of the columns, each in the units of its column.
+        x_sd: [d], their standard deviations, in the same units.
+        y_mean: [], the mean of the target, in the units of y.
+        y_sd: [], its standard deviation, in the units of y.
+
+    Raises:
+        DataError: By ``inputs`` and the call, if X has another number of columns than the training
+            rows, or rows too far from them.
+
+    Examples:
+        >>> import ppgp
+        >>> from ppgp import data
+        >>> table = ppgp.Dataset([[1.0], [3.0]], [10.0, 14.0])
+        >>> scaler = data.Scaler.of(table)
+        >>> scaler.x_mean, scaler.y_sd
+        (tensor([2.], dtype=torch.float64), tensor(2., dtype=torch.float64))
+        >>> scaler(table).X
+        tensor([[-1.],
+                [ 1.]], dtype=torch.float64)
+        >>> scaler.targets_back(scaler.targets(table.y))
+        tensor([10., 14.], dtype=torch.float64)
+    """
+
+    x_mean: Tensor
+    x_sd: Tensor
+    y_mean: Tensor
+    y_sd: Tensor
+    is_identity: ClassVar[bool] = False
+
+    @classmethod
+    def of(
+        cls,
+        data: Dataset,
+        scale_X: bool = True,
+        scale_y: bool = True,
+        spreads: tuple[magnitudes.Spread, magnitudes.Spread] | None = None,
+    ) -> Scaler:
+        """Return the Scaler that standardises a Dataset.
+
+        Coordinates share one standard deviation, the root mean square of their own. A constant
+        column or target is centred and not scaled, and a DataWarning names it. Codes of categories
+        stay as they are. Missing values do not count, and a row counts as often as its weight says.
+
+        Args:
+            data: The Dataset.
+            scale_X: Whether to standardise the columns of X.
+            scale_y: Whether to standardise y.
+            spreads: The statistics of X and of y, if they are those of more rows than these.
+        """
+        X, y = data.X, data.y
+        x_mean, x_sd = torch.zeros_like(X[0]), torch.ones_like(X[0])
+        y_mean, y_sd = torch.zeros_like(y[0]), torch.ones_like(y[0])
+        if scale_X:
+            own = spreads or (magnitudes.spread_without_missing(X, data.weights),)
+            x_mean, own_sd, constant = _over_ranks(data, X, own[0])
+            x_mean[data.coded], own_sd[data.coded], constant[data.coded] = 0.0, 1.0, False
+            if bool(constant.any()):
+                _warn_constant(constant, data.feature_names)
+            # beyond 1e15, the rounding errors of a constant column exceed 1
+            x_sd = torch.where(constant, own_sd.clamp_min(1.0), own_sd)
+            if data.together and not bool(constant[data.together].all()):
+                x_sd[data.together] = magnitudes.root_mean_square(own_sd[data.together])
+        if scale_y:
+            of_y = spreads[1] if spreads else magnitudes.spread(y, data.weights)
+            y_mean, y_sd, constant = _over_ranks(data, y, of_y)
+            if bool(constant):
+                warn(
+                    "y is constant: centred, not scaled; every model will predict that constant",
+                    DataWarning,
+                )
+                y_sd = y_sd.clamp_min(1.0)
+        return cls(x_mean, x_sd, y_mean, y_sd)
+
+    def like(self, other: Scaler) -> bool:
+        """Return whether both scalers are the same up to rounding."""
+        if self.x_mean.shape != other.x_mean.shape:
+            return False
+        pairs = (
+            (self.x_mean, self.x_sd, other.x_mean, other.x_sd),
+            (self.y_mean, self.y_sd, other.y_mean, other.y_sd),
+        )
+        eps = 8 * max(torch.finfo(scaler.y_sd.dtype).eps for scaler in (self, other))
+        for mean, sd, other_mean, other_sd in pairs:
+            gap = torch.maximum((mean - other_mean).abs(), (sd - other_sd).abs())
+            if not bool((gap <= SAME_SCALE * sd + eps * mean.abs()).all()):
+                return False
+        return True
+
+    def inputs(self, X: Tensor) -> Tensor:
+        """Return X [n, d] on the standardised scale.
+
+        Raises:
+            DataError: If X has another number of columns than the training rows, or rows so far
+                from them that the distance overflows.
+        """
+        if X.shape[-1] != len(self.x_mean):
+            raise DataError(
+                f"{counted(len(self.x_mean), 'column')}, as in training",
+                f"{X.shape[-1]}",
+                "pass the same columns in the same order",
+            )
+        scaled = _standardised(X, self.x_mean, self.x_sd)
+        # below this limit, squared distances in lengthscales are finite
+        limit = torch.finfo(scaled.dtype).max ** 0.25
+        if (
+            scaled.numel()
+            and not float(torch.linalg.vector_norm(scaled.detach(), torch.inf)) <= limit
+        ):
+            _refuse_far(scaled, limit)
+        return scaled
+
+    def targets(self, y: Tensor) -> Tensor:
+        """Return y on the standardised scale."""
+        return _standardised(y, self.y_mean, self.y_sd)
+
+    def noise(self, noise_sd: Tensor) -> Tensor:
+        """Return known noise on the standardised scale: divided by y_sd."""
+        return noise_sd / self.y_sd
+
+    def columns(self, data: Dataset) -> dict[str, Tensor]:
+        """Return ``{role: column}`` of the roles in the unit of y, on the standardised scale."""
+        return {name: self.noise(column) for name, column in _in_unit_of_y(data).items()}
+
+    def __call__(self, data: T) -> T:
+        """Return a Dataset on the standardised scale; known noise is divided by y_sd."""
+        X, y = self.inputs(data.X), self.targets(data.y)
+        return replace(data, X=X, y=y, **self.columns(data)).with_origin_of(data)
+
+    def inputs_back(self, X: Tensor) -> Tensor:
+        """Return standardised X [n, d] in its original units."""
+        return X * self.x_sd + self.x_mean
+
+    def targets_back(self, y: Tensor) -> Tensor:
+        """Return standardised y in its original units."""
+        return y * self.y_sd + self.y_mean
+
+    def back(self, data: T) -> T:
+        """Return a standardised Dataset in its original units."""
+        X, y = self.inputs_back(data.X), self.targets_back(data.y)
+        columns = {name: column * self.y_sd for name, column in _in_unit_of_y(data).items()}
+        return replace(data, X=X, y=y, **columns).with_origin_of(data)
+
+    @property
+    def location_and_scale(self) -> tuple[float | Tensor, float | Tensor]:
+        """The pair (offset, scale) with y = offset + scale * (y on the standardised scale)."""
+        return self.y_mean, self.y_sd
+
+    def log_scale(self, data: Dataset) -> float:
+        """Return n log(y_sd): log p(y) on the standardised scale minus that in original units.
+
+        With weights, n is their sum.
+        """
+        n = len(data.y) if data.weights is None else float(data.weights.sum())
+        return n * float(self.y_sd.log())
+
+    def to(self, *where: Any, device: Any = None, dtype: Any = None) -> Scaler:
+        """Return the scaler on another device or in another dtype, as ``Dataset.to``."""
+        place = destination(where, device, dtype)
+        parts = (self.x_mean, self.x_sd, self.y_mean, self.y_sd)
+        return type(self)(*(part.to(*place) for part in parts))
+
+
+@dataclass(frozen=True, eq=False)
+class IdentityScaler(Scaler):
+    """The Scaler of data that were left as they are: means 0 and standard deviations 1.
+
+    What it converts is returned as it is. Its data may also be the arguments of a program, which
+    have no columns.
+    """
+
+    is_identity = True
+
+    @classmethod
+    def for_data(cls, data: Any) -> IdentityScaler:
+        """Return the IdentityScaler for the columns of a Dataset, or for other data."""
+        if isinstance(data, Dataset):
+            x, y = data.X.new_zeros(data.X.shape[1:]), data.y.new_zeros(())
+        else:
+            x, y = torch.zeros(0, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+        return cls(x, torch.ones_like(x), y, torch.ones_like(y))
+
+    def targets(self, y: Tensor) -> Tensor:
+        """Return y."""
+        return y
+
+    def noise(self, noise_sd: Tensor) -> Tensor:
+        """Return the known noise."""
+        return noise_sd
+
+    def __call__(self, data: T) -> T:
+        """Return the data."""
+        return data
+
+    def inputs_back(self, X: Tensor) -> Tensor:
+        """Return X."""
+        return X
+
+    def targets_back(self, y: Tensor) -> Tensor:
+        """Return y."""
+        return y
+
+    def back(self, data: Any) -> Any:
+        """Return the data."""
+        return data
+
+    @property
+    def location_and_scale(self) -> tuple[float | Tensor, float | Tensor]:
+        """(0, 1)."""
+        return 0.0, 1.0
+
+    def log_scale(self, data: Any) -> float:
+        """Return 0."""
+        return 0.0
+
+
+if TYPE_CHECKING:
+    GivenScaler: TypeAlias = Scaler
+else:  # a field of this type takes None in place of an IdentityScaler
+    GivenScaler = Scaler | None
+
+
+def _standardised(values: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+    """Return (values - mean) / sd.
+
+    Both are halved first where the difference may exceed the largest float.
+    """
+    limit = torch.finfo(mean.dtype)
+    if bool((mean.abs() > limit.max * limit.eps / 4).any()):
+        return (values / 2 - mean / 2) / (sd / 2)
+    return (values - mean) / sd
+
+
+def _over_ranks(data: Dataset, values: Tensor, own: magnitudes.Spread) -> magnitudes.Spread:
+    """Return the statistics of columns over the rows of a team, from those of this rank's rows."""
+    if data.team.alone:
+        return own
+    counts = torch.ones_like(data.y) if data.weights is None else data.weights
+    known = ~values.isnan()
+    if values.ndim == 2:
+        counts = counts[:, None]
+    return magnitudes.over_ranks(data.team, own, (known * counts).sum(0))
+
+
+def _in_unit_of_y(data: Dataset) -> dict[str, Tensor]:
+    """Return ``{role: column}`` of the roles of a table that are distances in y."""
+    return columns_given(data, [role for role in ROLES.values() if role.unit_of_y])
+
+
+def _warn_constant(constant: Tensor, feature_names: Sequence[str] | None) -> None:
+    """Warn of constant columns."""
+    names: list[Any] = torch.nonzero(constant).flatten().tolist()
+    if feature_names:
+        names = [feature_names[i] for i in names]
+    warn(
+        f"{listed(names, 'column')} of X constant: centred, not scaled; "
+        "a constant column does not inform the model",
+        DataWarning,
+    )
+
+
+def _refuse_far(X: Tensor, limit: float) -> None:
+    """Raise DataError for standardised rows beyond the limit."""
+    rows = torch.nonzero(X.abs() > limit)[:, 0].unique().tolist()
+    if rows:
+        got = f"{listed(rows, 'row')} farther away"
+        raise DataError(
+            f"rows within {limit:.1g} sds of the training rows", got, "check their units"
+        )
+
+
+def _parts_of_rows(n: int, fractions: Sequence[float], seed: int) -> list[Tensor]:
+    """Return the rows of each part of ``Dataset.split``.
+
+    Args:
+        n: The number of rows.
+        fractions: The share of each part; if they sum to less than 1, the rest is one more part.
+        seed: The seed of the random order.
+
+    Raises:
+        SettingError: If the fractions are not in (0, 1], have a sum above 1, or leave a part
+            without rows.
+    """
+    do = "for example split(0.6, 0.2, 0.2)"
+    numbers = [f for f in fractions if isinstance(f, Real) and not isinstance(f, bool)]
+    if len(numbers) < len(fractions):
+        given = ", ".join(repr(f)[:40] for f in fractions)
+        raise SettingError("numbers as fractions", given, do)
+    check_seed(seed)
+    total = sum(fractions)
+    if not fractions or any(not 0 < f <= 1 for f in fractions) or total > 1 + 1e-9:
+        raise SettingError("fractions in (0, 1] with a sum of at most 1", f"{fractions}", do)
+    order = permutation(torch.Generator().manual_seed(seed), n)
+    edges = [0, *(round(n * sum(fractions[: i + 1])) for i in range(len(fractions)))]
+    complete = abs(total - 1) < 1e-9
+    if not complete:
+        edges.append(n)
+    if any(a == b for a, b in pairwise(edges)):
+        raise SettingError(
+            "at least one row in every part",
+            f"{counted(n, 'row')} split as {fractions}",
+            "use fewer or larger parts",
+        )
+    return [order[a:b] for a, b in pairwise(edges)]
+
+
+def _free(name: str, taken: dict[str, Any]) -> str:
+    """Return the name, with underscores behind it until no other column has it."""
+    while name in taken:
+        name = f"{name}_"
+    return name
+
+
+def _numbers(column: Tensor) -> Any:
+    return column.detach().cpu().numpy()
+
+
+def _labels(codes: Tensor, labels: Any) -> list[Any]:
+    """Return the labels of codes [n]; None for NaN and for codes without a label."""
+    known = torch.nan_to_num(codes, nan=-1.0).long().tolist()
+    return [labels[code] if 0 <= code < len(labels) else None for code in known]
+
+
+def _moments(column: Tensor) -> tuple[Any, Any, str]:
+    """Return mean and sd of the values that are known, and how many are missing."""
+    values = column.detach().double()
+    known = values[~values.isnan()]
+    missing = len(values) - len(known)
+    words = f"{missing:,} missing" if missing else ""
+    if not len(known):
+        return "", "", words
+    return float(known.mean()), float(known.std()) if len(known) > 1 else "", words
+
+
+def _counts(codes: Tensor, labels: Any) -> str:
+    """Return how often each label occurs, such as "no: 3, yes: 7"."""
+    known = codes[~codes.isnan()] if codes.is_floating_point() else codes
+    values, counts = torch.unique(known.long(), return_counts=True)
+    words = []
+    for code, count in zip(values.tolist()[:MOST_LABELS], counts.tolist(), strict=False):
+        label = labels[code] if labels is not None and 0 <= code < len(labels) else code
+        words.append(f"{label}: {count:,}")
+    if len(values) > MOST_LABELS:
+        words.append(f"and {len(values) - MOST_LABELS:,} more")
+    return ", ".join(words)
+
+
+def of_all_ranks(table: Dataset) -> Dataset:
+    """Return the rows of all ranks of the table's team, in the order of the ranks."""
+    return table if table.team.alone else joined(table, table.team)
+
+
+def joined(table: Dataset, team: Team) -> Dataset:
+    """Return the rows that all ranks pass, one after the other."""
+    columns = {name: _of_all(team, column) for name, column in columns_given(table).items()}
+    columns = {**dict.fromkeys(ROLES), **columns}
+    return table.with_numbers(team.rows_of_all(table.X), team.rows_of_all(table.y), columns)
+
+
+def standardised_mean(mean: float, scaler: Scaler) -> float:
+    """Return a mean of targets on the scale of a Scaler, with the digits of float64."""
+    offset, scale = scaler.location_and_scale
+    return (mean - float(offset)) / float(scale)
+
+
+def check_alike(about: list[dict[str, Any]]) -> None:
+    """Raise DataError where tables of ranks cannot be parts of one."""
+    for name in about[0]:
+        if name in ("n", "classes"):
+            continue
+        others = [rank for rank, each in enumerate(about) if each[name] != about[0][name]]
+        if others:
+            rank = others[0]
+            raise DataError(
+                f"the same {name} on all ranks ({about[0][name]} on rank 0)",
+                f"{about[rank][name]} on rank {rank}",
+                "read the same columns on every rank, with the same codes",
+            )
+
+
+def _with_sample(table: Dataset, team: Team, total: int) -> Dataset:
+    """Return the table with its team, the number of rows of all ranks, and a sample of them.
+
+    The rows of the extreme targets are part of the sample, for the checks of a model, and those
+    of the extremes of up to four columns, around which a grid is laid.
+    """
+    part = copy(table)
+    counts = team.gathered(table.n)
+    own = torch.arange(table.n)
+    if total > SAMPLE:
+        generator = torch.Generator().manual_seed(team.rank)
+        take = max(1, table.n * SAMPLE // total)
+        own = permutation(generator, table.n)[:take]
+        y = table.y.cpu()
+        extremes = torch.stack([y.argmin(), y.argmax(), (y - y.round()).abs().argmax()])
+        X = table.X[:, :GRID_COLUMNS].cpu() if table.d <= GRID_COLUMNS else table.X[:, :0].cpu()
+        own = torch.cat([extremes, X.argmin(0), X.argmax(0), own]).unique()
+    sample = table.rows(own.to(table.X.device))
+    whole = joined(sample, team)
+    vars(whole)["target_mean"] = _mean_of_targets(table, team)
+    vars(part).update(team=team, total_of_team=total, counts_of_team=counts)
+    vars(part).update(sample_of_team=whole)
+    return part
+
+
+def _scaled_in_team(scaled: Dataset, table: Dataset, scaler: Scaler) -> Dataset:
+    """Return the standardised rows of a rank, with the standardised sample of all ranks.
+
+    Args:
+        scaled: The rows on the scale of the scaler.
+        table: The same rows on their own scale, in their team.
+        scaler: What standardised them.
+    """
+    sample = scaler(table.shared)
+    mean: Any = table.shared.target_mean
+    vars(sample)["target_mean"] = standardised_mean(mean, scaler)
+    about = {name: vars(table)[name] for name in OF_TEAM}
+    vars(scaled).update(about, sample_of_team=sample)
+    return scaled
+
+
+def _of_all(team: Team, column: Any) -> Any:
+    """Return a column of the rows of all ranks."""
+    if isinstance(column, Tensor):
+        return team.rows_of_all(column)
+    if isinstance(column, dict):
+        return {name: team.rows_of_all(part) for name, part in column.items()}
+    return tuple(one for part in team.gathered(list(column)) for one in part)
+
+
+def _mean_of_targets(table: Dataset, team: Team) -> float:
+    """Return the mean of the targets of all ranks, each row counted by its weight."""
+    weights = torch.ones_like(table.y) if table.weights is None else table.weights
+    weights = weights.double()
+    pair = torch.stack([(weights * table.y.double()).sum(), weights.sum()])
+    total, count = team.sum(pair)
+    return float(total / count)
+
+
+def _about(table: Dataset) -> dict[str, Any]:
+    """Return what ranks compare of their tables."""
+    groups = {name: list(map(str, levels)) for name, levels in (table.group_levels or {}).items()}
+    return {
+        "n": table.n,
+        "columns": list(table.feature_names or ()) or table.d,
+        "target": table.target_name,
+        "roles": sorted(table.columns_with_roles),
+        "dtype": str(table.X.dtype),
+        "coordinates": list(map(str, table.coordinates or ())),
+        "categories": [list(map(str, levels)) for levels in table.levels or ()],
+        "groups": groups,
+        "kind of target": "labels" if table.classes else "numbers",
+        "classes": list(table.classes or ()),
+    }
+
+
+def _check_labels(table: Dataset) -> None:
+    """Raise NotApplicable for classes that cannot be compared between processes."""
+    odd = [one for one in table.classes or () if not isinstance(one, LABELS)]
+    if odd:
+        raise NotApplicable(
+            "classes that are texts or numbers, for a team",
+            f"{odd[0]!r} of type {type(odd[0]).__name__}",
+            "name the classes by texts",
+        )
+
+
+def _with_classes_of_all(table: Dataset, about: list[dict[str, Any]]) -> Dataset:
+    """Return the table with codes of the classes of all ranks."""
+    if table.classes is None or all(each["classes"] == about[0]["classes"] for each in about):
+        return table
+    found = {one for each in about for one in each["classes"]}
+    classes = tuple(sorted(found, key=lambda one: (isinstance(one, str), one)))
+    place = torch.tensor([classes.index(one) for one in table.classes]).to(table.y)
+    recoded = copy(table)
+    vars(recoded).update(y=place[table.y.long()], classes=classes)
+    return recoded

@@ -11,7 +11,7 @@ import numpy as np
 from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, SettingError, UnknownName, an, counted, listed
 from .categories import coded
-from .columns import check_word, indicators, numeric, refuse_twice
+from .columns import check_word, indicators, numeric, refuse_no_rows, refuse_twice
 from .entries.arrays import as_pandas
 from .entries.dates import DATES, refuse_other_dates, with_numbers
 from .entries.row_numbers import WrongRows, numbered
@@ -268,22 +268,6 @@ def _check_roles(roles: Sequence[tuple[str, Any]], columns: Sequence[Any]) -> No
                 "name another column",
             )
         taken[name] = role
-
-
-def refuse_no_rows(n: int, where: str = "") -> None:
-    """Raise DataError if there are no rows.
-
-    Args:
-        n: The number of rows.
-        where: The name of the file that they come from.
-    """
-    if n == 0:
-        got = "no rows"
-        if where:
-            got += f" in {where}"
-        raise DataError(
-            "at least one row", got, "check the filter, the split or the file that made the table"
-        )
 
 
 def _without_blanks(

@@ -36,7 +36,8 @@ def read(X: Any, train: Dataset) -> tuple[Any, dict[str, Any]]:
         UnknownName: If a column is missing.
         DataError: If a column is not in the training data, or X is a stream or a path.
     """
-    _refuse_files(X)
+    if isinstance(X, str | PathLike | Stream):
+        raise _rows_in_files(X)
     X = as_pandas(X)
     if not isinstance(X, Dataset) and labels_of(X) is None:
         return X, {}
@@ -48,12 +49,11 @@ def read(X: Any, train: Dataset) -> tuple[Any, dict[str, Any]]:
     return rows, roles_of(X, train)
 
 
-def _refuse_files(X: Any) -> None:
-    """Raise DataError for rows that are in files."""
-    got = f"the path {str(X)!r}" if isinstance(X, str | PathLike) else "a Stream"
-    if isinstance(X, str | PathLike | Stream):
-        do = 'call posterior.predict_to(rows, "out.parquet"), which predicts the rows of files'
-        raise DataError("new rows in memory", got, do)
+def _rows_in_files(X: str | PathLike[str] | Stream) -> DataError:
+    """Return the error for rows that are in files."""
+    got = "a Stream" if isinstance(X, Stream) else f"the path {str(X)!r}"
+    do = 'call posterior.predict_to(rows, "out.parquet"), which predicts the rows of files'
+    return DataError("new rows in memory", got, do)
 
 
 def in_order(
@@ -209,11 +209,12 @@ def refuse_without(
     """
     if roles is None:
         roles = [name for name, role in ROLES.items() if role.needed]
-    named = train.names_of_roles
     for name in roles:
         fitted = getattr(train, name) is not None
         if fitted and columns.get(name) is None:
-            column = ", ".join(train.groups or ()) if name == "groups" else named.get(name)
+            column = train.names_of_roles.get(name)
+            if name == "groups":
+                column = ", ".join(train.groups or ())
             do = f"pass {name}=, or a Dataset"
             if column:
                 do = f"pass {name}=, a Dataset, or a table with the column {column}"

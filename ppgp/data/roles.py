@@ -411,12 +411,12 @@ def role_names_of(given: Mapping[str, Any], names: Mapping[str, str | None]) -> 
     """Return ``{role: the name of its column}`` of the columns that are given and have a name.
 
     Args:
-        given: ``{role: column}``; None: not given.
+        given: ``{role: column}``.
         names: ``{role: name}``; None: the name that a Series has.
     """
     found = {}
     for role, column in given.items():
-        if column is None or role == "groups":  # groupings have names of their own
+        if role == "groups":  # groupings have names of their own
             continue
         name = names.get(role)
         if name is None:

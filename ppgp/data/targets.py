@@ -77,13 +77,14 @@ def check_targets(y: Any, classes: Sequence[Any] | None, X: Tensor) -> tuple[Ten
             "it is a quantity",
             DataWarning,
         )
-    _say_if_rounded(given, codes)
+    if given.dtype != codes.dtype and len(codes) > 1:
+        _say_if_rounded(given, codes)
     return codes, classes
 
 
 def _say_if_rounded(given: Tensor, y: Tensor) -> None:
     """Warn with DataWarning if float32 rounds targets by much of their sd."""
-    if y.dtype != torch.float32 or given.dtype != torch.float64 or len(y) < 2:
+    if y.dtype != torch.float32:
         return
     error = float((given.reshape(-1).cpu() - y.double().cpu()).abs().max())
     sd = float(given.std())

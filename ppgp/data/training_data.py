@@ -67,8 +67,8 @@ class TrainingData:
     """
 
     is_table: ClassVar[bool] = False
-    streamed: ClassVar[bool] = False
-    is_sample: ClassVar[bool] = False
+    streamed: bool = False
+    is_sample: bool = False
     own_batch: int | None = None
     n: Any = None
     d: int = 0

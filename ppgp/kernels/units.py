@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ..data.scaler import Scaler
+from ..data.dataset import Scaler
 from ..priors.units import power
 
 Factor: TypeAlias = float | tuple[float, ...]

@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..arguments import Elsewhere, NamedArguments
-from ..data.dataset import Dataset, Scaler
-from ..data.team_rows import of_all_ranks
+from ..data.dataset import Dataset, Scaler, of_all_ranks
 from ..data.training_data import Rows
 from ..display.overrides import computed
 from ..display.tables import record_page

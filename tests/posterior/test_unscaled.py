@@ -15,7 +15,7 @@ from safetensors import safe_open
 import ppgp
 from ppgp import inference, models
 from ppgp.data import Dataset
-from ppgp.data.scaler import IdentityScaler
+from ppgp.data.dataset import IdentityScaler
 from ppgp.posterior import Posterior
 
 X = torch.linspace(-1, 2, 12, dtype=torch.float64)[:, None]

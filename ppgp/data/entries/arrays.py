@@ -17,6 +17,7 @@ from ...numerics.finite import all_finite
 from .entries import real_numbers, refuse_complex, refuse_masked
 from .row_numbers import WrongRows
 
+PACKAGE = __name__.partition(".")[0]
 KEPT = (torch.float32, torch.float64)  # other dtypes become float64
 ALIGNMENT = 64  # bytes; that of the tensors that torch allocates
 ACCELERATORS = ("cuda", "mps", "xpu")
@@ -48,10 +49,13 @@ def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tenso
         ...     print(error)
         expected numbers in y, got 'two' in row 1: ...
     """
-    tensor = of_tensor(values, what) if isinstance(values, Tensor) else _of_array(values, what)
-    if dtype is None:
-        return tensor
-    return tensor.to(dtype)
+    if isinstance(values, Tensor):
+        tensor = of_tensor(values, what)
+    else:
+        array = real_numbers(array_of(values, what), what)
+        own_order = array.dtype.newbyteorder("=")
+        tensor = of_array(array, torch.float32 if own_order == np.float32 else torch.float64)
+    return tensor if dtype is None else tensor.to(dtype)
 
 
 def check_inputs(
@@ -170,7 +174,8 @@ def array_of(values: Any, what: str) -> np.ndarray:
     Raises:
         DataError: If rows differ in length, entries are masked, or the array is sparse.
     """
-    _refuse_own(values, what)
+    if type(values).__module__.partition(".")[0] == PACKAGE:
+        raise _own_object(values, what)
     if isinstance(values, list | tuple):
         values = [_without_torch(v, what) for v in values]
         masked = [isinstance(v, np.ma.MaskedArray) and _any_masked(v) for v in values]
@@ -237,17 +242,15 @@ def _of_pandas(values: Any) -> np.ndarray:
     return np.asarray(values)
 
 
-def _refuse_own(values: Any, what: str) -> None:
-    """Raise DataError for an object of this library in the place of an array."""
-    kind = type(values)
-    if kind.__module__.partition(".")[0] != __name__.partition(".")[0]:
-        return
+def _own_object(values: Any, what: str) -> DataError:
+    """Return the error for an object of this library in the place of an array."""
+    name = type(values).__name__
     do = "pass an array"
-    if kind.__name__ == "Dataset":
+    if name == "Dataset":
         do = f"pass its .{what if what in ('X', 'y') else 'y'}"
     elif what == "y":
         do = "pass the observed y"
-    raise DataError(f"an array of numbers as {what}", an(kind.__name__), do)
+    return DataError(f"an array of numbers as {what}", an(name), do)
 
 
 def _without_torch(value: Any, what: str) -> Any:
@@ -260,13 +263,6 @@ def _without_torch(value: Any, what: str) -> Any:
 def _any_masked(array: np.ma.MaskedArray) -> bool:
     """Return whether an entry is masked."""
     return bool(np.ma.getmaskarray(array).any())
-
-
-def _of_array(values: Any, what: str) -> Tensor:
-    """Return a list, a frame or an array as a tensor."""
-    array = real_numbers(array_of(values, what), what)
-    own_order = array.dtype.newbyteorder("=")
-    return of_array(array, torch.float32 if own_order == np.float32 else torch.float64)
 
 
 def laid_out(values: Tensor) -> Tensor:

@@ -142,17 +142,6 @@ def root_mean_square(values: Tensor) -> Tensor:
     return times_two_to(times_two_to(values, -exponent).square().mean().sqrt(), exponent)
 
 
-def standardised(values: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    """Return (values - mean) / sd.
-
-    Both are halved first where the difference may exceed the largest float.
-    """
-    limit = torch.finfo(mean.dtype)
-    if bool((mean.abs() > limit.max * limit.eps / 4).any()):
-        return (values / 2 - mean / 2) / (sd / 2)
-    return (values - mean) / sd
-
-
 def times_two_to(values: Tensor, exponent: Tensor) -> Tensor:
     """Return values * 2 ** exponent, exactly, even where 2 ** exponent is not a float."""
     whole = exponent.cpu().numpy()

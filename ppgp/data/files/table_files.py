@@ -12,9 +12,8 @@ from typing import Any
 from ... import files
 from ...display.user_warnings import warn
 from ...errors import DataError, DataWarning, PpgpError, SettingError, listed
-from ..columns import refuse_twice
+from ..columns import refuse_no_rows, refuse_twice
 from ..dataset import Dataset
-from ..frame_parts import refuse_no_rows
 from .delimited import read_delimited
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}

@@ -11,12 +11,9 @@ from torch import Tensor
 
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
-from ..dataset import Dataset
-from ..scaler import IdentityScaler, Scaler
-from ..team_rows import standardised_mean
+from ..dataset import Dataset, IdentityScaler, Scaler, standardised_mean
 from ..training_data import Batch, Rows
-from .stream import POOL, Stream
-from .stream_batches import BatchIterator
+from .stream import POOL, BatchIterator, Stream
 
 __all__ = ["StreamedRows"]
 
@@ -32,6 +29,9 @@ class StreamedRows(Dataset):
     Mini-batches and ``portions`` are of all rows. Tables that are made from it (``rows``,
     ``dataclasses.replace``) are plain Datasets, and stand for themselves alone.
 
+    Where ``streamed`` is False, mini-batches and ``portions`` are those of the sample, whose
+    density is an estimate of that of all rows.
+
     Attributes:
         stream: Where all rows are.
         scaler: What puts them on the scale of X and y.
@@ -39,28 +39,35 @@ class StreamedRows(Dataset):
 
     stream: Stream
     scaler: Scaler
-    streamed = True  # type: ignore[misc]
-    is_sample = True  # type: ignore[misc]
+    is_sample = True
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Return a plain Dataset; ``of`` makes a sample of a stream."""
         return Dataset(*args, **kwargs)
 
     @classmethod
-    def of(cls, stream: Stream, sample: Dataset, scaler: Scaler | None = None) -> StreamedRows:
+    def of(
+        cls,
+        stream: Stream,
+        sample: Dataset,
+        scaler: Scaler | None = None,
+        streamed: bool = True,
+    ) -> StreamedRows:
         """Return the rows of a sample that stand for a stream.
 
         Args:
             stream: The stream.
             sample: Some of its rows, on the scale of the scaler.
             scaler: What puts the rows of the stream on that scale; None: it is their own.
+            streamed: Whether the density is that of the rows of the stream, and not an estimate
+                from the sample.
         """
         rows: StreamedRows = object.__new__(cls)
         scaler = IdentityScaler.for_data(sample) if scaler is None else scaler
-        vars(rows).update(vars(sample), stream=stream, scaler=scaler)
+        vars(rows).update(vars(sample), stream=stream, scaler=scaler, streamed=streamed)
         smallest = min(stream.rows_of_ranks or (stream.n,))
         vars(rows).update(own_batch=min(OWN_BATCH, smallest), _drawn=WeakKeyDictionary())
-        vars(rows).update(team=stream.team if cls.streamed else ALONE)
+        vars(rows).update(team=stream.team if streamed else ALONE)
         return rows
 
     def in_team(self, team: Team) -> StreamedRows:
@@ -68,7 +75,7 @@ class StreamedRows(Dataset):
         return self
 
     def __copy__(self) -> StreamedRows:
-        return type(self).of(self.stream, self.in_memory, self.scaler)
+        return self.of(self.stream, self.in_memory, self.scaler, self.streamed)
 
     @property
     def total(self) -> int:
@@ -76,7 +83,7 @@ class StreamedRows(Dataset):
 
     @property
     def stands_for(self) -> int:
-        return self.stream.n * self.team.size
+        return self.stream.n * self.team.size if self.streamed else self.total
 
     @property
     def rows_of_ranks(self) -> list[int]:
@@ -94,10 +101,12 @@ class StreamedRows(Dataset):
 
     @property
     def sample(self) -> Dataset:
-        return _Sample.of(self.stream, self.in_memory, self.scaler)
+        return self.of(self.stream, self.in_memory, self.scaler, streamed=False)
 
     def draw(self, size: int, generator: torch.Generator) -> Rows:
         """Return the next mini-batch of the order that follows from the generator."""
+        if not self.streamed:
+            return permutation(generator, self.n)[:size]
         return Batch(self._scaled(next(self.batches_of(size, generator))))
 
     def batches_of(self, size: int, generator: torch.Generator) -> BatchIterator:
@@ -143,7 +152,10 @@ class StreamedRows(Dataset):
         groups = [piece.n for piece in self.stream.pieces]
         return (*self.in_memory.content, groups, moments)
 
-    def portions(self) -> Iterator[tuple[Dataset, Rows, float]]:
+    def portions(self) -> Iterator[tuple[Dataset, Rows | None, float]]:
+        if not self.streamed:
+            yield self, None, 1.0
+            return
         for table in self.stream.chunks(min(PORTION, self.n)):
             scaled = self.scaler(table)
             yield scaled, Batch(scaled.tables(torch.arange(table.n))), table.n / self.stream.n
@@ -158,7 +170,7 @@ class StreamedRows(Dataset):
             scale_y=scale_y and self.classes is None,
             spreads=self.stream.statistics().spreads(self.X.dtype),
         )
-        rows = type(self).of(self.stream, scaler(self.in_memory), scaler)
+        rows = self.of(self.stream, scaler(self.in_memory), scaler, self.streamed)
         mean = standardised_mean(self.stream.statistics().y_mean, scaler)
         vars(rows)["target_mean"] = mean
         return rows, scaler
@@ -171,24 +183,8 @@ class StreamedRows(Dataset):
         return (self.scaler.inputs(X), self.scaler.targets(y), *others)
 
     def with_numbers(self, X: Tensor, y: Tensor, columns: Any) -> Dataset:
-        own = ("stream", "scaler", "own_batch", "_drawn")
+        own = ("stream", "scaler", "streamed", "own_batch", "_drawn")
         table = object.__new__(Dataset)
         kept = {name: value for name, value in vars(self).items() if name not in own}
         vars(table).update(kept)
         return table.with_numbers(X, y, columns)
-
-
-class _Sample(StreamedRows):
-    """The sample of a stream, whose density is an estimate of that of all rows."""
-
-    streamed = False  # type: ignore[misc]
-
-    @property
-    def stands_for(self) -> int:
-        return self.total
-
-    def draw(self, size: int, generator: torch.Generator) -> Rows:
-        return permutation(generator, self.n)[:size]
-
-    def portions(self) -> Iterator[tuple[Any, Any, float]]:
-        yield self, None, 1.0

@@ -7,11 +7,10 @@ from inspect import signature
 from os import PathLike
 from typing import Any
 
-from ...data.dataset import Dataset
+from ...data.dataset import Dataset, Scaler
 from ...data.entries.arrays import check_inputs
 from ...data.entries.entries import misspelt
 from ...data.roles import refuse_role
-from ...data.scaler import Scaler
 from ...data.stream.stream import Stream
 from ...density.target import Target
 from ...display.user_warnings import warn

@@ -16,12 +16,10 @@ from torch.nn import Module
 
 from ...capabilities import FollowsFit, Reselects
 from ...data.arguments import Arguments, as_training_data
-from ...data.dataset import Dataset
+from ...data.dataset import Dataset, IdentityScaler, Scaler, of_all_ranks
 from ...data.entries.arrays import check_default_device
 from ...data.outputs import Outputs
-from ...data.scaler import IdentityScaler, Scaler
 from ...data.stream.stream import Stream
-from ...data.team_rows import of_all_ranks
 from ...data.training_data import TrainingData, same_value
 from ...density.target import Target
 from ...display.user_warnings import warn

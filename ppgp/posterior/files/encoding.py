@@ -19,7 +19,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from ...data.scaler import IdentityScaler
+from ...data.dataset import IdentityScaler
 from ...display.overrides import OF_THE_RUN
 from ...errors import StorageError, an
 from ...provenance.found_on import Found, Origin, mark, origin_of
