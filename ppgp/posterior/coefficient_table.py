@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ..capabilities import IntegratedCoefficients, LinearCoefficients
-from ..data.dataset import Dataset
-from ..data.scaler import Scaler
+from ..data.dataset import Dataset, Scaler
 from ..display import tables as html
 from ..errors import NotApplicable
 from ..numerics.sandwich import two_sided

@@ -12,7 +12,7 @@ from typing import Any
 from pyro.infer import autoguide
 from torch import Tensor, nn
 
-from ..data.scaler import IdentityScaler
+from ..data.dataset import IdentityScaler
 from ..data.stream.streamed_rows import SUMS as OF_STREAM
 from ..data.training_data import TrainingData
 from ..errors import StorageError, an

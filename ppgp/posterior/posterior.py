@@ -38,14 +38,12 @@ from ..capabilities import (
 from ..data.argument_mistakes import explained, not_finite
 from ..data.arguments import Arguments, as_training_data, in_usable_dtypes, with_tensors
 from ..data.categories import check_codes
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, GivenScaler, IdentityScaler, of_all_ranks
 from ..data.entries.arrays import check_inputs
 from ..data.new_rows import checked_roles, read
 from ..data.roles import ROLES, refuse_role
-from ..data.scaler import GivenScaler, IdentityScaler
 from ..data.stream.rows_in_chunks import rows_of
 from ..data.targets import check_targets
-from ..data.team_rows import of_all_ranks
 from ..density.handlers import is_data
 from ..display import tables as html
 from ..display.user_warnings import warn
