@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
@@ -20,8 +23,10 @@ from ...capabilities import (
     RowScores,
 )
 from ...data.dataset import Dataset, Scaler
+from ...data.entries.arrays import as_pandas
+from ...data.formula_design import design_of
 from ...display.overrides import computed, set_attributes
-from ...errors import NotApplicable, SettingError
+from ...errors import DataError, NotApplicable, SettingError, UnknownName
 from ...likelihoods import (
     Bernoulli,
     Categorical,
@@ -33,22 +38,41 @@ from ...likelihoods import (
     ZeroInflated,
 )
 from ...likelihoods.base import check_is_likelihood
-from ...likelihoods.joint_slopes import has_joint_slopes
-from ...priors import Flat, Normal, PriorLike, Site, bare, site, value_of
+from ...likelihoods.cutpoints import CutpointPrior
+from ...likelihoods.joint_slopes import (
+    JointSlopes,
+    Rows,
+    free_sites,
+    has_joint_slopes,
+    starting_constants,
+)
+from ...priors import (
+    Flat,
+    Normal,
+    Prior,
+    PriorLike,
+    Site,
+    Uniform,
+    bare,
+    in_units_of_data,
+    rescaled,
+    site,
+    value_of,
+)
 from ..base import AnyLikelihood
 from ..classification import check_coefficients_determined
 from ..independent_rows import observed, predicted
 from ..sites import Theta, draw
-from ..units import times
-from .glm_checks import check_overlap, informative_priors, separated
-from .glm_derivatives import derivatives, row_scores
-from .glm_formula import from_formula
-from .glm_starts import start_of
-from .glm_units import coefficients_in_data_units, recipe_in_units
+from ..units import coefficients_in_units, times
+from .glm_curvature import predictor_curvature
+from .glm_separation import check_overlap, separated
 from .linear_regression import EXACT, LinearRegression
 from .varying import Varying
 
+DEFAULT_WEIGHT = Normal(0.0, 1.0)
 DEFAULT_BIAS = Normal(0.0, 5.0)
+ROWS = 10_000  # that show where a search starts
+LARGEST = 1e3  # of a standardised weight that is sought for eta > 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,7 +123,7 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
     """
 
     likelihood: Likelihood = field(default_factory=Gaussian)
-    weight: PriorLike = Normal(0.0, 1.0)
+    weight: PriorLike = DEFAULT_WEIGHT
     bias: PriorLike | None = None
     groups: Mapping[str, Varying] | None = field(default=None, repr=False, kw_only=True)
     effects: str | None = field(default=None, repr=False, kw_only=True)
@@ -108,7 +132,85 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
     takes_stream = True
     with_groups: ClassVar[Any] = None  # the class ``Multilevel``, which its own file sets
 
-    from_formula = classmethod(from_formula)
+    @classmethod
+    def from_formula(
+        cls: Any,
+        formula: str,
+        table: Any,
+        likelihood: Likelihood | None = None,
+        weight: PriorLike = DEFAULT_WEIGHT,
+        bias: PriorLike | None = None,
+        *,
+        groups: Mapping[str, Varying] | None = None,
+        effects: str | None = None,
+        offset: str | None = None,
+        trials: str | None = None,
+        weights: str | None = None,
+        ids: str | None = None,
+    ) -> tuple[Any, Dataset]:
+        """Return a GLM and the Dataset of a formula: ``model, data = GLM.from_formula(...)``.
+
+        The formula is in Wilkinson's notation as formulaic reads it: "y ~ x + C(z)",
+        "log(y) ~ x * z", "y ~ bs(x, df=4)", and "y ~ ." for all other columns without a role.
+        formulaic is the extra ``ppgp[formula]``. Its expressions are Python code: do not evaluate a
+        formula that you do not trust.
+
+        ``predict`` of a fit to the Dataset takes tables with the variables of the formula:
+        categories have the levels of the training rows, and functions such as ``center`` their
+        constants. ``data.design(table)`` makes these columns. A file of a posterior holds no
+        formula, so that ``predict`` of a loaded one takes ``data.design(table)``.
+
+        Args:
+            formula: "target ~ terms". A formula without intercept ("- 1") fixes the bias to 0, and
+                ``fit`` then needs ``standardise=False``.
+            table: A pandas DataFrame.
+            likelihood: As of ``GLM``; None: Gaussian.
+            weight: As of ``GLM``.
+            bias: As of ``GLM``.
+            groups: As of ``GLM``: {column of the table: Varying(...)}, whose terms are columns of
+                the design.
+            effects: As of ``GLM``.
+            offset: The column of the offset of the linear predictor.
+            trials: The column of the numbers of trials.
+            weights: The column of the frequency weights.
+            ids: The column with the names of the rows.
+
+        Returns:
+            The model and the Dataset.
+
+        Raises:
+            NotApplicable: If formulaic is not installed.
+            SettingError: If the formula cannot be read, has not one target or no terms, or if a
+                bias is given beside a formula without an intercept.
+            UnknownName: If the table lacks a column.
+            DataError: If the table is no DataFrame, or a variable has missing values.
+        """
+        roles = {"offset": offset, "trials": trials, "weights": weights, "ids": ids}
+        named = {role: name for role, name in roles.items() if name is not None}
+        others = (*named.values(), *(groups or {}))
+        table = as_pandas(table)
+        columns = getattr(table, "columns", others)
+        for name in others:
+            if name not in columns:
+                raise UnknownName("column", str(name), map(str, columns))
+        design, inputs, target, name = design_of(formula, table, others)
+        law = Gaussian() if likelihood is None else likelihood
+        if not design.intercept and not isinstance(law, Ordinal):
+            if bias is not None:
+                do = "leave out '- 1' in the formula"
+                raise SettingError("no bias beside a formula without an intercept", repr(bias), do)
+            bias = 0.0
+        data = Dataset(
+            inputs.to_numpy(dtype=float),
+            target,
+            feature_names=design.names,
+            target_name=name,
+            groups={one: table[one] for one in groups} if groups else None,
+            role_names=named,
+            **{role: table[column].to_numpy() for role, column in named.items()},
+        )
+        options = {} if groups is None else {"groups": groups, "effects": effects}
+        return cls(law, weight, bias, **options), data.with_design(design)
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
         """Return a GLM, or with groups a Multilevel."""
@@ -294,14 +396,131 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
         return ready
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
-        """Return weights of 0 and the constants of least score, or a start in the domain of eta."""
-        return start_of(self, data)
+        """Return weights of 0 and the constants of least score, or a start in the domain of eta.
+
+        Raises:
+            DataError: If eta must be positive, and no weights make it so in every row.
+        """
+        likelihood: Any = self.likelihood
+        if isinstance(likelihood, Ordinal):
+            return _start_of_cutpoints(likelihood, data)
+        if not has_joint_slopes(likelihood):
+            return {}
+        y, trials, offset = _some_rows(data)
+        functions, values = starting_constants(likelihood, y, trials)
+        if not bool(torch.isfinite(functions).all()):
+            return {}
+        if offset is not None:
+            functions[0] -= offset.mean()
+        start = {n: v for n, v in values.items() if bool(torch.isfinite(v)) and float(v) > 0}
+        if isinstance(self.intercept, Prior):
+            start["bias"] = functions if likelihood.latents > 1 else functions[0]
+        return self._positive_start(data, start) if likelihood.positive_f else start
+
+    def _positive_start(self, data: Dataset, start: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return a start with eta > 0 in every row."""
+        zero = {"weight": data.X.new_zeros(data.d)} if isinstance(self.weight, Prior) else {}
+        several = self.likelihood.latents > 1
+        if several and zero:
+            zero["weight"] = data.X.new_zeros(self.likelihood.latents, data.d)
+        here = {**zero, **start}
+        if bool((self._first(here, data) > 0).all()):
+            return here
+        moved = self._sought(here, data)
+        if moved is None:
+            raise DataError(
+                "some weights for which eta is positive in every row, as the inverse link needs",
+                "none",
+                "use link='log', or give the model an intercept",
+            )
+        return moved
+
+    def _first(self, theta: dict[str, Tensor], data: Dataset) -> Tensor:
+        """Return the first function of every row, [n]."""
+        f = self.functions(theta, data.X, data.offset)
+        return f[0] if f.ndim == 2 else f
+
+    def _sought(self, start: dict[str, Tensor], data: Dataset) -> dict[str, Tensor] | None:
+        """Return the start with weights and intercept for which the least eta is largest.
+
+        A linear programme finds them. None: no weights make eta positive.
+        """
+        from scipy.optimize import linprog
+
+        several = self.likelihood.latents > 1
+        columns, names = [], [n for n in ("weight", "bias") if n in start]
+        if not names:
+            return None
+        if "weight" in names:
+            columns.append(data.X)
+        if "bias" in names:
+            columns.append(torch.ones_like(data.X[:, :1]))
+        A = torch.cat(columns, 1).double().cpu().numpy()
+        level_only = {n: (torch.zeros_like(v) if n in names else v) for n, v in start.items()}
+        fixed = self._first(level_only, data).double().cpu().numpy()
+        level = float(1 / data.y.mean())
+        gain = np.append(np.zeros(A.shape[1]), -1.0)
+        limits = [(-LARGEST * level, LARGEST * level)] * A.shape[1] + [(None, level)]
+        found = linprog(
+            gain,
+            A_ub=np.hstack([-A, np.ones((len(A), 1))]),
+            b_ub=fixed,
+            bounds=limits,
+            method="highs",
+        )
+        if found.status != 0 or not found.x[-1] > 0:
+            return None
+        values = torch.as_tensor(found.x[:-1]).to(data.X)
+        moved = dict(start)
+        if "weight" in names:
+            moved["weight"] = _in_first(start["weight"], values[: data.d], several)
+            values = values[data.d :]
+        if "bias" in names:
+            moved["bias"] = _in_first(start["bias"], values[0], several)
+        return moved
 
     def in_units(self, scaler: Scaler) -> GLM:
-        return recipe_in_units(self, scaler)
+        """Return the recipe on the scale that the Scaler gives the data.
+
+        Raises:
+            SettingError: If a number or prior has no equivalent on that scale.
+        """
+        y_sd = float(scaler.y_sd)
+        likelihood: Any = self.likelihood.in_units(y_sd)
+        given = [p for p in (self.weight, self.bias) if in_units_of_data(p)]
+        if likelihood.predicted and given and y_sd != 1.0:
+            raise SettingError(
+                "priors on the standardised scale for several functions, which differ in their "
+                "units",
+                repr(given[0]),
+                "pass standardise=False to fit, or use other priors",
+            )
+        if isinstance(likelihood, Ordinal):
+            likelihood = self._cutpoints_in_units(likelihood, scaler)
+        if isinstance(likelihood, Ordinal) or self.bias is None:
+            weight, _ = coefficients_in_units(self.weight, Flat(), scaler)
+            return replace(self, likelihood=likelihood, weight=weight)
+        weight, bias = coefficients_in_units(self.weight, self.bias, scaler)
+        return replace(self, likelihood=likelihood, weight=weight, bias=bias)
+
+    def _cutpoints_in_units(self, likelihood: Ordinal, scaler: Scaler) -> Ordinal:
+        """Return the likelihood with its numbers, if it has them, at the mean of X."""
+        x_mean, cutpoints = scaler.x_mean.tolist(), likelihood.cutpoints
+        if isinstance(cutpoints, Prior) or not any(x_mean):
+            return likelihood
+        weight: Any = self.weight
+        if isinstance(weight, Prior):
+            raise SettingError(
+                "cutpoints in the units of the data beside fixed weights alone",
+                repr(cutpoints),
+                "pass standardise=False to fit, or give the cutpoints a prior",
+            )
+        each = weight if isinstance(weight, tuple) else (weight,) * len(x_mean)
+        shift = -sum(w * m for w, m in zip(each, x_mean, strict=True))
+        return replace(likelihood, cutpoints=rescaled(cutpoints, 1.0, shift, "cutpoints"))
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        own = coefficients_in_data_units(self, draws, scaler)
+        own = self._coefficients_in_data_units(draws, scaler)
         others = {k: v for k, v in draws.items() if k not in own}
         factors = times(others, self.likelihood.factors(float(scaler.y_sd)))
         return {**{k: v for k, v in own.items() if k in draws}, **factors}
@@ -319,8 +538,41 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
             for ordered classes "cutpoints" [chain, draw, classes - 1].
         """
         every = next((v.shape[:2] for v in draws.values()), torch.Size([1, 1]))
-        found = coefficients_in_data_units(self, draws, scaler, X.shape[1])
+        found = self._coefficients_in_data_units(draws, scaler, X.shape[1])
         return {name: value.expand(*every, *value.shape[2:]) for name, value in found.items()}
+
+    def _coefficients_in_data_units(
+        self, draws: Mapping[str, Tensor], scaler: Scaler, d: int | None = None
+    ) -> dict[str, Tensor]:
+        """Return weights, and intercepts or cutpoints, in the units of the data.
+
+        Args:
+            draws: {site: [chain, draw, *event]} on the scale of the model.
+            scaler: The Scaler that standardised the data.
+            d: The number of columns of X; None: that of the Scaler.
+
+        Returns:
+            {name: [chain, draw, *event]}, or [1, 1, *event] where all that it depends on is fixed.
+        """
+        likelihood, like = self.likelihood, scaler.x_mean
+        d = len(like) if d is None else d
+        weight, bias = self.predictors(draws, like.new_zeros(1, d))
+        if weight.ndim == 2:
+            weight = weight[None, None]
+        if bias.ndim == 1:
+            bias = bias[None, None]
+        factor, shift = _of_functions(likelihood, scaler)
+        weight = weight * factor[:, None] / scaler.x_sd
+        at_mean = weight @ scaler.x_mean.expand(d)
+        if isinstance(likelihood, Ordinal):
+            cutpoints: Any = likelihood.value(draws, "cutpoints", like)[..., 0]
+            if cutpoints.ndim == 1:
+                cutpoints = cutpoints[None, None]
+            return {"weight": weight[..., 0, :], "cutpoints": cutpoints + at_mean}
+        bias = bias * factor + shift - at_mean
+        if likelihood.latents == 1:
+            return {"weight": weight[..., 0, :], "bias": bias[..., 0]}
+        return {"weight": weight, "bias": bias}
 
     def check_identifiability(self, data: Dataset) -> list[str]:
         """Return a warning if the inputs separate the classes and the priors are nearly flat."""
@@ -349,17 +601,94 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
             theta: One draw, {site: [*event]}.
             data: The training rows.
         """
-        return derivatives(self, theta, data, False)
+        return self._derivatives(theta, data, False)
 
     def expected_curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
         """Return the same with minus the Fisher information in place of the Hessian."""
-        return derivatives(self, theta, data, True)
+        return self._derivatives(theta, data, True)
+
+    def _derivatives(
+        self, theta: Theta, data: Dataset, expected: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log p(y given theta), its gradient [p] and its Hessian [p, p].
+
+        Args:
+            theta: One draw, {site: [*event]}.
+            data: The training rows.
+            expected: Whether the Hessian is minus the Fisher information.
+        """
+        d, K = data.d, self.likelihood.latents
+        slopes = JointSlopes(self.likelihood, theta)
+        P, with_bias = len(slopes.constants), isinstance(self.intercept, Prior)
+        weight, bias = self.predictors(theta, data.X)
+        rows = _rows(weight, bias, slopes, data, expected)
+        value, gradient, H = predictor_curvature(data.X, rows, K, P, with_bias)
+        q = d + with_bias
+        order = self._order(d, K, P)
+        by_constant, bend = slopes.by_natural()
+        factor = torch.cat([gradient.new_ones(K * q), by_constant.to(gradient)])
+        H = factor[:, None] * H * factor
+        if not expected:
+            H[K * q :, K * q :] += torch.diag(gradient[K * q :] * bend.to(gradient))
+        return value, (factor * gradient)[order], H[order][:, order]
+
+    def _order(self, d: int, K: int, P: int) -> Tensor:
+        """Return the places of the coordinates that have a prior.
+
+        They are the weights, the intercepts and the constants.
+        """
+        q = d + isinstance(self.intercept, Prior)
+        index = torch.arange(K * q).reshape(K, q)
+        kept = [index[:, :d].reshape(-1)] if isinstance(self.weight, Prior) else []
+        return torch.cat([*kept, index[:, d:].reshape(-1), K * q + torch.arange(P)])
 
     def informative_priors(self) -> list[str]:
-        return informative_priors(self)
+        """Return the priors that are neither flat nor that of a dispersion, in words.
+
+        A uniform prior is flat where the mode can be.
+        """
+        likelihood = self.likelihood
+        priors: dict[str, Any] = {"weight": bare(self.weight), "bias": bare(self.intercept)}
+        priors |= {name: bare(one.prior) for name, one in likelihood.sites().items()}
+        return [
+            f"{name} ~ {prior!r}"
+            for name, prior in priors.items()
+            if isinstance(prior, Prior)
+            and not isinstance(prior, Flat | Uniform)
+            and not (isinstance(prior, CutpointPrior) and prior.flat)
+            and name != likelihood.dispersion_parameter()
+        ]
 
     def row_scores(self, theta: Theta, data: Dataset) -> RowScores:
-        return row_scores(self, theta, data)
+        """Return the derivatives of the rows at one draw, as of ``GeneralisedLinear``.
+
+        The coordinates of positive parameters are their logs.
+        """
+        d, K, likelihood = data.d, self.likelihood.latents, self.likelihood
+        slopes = JointSlopes(likelihood, theta)
+        free = slopes.free
+        if likelihood.dispersion_parameter() in free:
+            free = []
+        P, with_bias = len(slopes.constants), isinstance(self.intercept, Prior)
+        weight, bias = self.predictors(theta, data.X)
+        order = self._order(d, K, P if free else 0)
+        each = _rows(weight, bias, slopes, data, False, weighted=False)(slice(None))[1]
+        A = torch.cat([data.X, torch.ones_like(data.X[:, :1])], 1)[:, : d + with_bias]
+        by_predictor = [one[:, None] * A for one in each[:K]]
+        scores = torch.cat([*by_predictor, each[K:].mT], 1)[:, order]
+
+        def information(expected: bool) -> Tensor:
+            rows = _rows(weight, bias, slopes, data, expected)
+            return -predictor_curvature(data.X, rows, K, P, with_bias)[2][order][:, order]
+
+        fisher = information(True)
+        own = {name: self.sites(d)[name] for name in ("weight", "bias", *free)}
+        sites = {name: torch.Size(one.shape) for name, one in own.items() if not one.fixed}
+        leverage = None
+        if K == 1 and not free and isinstance(self.weight, Prior):
+            second = _rows(weight, bias, slopes, data, True, weighted=False)(slice(None))[2][0, 0]
+            leverage = -second * (A * torch.linalg.solve(fisher, A.mT).mT).sum(-1)
+        return RowScores(sites, scores, partial(information, False), fisher, leverage)
 
     # -- the closed form ------------------------------------------------------------------------
 
@@ -388,6 +717,71 @@ def _moved(found: Any, offset: Tensor) -> Distribution:
     """Return a Normal or Student's distribution with the offset added."""
     rest = {"df": found.df} if hasattr(found, "df") else {}
     return type(found)(loc=found.loc + offset, scale=found.scale, **rest)
+
+
+def _some_rows(data: Dataset) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return targets, trials and offset of some rows that count."""
+    rows = torch.arange(data.n, device=data.X.device)
+    if data.weights is not None:
+        rows = rows[data.weights > 0]
+    rows = rows[:: max(1, len(rows) // ROWS)]
+    others = (None if c is None else c[rows] for c in (data.trials, data.offset))
+    return (data.y[rows], *others)  # type: ignore[return-value]
+
+
+def _start_of_cutpoints(likelihood: Ordinal, data: Dataset) -> dict[str, Tensor]:
+    if not free_sites(likelihood):
+        return {}
+    numbers: Any = likelihood.at_shares(data).cutpoints
+    return {"cutpoints": torch.tensor(numbers, dtype=data.X.dtype, device=data.X.device)}
+
+
+def _in_first(before: Tensor, value: Tensor, several: bool) -> Tensor:
+    """Return the value of the first function, with those of the others as before."""
+    if not several:
+        return value
+    after = before.clone()
+    after[0] = value
+    return after
+
+
+def _of_functions(likelihood: Any, scaler: Scaler) -> tuple[Tensor, Tensor]:
+    """Return factor and shift [K] from the functions on the scale of the model to data units."""
+    K = likelihood.latents
+    factor, shift = torch.ones(K).to(scaler.x_mean), torch.zeros(K).to(scaler.x_mean)
+    if "y" not in likelihood.scales:
+        return factor, shift
+    factor[0], shift[0] = scaler.y_sd, scaler.y_mean
+    for k, name in enumerate(likelihood.predicted, 1):
+        shift[k] = likelihood.dimensions.get(name, 0) * math.log(float(scaler.y_sd))
+    return factor, shift
+
+
+def _rows(
+    weight: Tensor,
+    bias: Tensor,
+    slopes: JointSlopes,
+    data: Dataset,
+    expected: bool,
+    weighted: bool = True,
+) -> Callable[[slice], Rows]:
+    """Return the function that maps a slice of rows to their derivatives, times their weights."""
+    offset, trials = data.offset, data.trials
+    weights = data.weights if weighted else None
+
+    def rows(chunk: slice) -> Rows:
+        f = torch.addmm(bias[:, None], weight, data.X[chunk].mT)
+        if offset is not None:
+            f[0] += offset[chunk]
+        own = trials if trials is None else trials[chunk]
+        found = slopes.rows(f, data.y[chunk], own, expected)
+        if weights is None:
+            return found
+        w = weights[chunk]
+        value, first, second = (torch.where(w > 0, w * one, 0.0) for one in found)
+        return value, first, second
+
+    return rows
 
 
 def with_signature(kind: type[GLM]) -> type[GLM]:

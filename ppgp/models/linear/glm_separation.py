@@ -1,4 +1,4 @@
-"""Checks of generalised linear models: separated rows, and priors that are not flat."""
+"""Whether the inputs of a generalised linear model separate its classes or counts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from ...likelihoods import (
     Ordinal,
     Poisson,
 )
-from ...likelihoods.cutpoints import CutpointPrior
-from ...priors import Flat, Prior, PriorLike, Uniform, bare
+from ...priors import Flat, PriorLike, bare
 from ..classification import SEPARATION_UP_TO, separated_by, separation
 
 DEPENDENT = 1e-12  # of the largest eigenvalue: smaller ones are rounding
@@ -95,24 +94,6 @@ def check_overlap(likelihood: Likelihood, data: Dataset, weight: PriorLike) -> N
             "classes that the inputs separate perfectly",
             "give the weights a prior such as Normal(0, 1)",
         )
-
-
-def informative_priors(model: Any) -> list[str]:
-    """Return the priors of a GLM that are neither flat nor that of a dispersion, in words.
-
-    A uniform prior is flat where the mode can be.
-    """
-    likelihood: Likelihood = model.likelihood
-    priors = {"weight": bare(model.weight), "bias": bare(model.intercept)}
-    priors |= {name: bare(site.prior) for name, site in likelihood.sites().items()}
-    return [
-        f"{name} ~ {prior!r}"
-        for name, prior in priors.items()
-        if isinstance(prior, Prior)
-        and not isinstance(prior, Flat | Uniform)
-        and not (isinstance(prior, CutpointPrior) and prior.flat)
-        and name != likelihood.dispersion_parameter()
-    ]
 
 
 def _is_flat(law: Any, weight: PriorLike) -> bool:
