@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -90,6 +90,27 @@ def slice_of(root: Tensor, draws: slice) -> Tensor:
 def later_rows(old: Dataset, new: Dataset) -> Dataset:
     """Return the rows of ``new`` that follow those of ``old``."""
     return new.rows(slice(old.n, None))
+
+
+def grown_root(chunks: Iterable[tuple[slice, Extension]]) -> Tensor | None:
+    """Return the factor of the whole matrix at every draw, [draw, n + k, n + k].
+
+    Args:
+        chunks: The slice of the draws of each chunk, and how the factor grows there, with an axis
+            of draws or, where it is that of each draw, without.
+
+    Returns:
+        The factor; None if a matrix is not positive definite in the numbers of the machine.
+    """
+    factors = []
+    for draws, grown in chunks:
+        if not grown.definite:
+            return None
+        factor = grown.factor()
+        if factor.ndim == 2:
+            factor = factor.expand(draws.stop - draws.start, -1, -1)
+        factors.append(factor)
+    return torch.cat(factors) if len(factors) > 1 else factors[0]
 
 
 class FactorUpdates(Model, Updates):

@@ -10,6 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -88,14 +89,10 @@ class ConstantMean(Mean):
     varies = False
 
     def sites(self, d: int) -> dict[str, Site | Param]:
-        return {"mean": site("mean", self._value)}
-
-    @property
-    def _value(self) -> PriorLike:
-        return 0.0 if self.value is None else self.value
+        return {"mean": site("mean", 0.0 if self.value is None else self.value)}
 
     def at(self, theta: Theta, X: Tensor) -> Tensor:
-        return value_of(theta, "mean", self._value, X)[..., None]
+        return value_of(theta, "mean", 0.0 if self.value is None else self.value, X)[..., None]
 
     def in_units(self, scaler: Scaler) -> ConstantMean:
         y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
@@ -332,26 +329,6 @@ def _wrong(values: Any, n: int) -> str | None:
     return None
 
 
-def mean_of(given: MeanLike | None) -> Mean:
-    """Return the mean that a field ``mean`` stands for."""
-    if isinstance(given, Mean):
-        return given
-    if callable(given) and not isinstance(given, type):
-        return UserMean(given)
-    return ConstantMean(cast("PriorLike | None", given))
-
-
-def refuse_text(given: Any) -> None:
-    """Refuse a text as mean.
-
-    Raises:
-        SettingError: If the mean is a text, such as "zero".
-    """
-    if isinstance(given, str):
-        wanted = "a number, a prior, a LinearMean or a function as mean"
-        raise SettingError(wanted, repr(given), "write mean=0.0 for a mean of 0")
-
-
 def rows_of_mean(mean: Tensor, rows: slice | Tensor) -> Tensor:
     """Return a mean [*draw, n] at some of the rows; one that is constant, [*draw, 1], as it is."""
     return mean if mean.shape[-1] == 1 else mean[..., rows]
@@ -375,15 +352,19 @@ class WithMean(Model):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_text(self.mean)
+        given: Any = self.mean
+        if isinstance(given, str):
+            wanted = "a number, a prior, a LinearMean or a function as mean"
+            raise SettingError(wanted, repr(given), "write mean=0.0 for a mean of 0")
 
-    @property
+    @cached_property
     def mean_function(self) -> Mean:
         """The mean as a function of X, built once, as a recipe never changes."""
-        own = vars(self)
-        if "_mean_function" not in own:
-            own["_mean_function"] = mean_of(self.mean)
-        return own["_mean_function"]
+        if isinstance(self.mean, Mean):
+            return self.mean
+        if callable(self.mean) and not isinstance(self.mean, type):
+            return UserMean(self.mean)
+        return ConstantMean(cast("PriorLike | None", self.mean))
 
     def output_columns(self, d: int) -> Mapping[int, OutputColumn]:
         """Return the columns of X [n, d] by which the kernel tells outputs apart."""
@@ -396,7 +377,9 @@ class WithMean(Model):
 
     def mean_at(self, theta: Theta, X: Tensor) -> Tensor:
         """Return the mean of f at rows X [n, d]: [*draw, n], or [*draw, 1] if it is constant."""
-        return self._mean_of_columns(X.shape[-1]).at(theta, X)
+        if self.mean is None:
+            return self._mean_of_columns(X.shape[-1]).at(theta, X)
+        return self.mean_function.at(theta, X)
 
     def _mean_of_columns(self, d: int) -> Mean:
         """Return the mean for inputs with d columns.

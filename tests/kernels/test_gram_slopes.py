@@ -131,7 +131,7 @@ def test_the_density_of_a_gp_has_the_derivatives_of_its_program(
 
     found = everything()
     assert has_formulas(kernel)
-    monkeypatch.setattr("ppgp.models.exact.gp_marginal.has_formulas", lambda _: False)
+    monkeypatch.setattr("ppgp.models.exact.gp.has_formulas", lambda _: False)
     expected = everything()
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
 
@@ -148,12 +148,12 @@ def test_a_matrix_that_is_not_positive_definite_gives_nan() -> None:
 def test_inputs_that_are_latent_keep_their_gradient() -> None:
     """A program may pass rows that depend on a site; the formulas hold X constant."""
     X = torch.randn(8, 2, dtype=F64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    from ppgp.models.exact.gp_marginal import gp_marginal
+    from ppgp.models.exact.gp import gp_marginal
 
     kernel = kernels.RBF()
     theta = hyperparameters(kernel, 2)
     noise, loc = torch.full((1,), 0.1, dtype=F64), torch.zeros(8, dtype=F64)
-    found = gp_marginal(kernel, theta, X, loc, noise)
+    found = gp_marginal(kernel, kernel.sites(2), theta, X, loc, noise)
     assert type(found) is GPMarginal
     (slope,) = torch.autograd.grad(found.log_prob(torch.ones(8, dtype=F64)), X)
     assert float(slope.abs().max()) > 0

@@ -14,7 +14,7 @@ import ppgp
 from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
 from ppgp.errors import DataError, SettingError
-from ppgp.models.exact import gp_conditioning as gp_module
+from ppgp.models.exact import gp as gp_module
 from ppgp.models.exact import kriging_equations
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -39,9 +39,9 @@ def factored(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def counted(factor: Any, counts: list[int]) -> Any:
-    def counting(self: Any, theta: Any, train: Dataset) -> Any:
+    def counting(self: Any, theta: Any, train: Dataset, *root: Any) -> Any:
         counts.append(1)
-        return factor(self, theta, train)
+        return factor(self, theta, train, *root)
 
     return counting
 
@@ -151,9 +151,7 @@ def test_leave_one_out_shares_the_factors_of_predictions(factored: list[int]) ->
 def test_chunks_of_draws_do_not_depend_on_the_number_of_new_rows(
     factored: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "ppgp.models.exact.gp_conditioning.CACHED", 5 * 8 * DATA.n**2
-    )  # of five draws
+    monkeypatch.setattr("ppgp.models.exact.gp.CACHED", 5 * 8 * DATA.n**2)  # of five draws
     posterior = fitted(inference.Laplace(draws=12))
     posterior.predict(NEW)
     assert len(factored) == 3
@@ -166,9 +164,7 @@ def test_threads_and_the_limit_of_what_is_kept_change_no_result(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posterior = fitted(inference.Laplace(draws=12))
-    monkeypatch.setattr(
-        "ppgp.models.exact.gp_conditioning.CACHED", 8 * DATA.n**2
-    )  # one draw at a time
+    monkeypatch.setattr("ppgp.models.exact.gp.CACHED", 8 * DATA.n**2)  # one draw at a time
     object.__setattr__(posterior, "kept", ResultCache(limit=0))
     one = posterior.predict(NEW), posterior.predict(NEW, joint=True), posterior.loo()
     monkeypatch.setattr("ppgp.runtime.threads.PIECES_PAY_FROM", 0.0)

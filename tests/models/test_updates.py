@@ -113,7 +113,7 @@ def test_the_rows_so_far_are_not_factored_again(name: str, monkeypatch: Any) -> 
     if name == "SGPR":
         monkeypatch.setattr("ppgp.models.sparse.collapsed_bound.Projection.posterior", None)
     else:
-        monkeypatch.setattr("ppgp.models.exact.gp_conditioning.cholesky", None)
+        monkeypatch.setattr("ppgp.models.exact.gp.cholesky", None)
         monkeypatch.setattr("ppgp.models.exact.kriging_equations.cholesky", None)
     found = found.update(REST.rows(slice(4, None)))
     close(found.predict(PLACES), found.predict(PLACES))
@@ -123,7 +123,7 @@ def test_the_rows_so_far_are_not_factored_again(name: str, monkeypatch: Any) -> 
 def test_chunks_of_draws_and_a_full_store_change_nothing(monkeypatch: Any) -> None:
     fit = fitted("GP")
     wanted = fit.update(REST).predict(PLACES)
-    monkeypatch.setattr("ppgp.models.exact.gp_conditioning.MEMORY_BUDGET", 1)
+    monkeypatch.setattr("ppgp.models.exact.gp.MEMORY_BUDGET", 1)
     close(all_at_once(fit, FIRST).update(REST).predict(PLACES), wanted)
     monkeypatch.setattr(ResultCache.__init__, "__defaults__", (0,))
     close(all_at_once(fit, FIRST).update(REST).predict(PLACES), wanted)

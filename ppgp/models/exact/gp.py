@@ -1,10 +1,10 @@
-"""Exact Gaussian-process regression."""
+"""Exact Gaussian-process regression: the program, the rows that it is given, and predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pyro
@@ -18,39 +18,71 @@ from ...capabilities import (
     Capability,
     Components,
     JointGaussian,
+    JointLatent,
     LatentFunction,
     LeaveOneOut,
     PosteriorFunctions,
+    Updates,
 )
 from ...data.dataset import Dataset, Scaler
+from ...distributions.distributions import GPMarginal
 from ...errors import NotApplicable, SettingError
 from ...kernels import RBF, Kernel, Sum
 from ...kernels.base import check_kernel
 from ...kernels.fourier_features import Draw
+from ...kernels.gram_slopes import gram, has_formulas
+from ...kernels.row_distances import RowDistances
 from ...kernels.units import Units
 from ...kernels.wrappers import as_written, labels_of_terms
 from ...likelihoods import Likelihood
-from ...numerics.cholesky import at_least_rounding
+from ...numerics.cholesky import add_diagonal, at_least_rounding, cholesky
+from ...numerics.gaussian_log_density import gaussian_log_density, value_and_slopes
 from ...numerics.triangles import solved
 from ...priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ...runtime.result_cache import ResultCache
-from ..advice.memory_checks import check_memory_of_covariance, check_memory_of_predictions
+from ...runtime.threads import side_by_side
+from ..advice.memory_checks import (
+    check_memory_of_conditioning,
+    check_memory_of_covariance,
+    check_memory_of_predictions,
+)
 from ..base import full_batch_only
 from ..before_fit import medians, refuse_broken
-from ..means import MeanLike
-from ..noise import NOT_OF_THE_RECIPE, check_aligned, refuse_duplicate_rows, with_noise
+from ..factor_updates import ROOT, Extension, extension, grown_root
+from ..means import MeanLike, WithMean, rows_of_mean
+from ..noise import (
+    NOT_OF_THE_RECIPE,
+    check_aligned,
+    refuse_duplicate_rows,
+    with_known,
+    with_noise,
+)
 from ..sites import Theta, draw, first_draw, number_of_draws, split_params
 from ..units import power
-from .gp_conditioning import GPConditioning
-from .gp_marginal import gp_marginal
 from .latent_gp import with_likelihood
 from .latent_model import show_latent
 from .matheron import matheron
 
+MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of all chunks of draws at once
+#: bytes in one matrix of a chunk of draws on the CPU, so that its matrices stay in the cache of the
+#: processor, and the allocator uses their memory again and does not ask the system for new pages
+CACHED = 8 * 2**20
+ROWS_AT_ONCE = 2048
+
+#: the slice of some draws, and theta there
+Chunk = tuple[slice, dict[str, Tensor]]
+
 
 @dataclass(frozen=True, repr=False)
 class GP(
-    GPConditioning, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, JointGaussian
+    WithMean,
+    LatentFunction,
+    PosteriorFunctions,
+    Components,
+    LeaveOneOut,
+    JointGaussian,
+    JointLatent,
+    Updates,
 ):
     """Exact GP regression: y ~ N(mean, K + noise I + diag(noise_sd^2)) with K = kernel(X, X).
 
@@ -173,6 +205,8 @@ class GP(
         """Return warnings about the fitted network of a deep kernel."""
         return self.kernel.check_fit(under("kernel", theta), data.X)
 
+    # -- the program --------------------------------------------------------------------------
+
     def model(
         self,
         X: Tensor,
@@ -200,12 +234,117 @@ class GP(
             NotApplicable: For a mini-batch.
         """
         full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
-        check_aligned(noise_sd, X)
-        theta = draw(self.sites_at(X.shape[-1]), X)
+        if noise_sd is not None:
+            check_aligned(noise_sd, X)
+        sites = self.sites_at(X.shape[-1])
+        theta = draw(sites, X)
         loc = self.mean_at(theta, X).expand(len(X))
         noise = self._noise(theta, X, noise_sd)
-        marginal = gp_marginal(self.kernel, under("kernel", theta), X, loc, noise)
+        of_kernel = under("kernel", sites), under("kernel", theta)
+        marginal = gp_marginal(self.kernel, *of_kernel, X, loc, noise)
         return pyro.sample("y", marginal, obs=y)
+
+    def _covariance(self, theta: Theta, X: Tensor, noise_sd: Tensor | None = None) -> Tensor:
+        """Return the covariance of y at rows X, [*draw, n, n]."""
+        return add_diagonal(self.kernel(under("kernel", theta), X), self._noise(theta, X, noise_sd))
+
+    def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
+        """Return the variance of the noise, [*draw, 1], or [*draw, n] where some is known."""
+        return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
+
+    # -- given the training rows, a chunk of draws at a time ------------------------------------
+
+    def _chunks(self, theta: Theta, n: int, m: int, like: Tensor) -> list[Chunk]:
+        """Split the draws into chunks whose matrices fit into ``MEMORY_BUDGET``, or into one each.
+
+        Up to ``_rows_at_once`` new rows the chunks do not depend on ``m``, so that predictions
+        share what is kept of each chunk.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            n: Number of training rows.
+            m: Number of rows of a prediction.
+            like: Inputs, with the dtype and the number of columns.
+
+        Returns:
+            (The slice of the draws, theta there) of each chunk.
+
+        Raises:
+            NotEnoughMemory: If the matrices of one chunk do not fit into memory.
+        """
+        drawn, params = split_params(self.sites_at(like.shape[-1]), theta)
+        count = number_of_draws(drawn)
+        size = max(1, min(_draws_at_once(n, like), MEMORY_BUDGET // _bytes_of_draw(n, m, like)))
+        check_memory_of_conditioning(n, m, min(size, count), self.kernel, like)
+        slices = [slice(i, min(i + size, count)) for i in range(0, count, size)]
+        return [(s, {**params, **{k: v[s] for k, v in drawn.items()}}) for s in slices]
+
+    def training_factor(
+        self, theta: Theta, train: Dataset, L: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the root L [*draw, n, n] of the training covariance, and L^-1 (y - mean).
+
+        Args:
+            theta: {site: [*draw, *event]}.
+            train: The training rows.
+            L: The root, if it is known.
+        """
+        if L is None:
+            C = self._covariance(theta, train.X, train.noise_sd)
+            L = cholesky(C, "covariance of the training rows")
+        return L, torch.linalg.solve_triangular(L, self._residual(theta, train), upper=False)
+
+    def _residual(self, theta: Theta, rows: Dataset) -> Tensor:
+        """Return y - mean, [*draw, n, 1]."""
+        return (rows.y - self.mean_at(theta, rows.X)).unsqueeze(-1)
+
+    def _factor(
+        self, chunk: Chunk, theta: Theta, train: Dataset, kept: ResultCache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return ``training_factor`` of a chunk of the draws theta, as far as it is not kept."""
+        draws, part = chunk
+        if kept is None:
+            return self.training_factor(part, train)
+        root = kept.found(ROOT, theta)
+        L = None if root is None else root[0][draws]
+        compute = partial(self.training_factor, part, train, L)
+        return kept.get((draws.start, draws.stop), compute, part)
+
+    def _conditional(
+        self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the moments of f at X given the training rows.
+
+        The first is the mean [draw, m], the second the variance [draw, m] or, if ``joint``, the
+        covariance [draw, m, m].
+        """
+        m = len(X)
+        width = max(1, m if joint else min(m, _rows_at_once(train.n, X)))
+        count = number_of_draws(split_params(self.sites_at(X.shape[-1]), theta)[0])
+        check_memory_of_predictions(count, m, X, joint)
+        means = X.new_empty(count, m)
+        spreads = X.new_empty(count, *((m,) if joint else ()), m)
+
+        def evaluate(chunk: Chunk) -> None:
+            draws, part = chunk
+            L, w = self._factor(chunk, theta, train, kept)
+            hyper, mean = under("kernel", part), self.mean_at(part, X)
+            for row in range(0, m, width):
+                rows = slice(row, row + width)
+                cross = self.kernel(hyper, train.X, X[rows])
+                V = solved(L, cross)
+                means[draws, rows] = rows_of_mean(mean, rows) + (V.mT @ w).squeeze(-1)
+                if joint:
+                    spreads[draws] = self.kernel(hyper, X) - V.mT @ V
+                else:
+                    prior = self.kernel.diag(hyper, X[rows])
+                    left = prior - V.square().sum(-2)
+                    spreads[draws, rows] = at_least_rounding(left, prior)
+
+        _for_each(evaluate, self._chunks(theta, train.n, width, train.X), train, width)
+        return means, spreads
+
+    # -- predictions ----------------------------------------------------------------------------
 
     def predict(
         self,
@@ -241,6 +380,11 @@ class GP(
         """Return the predictive distribution of f at X, without the noise: batch [draw, m]."""
         mean, variance = self._conditional(theta, X, train, False, kept)
         return dist.Normal(mean, variance.sqrt_())
+
+    def joint_latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> tuple[Tensor, Tensor]:
+        return self._conditional(theta, X, train, True, kept)
 
     def gaussian(
         self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None
@@ -312,7 +456,7 @@ class GP(
         labels = labels_of_terms(self.kernel)
         means: dict[str, list[Tensor]] = {name: [] for name in labels}
         variances: dict[str, list[Tensor]] = {name: [] for name in labels}
-        for _, part in self._chunks(theta, train.n, len(X), X)[1]:
+        for _, part in self._chunks(theta, train.n, len(X), X):
             L, w = self.training_factor(part, train)
             terms = self.kernel.parts(under("kernel", part))
             for name, (child, hyper) in zip(labels, terms, strict=True):
@@ -338,14 +482,16 @@ class GP(
         check_memory_of_predictions(count, train.n, train.X)
         means, variances = (train.X.new_empty(count, train.n) for _ in range(2))
 
-        def evaluate(draws: slice, part: dict[str, Tensor], factor: tuple[Tensor, Tensor]) -> None:
-            inverse = torch.cholesky_inverse(factor[0])
+        def evaluate(chunk: Chunk) -> None:
+            draws, part = chunk
+            L, _ = self._factor(chunk, theta, train, kept)
+            inverse = torch.cholesky_inverse(L)
             a = (inverse @ self._residual(part, train)).squeeze(-1)
             d = inverse.diagonal(dim1=-2, dim2=-1)
             means[draws] = train.y - a / d
             variances[draws] = 1 / d
 
-        self._each_chunk(evaluate, theta, train, kept, train.n)
+        _for_each(evaluate, self._chunks(theta, train.n, train.n, train.X), train, train.n)
         return dist.Normal(means, variances.sqrt())
 
     def log_likelihood(
@@ -354,5 +500,228 @@ class GP(
         """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
         return {"y": self.loo(theta, data, kept).log_prob(data.y)}
 
+    # -- further rows ---------------------------------------------------------------------------
+
+    def _grown(self, theta: Theta, L: Tensor, old: Dataset, new: Dataset) -> Extension:
+        """Return the rows by which the root L of the covariance grows with the rows of ``new``."""
+        cross = self.kernel(under("kernel", theta), old.X, new.X)
+        return extension(L, cross, self._covariance(theta, new.X, new.noise_sd))
+
+    def carry_over(
+        self, theta: Theta, old: Dataset, new: Dataset, kept: ResultCache, into: ResultCache
+    ) -> None:
+        """Keep the root of all rows, unless it exceeds the limit of ``into``.
+
+        Where it does, or where the new rows make the covariance singular, the next prediction
+        factors all rows.
+        """
+        count = number_of_draws(split_params(self.sites_at(old.d), theta)[0])
+        size = count * new.n**2 * new.X.element_size()
+        if new.n == old.n or size > into.limit:
+            return
+        rows = new.rows(slice(old.n, None))
+        root = grown_root(
+            (draws, self._grown(part, self._factor((draws, part), theta, old, kept)[0], old, rows))
+            for draws, part in self._chunks(theta, old.n, rows.n, old.X)
+        )
+        if root is not None:
+            into.get(ROOT, lambda: (root,), theta)
+
+    def one_step_ahead(
+        self, theta: Theta, train: Dataset, new: Dataset, kept: ResultCache
+    ) -> dist.Normal:
+        """Return the distribution of each new y given all rows before it, in the order given.
+
+        It is that of the whitened residual e_i = (y_i - mean_i) / sd_i, which the factor of all
+        rows gives.
+        """
+        means, sds = [], []
+        for draws, part in self._chunks(theta, train.n, new.n, train.X):
+            L, w = self._factor((draws, part), theta, train, kept)
+            grown = self._grown(part, L, train, new).checked()
+            e = grown.onward(w, self._residual(part, new))[..., 0]
+            sd = grown.root.diagonal(dim1=-2, dim2=-1)
+            count = draws.stop - draws.start
+            means.append((new.y - sd * e).expand(count, -1))
+            sds.append(sd.expand(count, -1))
+        return dist.Normal(torch.cat(means), torch.cat(sds))
+
 
 show_latent(GP)
+
+
+def _for_each(
+    evaluate: Callable[[Chunk], None], chunks: Sequence[Chunk], train: Dataset, width: int
+) -> None:
+    """Call ``evaluate`` with each chunk of draws, several of them side by side in threads.
+
+    Args:
+        evaluate: Chunk -> None. It stores its results at the slice of the draws.
+        chunks: The chunks of all draws.
+        train: The training rows.
+        width: Number of new rows at once.
+    """
+    if len(chunks) == 1:
+        evaluate(chunks[0])
+        return
+    draws = MEMORY_BUDGET // _bytes_of_draw(train.n, width, train.X)
+    side_by_side(
+        evaluate,
+        chunks,
+        work=float(chunks[-1][0].stop) * train.n**3,
+        at_once=draws // chunks[0][0].stop,
+        device=train.X.device,
+    )
+
+
+def _draws_at_once(n: int, like: Tensor) -> int:
+    """Return the draws of a chunk whose covariances of n rows fit into ``CACHED`` on the CPU."""
+    if like.device.type != "cpu":
+        return MEMORY_BUDGET // _bytes_of_draw(n, n, like)
+    return max(1, CACHED // (like.element_size() * n**2))
+
+
+def _bytes_of_draw(n: int, m: int, like: Tensor) -> int:
+    """Return the bytes of the matrices of one draw, for n training rows and m new ones at once."""
+    return like.element_size() * 4 * n * (n + m)
+
+
+def _rows_at_once(n: int, like: Tensor) -> int:
+    """Return the new rows to predict at once, so that their matrices too stay in the cache."""
+    draws = _draws_at_once(n, like)
+    if draws == 1 or like.device.type != "cpu":
+        return ROWS_AT_ONCE
+    return max(1, min(ROWS_AT_ONCE, 2 * CACHED // (like.element_size() * draws * n)))
+
+
+# -- the marginal distribution of y, with the slopes of its kernel by formula -------------------
+
+
+def gp_marginal(
+    kernel: Kernel,
+    sites: Mapping[str, Site | Param],
+    theta: Mapping[str, Tensor],
+    X: Tensor,
+    loc: Tensor,
+    noise: Tensor,
+) -> GPMarginal:
+    """Return N(loc, k(X, X) + diag(noise)), whose density has slopes by formula where it can.
+
+    Args:
+        kernel: The kernel.
+        sites: The sites of its hyperparameters.
+        theta: {hyperparameter: [*batch, *event]}.
+        X: [n, d].
+        loc: [n], the mean.
+        noise: [*batch, 1] or [*batch, n], the variances of the noise.
+    """
+    plain = X.dtype == torch.float64 and X.ndim == 2 and loc.ndim == 1 and noise.ndim == 1
+    plain = plain and not X.requires_grad  # slopes are in the hyperparameters alone
+    for name, value in theta.items():  # each is that of one draw
+        own = sites[name]
+        plain = plain and value.shape == (own.shape if isinstance(own, Site) else own.value.shape)
+    if plain and has_formulas(kernel):
+        return KernelMarginal(loc, _Covariance(kernel, tuple(theta), X), (noise, *theta.values()))
+    return GPMarginal(loc, add_diagonal(kernel(theta, X), noise))
+
+
+@dataclass(frozen=True)
+class _Covariance:
+    """k(X, X) + diag(noise) as a function of (noise, *hyperparameters).
+
+    Args:
+        kernel: The kernel.
+        names: Of its hyperparameters.
+        X: [n, d].
+    """
+
+    kernel: Kernel
+    names: tuple[str, ...]
+    X: Tensor
+
+    def __call__(self, noise: Tensor, *values: Tensor) -> Tensor:
+        """Return the covariance, [n, n], which torch can differentiate."""
+        theta = dict(zip(self.names, values, strict=True))
+        return add_diagonal(self.kernel(theta, self.X), noise)
+
+    def density(
+        self, r: Tensor, noise: Tensor, *values: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return log N(r; 0, covariance) and its slopes in r, the noise and the values."""
+        theta = dict(zip(self.names, values, strict=True))
+        found = gram(self.kernel, theta, RowDistances(self.X))
+        # K may be the memory of a hyperparameter where it has one entry, and it is the same for
+        # all points of a vmap where it has no hyperparameters
+        in_place = len(r) > 1 and bool(self.names)
+        value, W, a = value_and_slopes(found.K, noise, r, in_place)
+        each = W.diagonal()
+        of_noise = each.clone() if len(noise) > 1 else each.sum().reshape(1)
+        slopes = found.slopes(W, True)  # last, as it overwrites W
+        return value, (-a, of_noise, *(slopes[name] for name in self.names))
+
+
+class KernelMarginal(GPMarginal):
+    """The distribution of ``gp_marginal`` by formula.
+
+    Args:
+        loc: [n], the mean.
+        covariance: The covariance as a function.
+        arguments: The noise [1] or [n] and the hyperparameters.
+        validate_args: Whether to check arguments, as in torch.
+    """
+
+    def __init__(
+        self,
+        loc: Tensor,
+        covariance: _Covariance,
+        arguments: Sequence[Tensor],
+        validate_args: bool | None = None,
+    ) -> None:
+        self.loc, self.covariance, self.arguments = loc, covariance, tuple(arguments)
+        super(GPMarginal, self).__init__(torch.Size(), loc.shape[-1:], validate_args=validate_args)
+
+    @cached_property
+    def covariance_matrix(self) -> Tensor:
+        return self.covariance(*self.arguments)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        inputs = (value - self.loc, *self.arguments)
+        # torch.jit.trace, by which Pyro compiles, knows no function with a backward pass of its own
+        if inputs[0].ndim > 1 or not torch.is_grad_enabled() or torch.jit.is_tracing():
+            return super().log_prob(value)
+        outputs: Any = _LogDensity.apply(self.covariance, *inputs)
+        return outputs[0]
+
+
+class _LogDensity(torch.autograd.Function):
+    """The density with the slopes that are computed beside it.
+
+    Where second derivatives are requested, torch differentiates the density itself.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(covariance: _Covariance, r: Tensor, *arguments: Tensor) -> Any:
+        value, slopes = covariance.density(r, *arguments)
+        return value, *slopes
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.covariance = inputs[0]
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs[1:], *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        count = len(ctx.saved_tensors) // 2
+        inputs, slopes = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        if torch.is_grad_enabled():
+            value = gaussian_log_density(ctx.covariance(*inputs[1:]), inputs[0])
+            free = [x for x in inputs if x.requires_grad]
+            found = torch.autograd.grad(value, free, create_graph=True, materialize_grads=True)
+            own = iter(found)
+            slopes = [next(own) if x.requires_grad else torch.zeros_like(x) for x in inputs]
+        return None, *(grad_outputs[0] * slope for slope in slopes)
