@@ -16,7 +16,7 @@ from ppgp.density import Target
 from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError
 from ppgp.kernels import ARD, Matern, White
 from ppgp.models import Vecchia
-from ppgp.models.neighbours.correlation_lengths import correlation_lengths
+from ppgp.models.neighbours.nearest_rows import correlation_lengths
 from ppgp.models.neighbours.weights import conditional_weights, pairs_below
 from ppgp.runtime.seeding import seeded
 

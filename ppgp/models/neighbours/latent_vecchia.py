@@ -32,7 +32,7 @@ from ..means import MeanLike
 from ..sites import Theta, draw, first_draw, one_by_one
 from .nearest_rows import NearestRows, nearest_rows
 from .sparse_laplace import MOST_DENSE, MOST_DENSE_COVARIANCE, SparseLaplace
-from .weights import Law, Sets, solve_earlier, weights
+from .weights import Law, Sets, part_of_new_rows, solve_earlier
 
 SUBSET_ROWS = 512
 ROWS_AT_ONCE = 1024
@@ -261,28 +261,18 @@ class LatentVecchia(LatentModel, WarmStart, FollowsFit):
             self._nearest.members_after(train.X, X) if joint else self._members_apart(train.X, X)
         )
         every = torch.cat([train.X, X])
+        size = max(1, PAIRS_AT_ONCE // members.shape[1] ** 2)
         of_draws = []
         for k, one in enumerate(draws):
             factor = partial(self.training_factor, one, train)
             h, _, _, C = kept.get((k, k + 1), factor, one)
             known = torch.cat([h[:, None], C], 1)
-            size = max(1, PAIRS_AT_ONCE // members.shape[1] ** 2)
+            law = self._law(one, every)
             if joint:
-                rows = self._rows_of_root(one, every, members)
-                of_draws.append(_jointly(rows, members, known))
-            else:
-                of_draws.append(
-                    tuple(
-                        torch.cat(parts)
-                        for parts in zip(
-                            *(
-                                _apart(self._rows_of_root(one, every, some), some, known)
-                                for some in members.split(size)
-                            ),
-                            strict=True,
-                        )
-                    )
-                )
+                of_draws.append(_jointly(law.rows_of_root(members), members, known))
+                continue
+            pieces = [_apart(law.rows_of_root(some), some, known) for some in members.split(size)]
+            of_draws.append(tuple(torch.cat(parts) for parts in zip(*pieces, strict=True)))
         means, spreads = (torch.stack(parts) for parts in zip(*of_draws, strict=True))
         centre = torch.stack([self.mean_at(one, X) for one in draws])
         return means + centre, spreads
@@ -295,12 +285,6 @@ class LatentVecchia(LatentModel, WarmStart, FollowsFit):
             self._nearest.number_for(len(train)),
         )
         return torch.cat([near, len(train) + torch.arange(len(X)).to(near)[:, None]], 1)
-
-    def _rows_of_root(self, theta: Theta, every: Tensor, members: Tensor) -> Tensor:
-        """Return the rows of the root of the precision that belong to new rows, [m, k + 1]."""
-        law = self._law(theta, every)
-        w = weights(partial(law.kernel, law.theta), law.variance, law.X, members).T
-        return w / w[:, -1:].sqrt()
 
     def without_each_row(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
         """Return the moments of ``LatentModel.without_each_row``.
@@ -451,9 +435,7 @@ def _jointly(rows: Tensor, members: Tensor, known: Tensor) -> tuple[Tensor, Tens
     n, m = len(known), len(rows)
     padded = torch.cat([known, torch.zeros_like(known[:1])])
     of_known = (rows[:, None] @ padded[members.clamp_max(n)])[:, 0]
-    own = rows.new_zeros(m, m + 1)
-    column = torch.where(members >= n, members - n, m)
-    own = own.scatter_add(1, column, rows)[:, :m]
+    own = part_of_new_rows(rows, members, n)
     right = torch.cat([-of_known, torch.eye(m).to(rows)], 1)
     solved = torch.linalg.solve_triangular(own, right, upper=False)
     root = solved[:, 1:]

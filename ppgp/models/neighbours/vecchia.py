@@ -47,7 +47,14 @@ from ..sites import Theta, draw, first_draw, one_by_one
 from ..units import power
 from .latent_vecchia import with_likelihood
 from .nearest_rows import NearestRows, nearest_rows
-from .weights import ROWS_IN_ONE_PASS, Law, Sets, Whitened, solve_earlier, weights
+from .weights import (
+    ROWS_IN_ONE_PASS,
+    Law,
+    Sets,
+    Whitened,
+    part_of_new_rows,
+    solve_earlier,
+)
 
 SUBSET_ROWS = 1024
 PLACES_AT_ONCE = 2048
@@ -236,7 +243,8 @@ class Vecchia(WithMean, LatentFunction, LeaveOneOut, WarmStart, FollowsFit):
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """Return warnings about the neighbours of rows, and about a network."""
         one = first_draw(self.sites_at(data.d), theta)
-        few = self._nearest.too_few(self._law(one, data.X, data.noise_sd), data.X)
+        law = self._law(one, data.X, self._noise_of_rows(one, data.X, data.noise_sd))
+        few = self._nearest.too_few(law, data.X)
         return [*self._nearest.notes(theta, data.X), *few]
 
     def outdated(self, theta: Theta, data: Dataset) -> bool:
@@ -321,26 +329,26 @@ class Vecchia(WithMean, LatentFunction, LeaveOneOut, WarmStart, FollowsFit):
         """Return the distribution of y at the rows of X, at one draw."""
         return NeighbourMarginal(
             self._centre(theta, X).expand(len(X)),
-            self._law(theta, X, noise_sd),
+            self._law(theta, X, self._noise_of_rows(theta, X, noise_sd)),
             self._nearest.sets(X),
             self._functions(X, X),
             team,
         )
 
-    def _law(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Law:
-        """Return the covariances of y at the rows of X, at one draw."""
+    def _law(self, theta: Theta, X: Tensor, noise: Tensor) -> Law:
+        """Return the covariances of y at the rows of X, whose error variances are given [n]."""
         kernel, hyper, (where,) = self.kernel.to_feature_space(
             under("kernel", theta), places(self.drift, X)
         )
-        variance = kernel.diag(hyper, where) + self._noise_of_rows(theta, X, noise_sd)
-        return Law(kernel, hyper, variance, where)
+        return Law(kernel, hyper, kernel.diag(hyper, where) + noise, where)
 
     def _of_batch(
         self, theta: Theta, X: Tensor, noise_sd: Tensor | None
     ) -> ConditionalOnNeighbours:
         """Return the distribution of rows given their neighbours, X [b, k, d], at one draw."""
         rows = X.flatten(0, 1)
-        law = self._law(theta, rows, None if noise_sd is None else noise_sd.flatten())
+        known = None if noise_sd is None else noise_sd.flatten()
+        law = self._law(theta, rows, self._noise_of_rows(theta, rows, known))
         return ConditionalOnNeighbours(self._centre(theta, X), law, len(X))
 
     # -- predictions --------------------------------------------------------------------------
@@ -457,27 +465,19 @@ class Vecchia(WithMean, LatentFunction, LeaveOneOut, WarmStart, FollowsFit):
         means, roots = [], []
         for one in draws:
             beta, R = self.training_factor(one, train)
-            kernel, hyper, (where,) = self.kernel.to_feature_space(
-                under("kernel", one), places(self.drift, every)
-            )
             noise = torch.cat(
                 [
                     self._noise_of_rows(one, train.X, train.noise_sd),
                     self._noise_of_rows(one, X, noise_sd),
                 ]
             )
-            variance = kernel.diag(hyper, where) + noise
-            w = weights(partial(kernel, hyper), variance, where, members).T
-            rows = w / w[:, -1:].sqrt()
+            rows = self._law(one, every, noise).rows_of_root(members)
             F = self._functions(every, train.X)
             residual = train.y - self._centre(one, train.X) - F[:n] @ beta
             known = torch.cat([torch.zeros_like(every[:, :1]), F], 1)
             known[:n, 0] = residual
             of_known = (rows[..., None] * known[members.long()]).sum(1)
-            # the part of U that multiplies the new rows
-            own = X.new_zeros(m, m + 1)
-            column = torch.where(members >= n, members - n, m).long()
-            own = own.scatter_add(1, column, rows)[:, :m]
+            own = part_of_new_rows(rows, members, n)
             solved = torch.linalg.solve_triangular(own, of_known, upper=False)
             eye = torch.eye(m, dtype=X.dtype, device=X.device)
             root = torch.linalg.solve_triangular(own, eye, upper=False)

@@ -31,8 +31,8 @@ __all__ = [
     "Whitened",
     "conditional_weights",
     "pairs_below",
+    "part_of_new_rows",
     "solve_earlier",
-    "weights",
 ]
 
 ROWS_AT_ONCE = 512  # their covariances stay in the cache of a core
@@ -243,21 +243,6 @@ def weights_of_sets(
     return conditional_weights(K, diagonal)
 
 
-def weights(
-    covariance: Covariance, variance: Tensor, X: Tensor, members: Tensor
-) -> Float[Tensor, "k rows"]:
-    """Return the last column of the inverse covariance of each set of rows.
-
-    Args:
-        covariance: Of pairs of rows.
-        variance: [n], of each row, the noise included.
-        X: [n, d], all rows.
-        members: [rows, k], the sets; -1 for none, whose weight is 0.
-    """
-    rows = members.T.clamp_min(0).long()
-    return weights_of_sets(covariance, variance[rows], X[rows], _existing(members.T))
-
-
 def _existing(members: Tensor) -> Tensor | None:
     """Return which members exist; None if all do."""
     exist = members >= 0
@@ -279,6 +264,17 @@ class Law:
     theta: Mapping[str, Tensor]
     variance: Tensor
     X: Tensor
+
+    def rows_of_root(self, members: Tensor) -> Float[Tensor, "rows k"]:
+        """Return rows of U, the root of the precision.
+
+        Args:
+            members: [rows, k], the sets of these rows; -1 for none, whose entry is 0.
+        """
+        rows, covariance = members.T.clamp_min(0).long(), partial(self.kernel, self.theta)
+        variance, exist = self.variance[rows], _existing(members.T)
+        w = weights_of_sets(covariance, variance, self.X[rows], exist).T
+        return w / w[:, -1:].sqrt()
 
     def weights(self, sets: Sets) -> Float[Tensor, "k n"]:
         """Return the weights of each row and of those that it depends on."""
@@ -365,6 +361,20 @@ def root_of_precision(w: Tensor, sets: Sets) -> sparse.csr_array:
     there = members >= 0
     rows = np.repeat(np.arange(n), k).reshape(n, k)
     return sparse.csr_array((entries[there], (rows[there], members[there])), shape=(n, n))
+
+
+def part_of_new_rows(rows: Tensor, members: Tensor, n: int) -> Tensor:
+    """Return the part of U that multiplies m new rows, lower triangular [m, m].
+
+    Args:
+        rows: [m, k], the rows of U of the new rows.
+        members: [m, k], to which rows these belong; -1 for none.
+        n: The number of training rows, after which the new rows come.
+    """
+    m = len(rows)
+    own = rows.new_zeros(m, m + 1)
+    column = torch.where(members >= n, members - n, m).long()
+    return own.scatter_add(1, column, rows)[:, :m]
 
 
 def solve_earlier(w: Tensor, sets: Sets, e: Tensor) -> Tensor:

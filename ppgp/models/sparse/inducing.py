@@ -31,21 +31,19 @@ TINY = 1e-10  # relative to the mean variance: below it a row depends on the row
 Covariance = Callable[[Tensor, Tensor], Tensor]
 
 
-def take_given(model: Any) -> None:
-    """Convert the ``Z`` of a model, if it is a list or an array, to a tensor.
-
-    A ``__post_init__`` calls this.
+def matrix_of(Z: Any) -> Tensor | None:
+    """Return inducing inputs that the user passed as ``Z``, a list or an array, as a tensor.
 
     Raises:
         DataError: If ``Z`` does not hold numbers, or is not a matrix.
     """
-    if model.Z is None:
-        return
-    if not isinstance(model.Z, Tensor):
-        object.__setattr__(model, "Z", as_tensor(model.Z, "Z, the inducing inputs"))
-    if model.Z.ndim != 2:
+    if Z is None:
+        return None
+    matrix = Z if isinstance(Z, Tensor) else as_tensor(Z, "Z, the inducing inputs")
+    if matrix.ndim != 2:
         do = "pass Z [m, d], one row per inducing input, or their number as inducing="
-        raise DataError("inducing inputs as a matrix", f"shape {list(model.Z.shape)}", do)
+        raise DataError("inducing inputs as a matrix", f"shape {list(matrix.shape)}", do)
+    return matrix
 
 
 def check_given(Z: Tensor, d: int) -> None:
@@ -215,15 +213,11 @@ def select(
         if how in GREEDY:
             return X[GREEDY[how](m, rows, y, kernel, diagonal, noise, generator)]
         if how == "random":
-            return _random(m, X, generator)
+            return random_subset(m, different_rows(X), generator)
         centres = _kmeans(m, rows, generator)
         if features is None:
             return centres
         return X[_nearest_rows(features, centres)]
-
-
-def _random(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
-    return random_subset(m, different_rows(X), generator)
 
 
 def _kmeans(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
@@ -274,7 +268,7 @@ def _conditional_variance(
         if not float(left[i]) > TINY * float(diagonal.mean()):
             break  # the rows chosen determine all others
         chosen.append(i)
-        A[j] = _column(A[:j], i, X, kernel) / left[i].sqrt()
+        A[j] = (kernel(X[i : i + 1], X)[0] - A[:j, i] @ A[:j]) / left[i].sqrt()
         left = (left - A[j].square()).clamp_min(0.0)
         left[i] = 0.0
     return chosen
@@ -330,11 +324,6 @@ def _bound(
         left = (left - A[j].square()).clamp_min(0.0)
         left[chosen[-1]] = 0.0
     return chosen
-
-
-def _column(A: Tensor, i: int, X: Tensor, kernel: Covariance) -> Tensor:
-    """Return the covariances of row i with all rows, given the inducing inputs behind A."""
-    return kernel(X[i : i + 1], X)[0] - A[:, i] @ A
 
 
 #: selections by the kernel, which return indices of rows

@@ -22,7 +22,7 @@ from ...capabilities import (
     WarmStart,
 )
 from ...data.dataset import Dataset, Scaler
-from ...data.stream.streamed_rows import SUMS
+from ...data.stream.streamed_rows import SUMS, StreamedRows
 from ...errors import NotApplicable, NumericalError, SettingError
 from ...kernels import RBF, Kernel, Unscaled
 from ...kernels.base import check_kernel
@@ -50,10 +50,10 @@ from .inducing import (
     check_given,
     check_number,
     in_units_of_model,
+    matrix_of,
     number_before_data,
     place,
     say_if_fewer,
-    take_given,
 )
 
 SUBSET_ROWS = 1024
@@ -144,7 +144,7 @@ class SGPR(WithMean, LatentFunction, LeaveOneOut, WarmStart, Reselects, Updates,
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        take_given(self)
+        object.__setattr__(self, "Z", matrix_of(self.Z))
         check_kernel(self.kernel)
         check_number(self.inducing)
         if self.reselect is not None and (self.learn or self.reselect < 1):
@@ -619,7 +619,7 @@ class SGPR(WithMean, LatentFunction, LeaveOneOut, WarmStart, Reselects, Updates,
 
     # -- rows that are read as they are needed: sums over them, and their slopes --------------
 
-    def kept_of(self, theta: Theta, data: Any) -> dict[str, Tensor]:
+    def kept_of(self, theta: Theta, data: StreamedRows) -> dict[str, Tensor]:
         """Return the params by which a posterior keeps the sums at its draws.
 
         Args:

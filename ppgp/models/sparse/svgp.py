@@ -39,10 +39,10 @@ from .inducing import (
     check_given,
     check_number,
     in_units_of_model,
+    matrix_of,
     number_before_data,
     place,
     say_if_fewer,
-    take_given,
 )
 from .sgpr import SGPR
 from .whitened import Moments, divergence, marginals
@@ -141,7 +141,7 @@ class SVGP(WithMean, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        take_given(self)
+        object.__setattr__(self, "Z", matrix_of(self.Z))
         check_kernel(self.kernel)
         check_is_likelihood(self.likelihood)
         self.likelihood.check_real_f()
