@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from .log_gamma import HALF_LOG_2PI, log_gamma_rest, log_rising
+from .gamma_functions import HALF_LOG_2PI, log_gamma_rest, log_rising
 
 NODES = 64
 MANY = 128  # nodes over the gamma variable, where the integrand is cheap

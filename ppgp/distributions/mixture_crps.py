@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.polynomial import legendre
 from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution, Normal, StudentT
 
-from . import normal_differences, univariate
+from . import univariate
 from .blocks import each_block
-from .count_sums import sum_over_counts
-from .log_gamma import log_rising
+from .gamma_functions import log_rising
 from .mixture import BUDGET, ROOT_2, cdf, density, has_gradient, quantile
 from .roots import WORTH_IT
 from .rows_on_demand import RowsOnDemand
@@ -36,13 +38,28 @@ FARTHEST_POWER = 21.0  # of 4, in units of the width of a mixture, from which ta
 PANELS_OF_MANY = (1e-4, 1e-3, 0.01, *(0.05 * i for i in range(1, 20)), 0.99, 0.999, 1 - 1e-4)
 COUNTS = 16  # counts of each row whose mass is computed at once
 LONG = 128  # counts of a row, from which the sum over all of them takes longer than one by ranges
+RANGE_NODES = 25  # values from which a sum over a long range of counts is made
+#: Ranges have a power of 2 of numbers; one of up to EXACT is summed term by term.
+SHORTEST, EXACT, LONGEST = 16, 64, 2**18
+#: The sum of a range is that of the polynomial through all nodes. It is used if that through every
+#: second node differs by less, in units of the sum so far. The error of all nodes is about the
+#: square of that of every second.
+AGREE = 1e-9
+#: of E|X - X'| / 2 of a mixture of normals
+REACH = 7.0  # sd beyond a component where its density is left out, 1e-12 of its probability
+STEP = 0.42  # spacing in units of the least scale: frequencies above it have a weight of 1e-12
+SEGMENT = 64  # points between which densities follow from one another
+MOST = 100.0  # exponent of the ratio of neighbouring densities, for components far from a segment
+BLOCK = 125_000  # numbers [draw, row] in one block
+POINTS = 2048  # of a row at most: the weights of one point in the cdf at another take 32 MB
+UNEVEN = 1.25  # ratio of the numbers of points from which rows are grouped by it
 
 
 def crps(distribution: Distribution, y: Tensor) -> Tensor:
     """Return the continuous ranked probability score of the mixture, [n], in the units of y.
 
     Smaller is better. Gneiting & Raftery (2007), equation 21. Mixtures of normals have a form that
-    is exact to rounding: E|X - y| is closed, and E|X - X'| / 2 is that of ``normal_differences``,
+    is exact to rounding: E|X - y| is closed, and E|X - X'| / 2 is that of ``half_mean_difference``,
     or where scales are very different and the normals at most 2,048, a sum over pairs of components
     (Grimit et al. 2006). For other continuous distributions, and for more such normals, the
     integral of (F(x) - 1[x >= y])^2 is computed by Gauss-Legendre quadrature between quantiles of
@@ -81,10 +98,10 @@ def _crps(distribution: Distribution, y: Tensor, pairs: bool) -> Tensor:
 def _normal_crps(distribution: Any, y: Tensor) -> Tensor:
     """Return the CRPS of mixtures of normals: E|X - y| less half of E|X - X'|."""
     draws = distribution.batch_shape[0]
-    points = normal_differences.points(distribution)
+    points = points_needed(distribution)
     # operations of either form for each row, in units of one of a density
     few = points * (2 * draws + points) < 30.0 * draws**2
-    few &= points <= normal_differences.POINTS
+    few &= points <= POINTS
     apart = torch.nonzero(few).flatten()
     score = torch.empty_like(distribution.loc[0])
     if len(apart) < len(y):
@@ -97,7 +114,7 @@ def _normal_crps(distribution: Any, y: Tensor) -> Tensor:
             some, y, points = take(distribution, apart), y[apart], points[apart]
         variance = distinct_rows(some.scale).square()
         distance = _absolute_moment(y - some.loc, variance).mean(0)
-        half = normal_differences.half_mean_difference(some, points)
+        half = half_mean_difference(some, points)
         score[apart] = (distance - half).to(score)
     return score
 
@@ -321,3 +338,189 @@ def _term_by_term(distribution: Distribution, y: Tensor, low: Tensor, high: Tens
         terms = torch.where(k <= high[rows], _terms(y[rows], k, F), 0.0)
         total = total.index_add(0, rows, terms.sum(0))
         first += COUNTS
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The sum of f(0) to f(length - 1) is about ``weights`` @ f(``nodes``), [node] each.
+
+    ``coarse`` are the weights of the rule with every second node, zero at the others.
+    """
+
+    nodes: np.ndarray
+    weights: np.ndarray
+    coarse: np.ndarray
+
+
+@lru_cache(maxsize=32)
+def rule(length: int) -> Rule:
+    """Return the rule that is exact for polynomials of a degree below the number of its nodes."""
+    if length <= EXACT:
+        every = np.arange(length)
+        return Rule(every, np.ones(length), np.ones(length))
+    share = 0.5 - 0.5 * np.cos(np.pi * np.arange(RANGE_NODES) / (RANGE_NODES - 1))
+    nodes = np.round(share * (length - 1)).astype(int)
+    # close to the ends, the nodes round to the same numbers
+    for i in range(1, RANGE_NODES // 2 + 1):
+        nodes[i] = max(nodes[i], nodes[i - 1] + 1)
+        nodes[-1 - i] = min(nodes[-1 - i], nodes[-i] - 1)
+    moments = _moments(length)
+    weights = np.linalg.solve(_polynomials(nodes, length, RANGE_NODES).T, moments)
+    half = len(nodes[::2])
+    coarse = np.zeros(RANGE_NODES)
+    coarse[::2] = np.linalg.solve(_polynomials(nodes[::2], length, half).T, moments[:half])
+    return Rule(nodes, weights, coarse)
+
+
+def _polynomials(k: np.ndarray, length: int, count: int) -> np.ndarray:
+    """Return the Legendre polynomials [k, degree] of the range at numbers k."""
+    return legendre.legvander(2 * k / (length - 1) - 1, count - 1)
+
+
+def _moments(length: int) -> np.ndarray:
+    """Return the sums [degree] of the Legendre polynomials over the range."""
+    step = 2**14
+    starts = range(0, length, step)
+    parts = [np.arange(start, min(start + step, length)) for start in starts]
+    return np.sum([_polynomials(k, length, RANGE_NODES).sum(0) for k in parts], axis=0)
+
+
+def sum_over_counts(f: Callable[[Tensor, Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
+    """Return the sums of a monotone f(k) over the whole numbers k from low to high, [row].
+
+    Ranges grow as long as f is a polynomial over them, to rounding; a function that is not smooth
+    is summed term by term. The relative error is about 1e-10, or that of rounding. Between two
+    nodes, a monotone function hides neither a peak nor a jump.
+
+    Args:
+        f: ``f(k, rows)`` maps numbers k [node, m] and the index of m rows to values [node, m],
+            none of them negative; monotone in k.
+        low: The first number of each row.
+        high: The last; less than ``low``: the sum is 0.
+    """
+    total = torch.zeros_like(low)
+    start = low.clone()
+    agree = max(AGREE, 4 * torch.finfo(low.dtype).eps)
+    length = torch.full_like(low, SHORTEST, dtype=torch.long)
+    while True:
+        rows = torch.nonzero(start <= high).flatten()
+        if not len(rows):
+            return total
+        for size in length[rows].unique().tolist():
+            some = rows[length[rows] == size]
+            part = rule(size)
+            nodes, weights, coarse = (
+                torch.as_tensor(each).to(low) for each in (part.nodes, part.weights, part.coarse)
+            )
+            k = start[some] + nodes[:, None]
+            values = f(k, some)
+            if size <= EXACT:
+                sums = torch.where(k <= high[some], values, 0.0).sum(0)
+                done = torch.ones_like(some, dtype=torch.bool)
+            else:
+                sums = weights @ values
+                error = (sums - coarse @ values).detach().abs()
+                done = error <= agree * (total[some] + sums).detach()
+            total = total.index_add(0, some[done], sums[done])
+            start[some[done]] += size
+            # a range that ends beyond the last number is not tried
+            rest = high[some] - start[some] + 1
+            longer = torch.where(done, 2 * size, size // 2).clamp(max=LONGEST)
+            fits = 2 ** rest.clamp_min(1).log2().floor().long()
+            length[some] = torch.minimum(longer, fits).clamp_min(SHORTEST)
+
+
+def points_needed(distribution: Any) -> Tensor:
+    """Return how many points each row of a mixture of normals needs, [n].
+
+    The method is for at most ``POINTS``.
+    """
+    loc, scale = _from_the_first(distribution)
+    reach = REACH * scale
+    width = (loc + reach).amax(0) - (loc - reach).amin(0)
+    return torch.ceil(width / (STEP * scale.amin(0))) + 1
+
+
+def half_mean_difference(distribution: Any, points: Tensor) -> Tensor:
+    """Return E|X - X'| / 2 of two draws from the mixture of each row, [n], without a gradient.
+
+    Its time is linear in the components. It is the integral of F (1 - F). The closed form over
+    pairs of components takes the square of their number. A mixture of normals has nearly no
+    frequencies above some multiple of 1 / (least scale), so that its density at equally spaced
+    points determines it to rounding: the cdf there is a sum of these with the weights
+    1/2 + Si(pi k) / pi, and the integral is the sum over the points (Stenger 1993, "Numerical
+    Methods Based on Sinc and Analytic Functions").
+
+    It is computed in double precision whatever the dtype, as the densities follow from one another.
+
+    Args:
+        distribution: Normal of batch [draw, n].
+        points: [n], the result of ``points_needed``.
+    """
+    draws, n = distribution.batch_shape
+    size = max(1, BLOCK // draws)
+    out = torch.empty_like(points)
+    even = n <= size or bool(points.max() <= UNEVEN * points.min())
+    order = None if even else points.argsort()
+    for start in range(0, n, size):
+        rows: Any = slice(start, start + size)
+        if order is not None:
+            rows = order[rows]
+        out[rows] = _of_block(take(distribution, rows), int(points[rows].max()))
+    return out
+
+
+@torch.no_grad()
+def _of_block(distribution: Any, points: int) -> Tensor:
+    loc, scale = _from_the_first(distribution)
+    reach = REACH * scale
+    low, high = (loc - reach).amin(0), (loc + reach).amax(0)
+    step = (high - low) / (points - 1)
+    density = torch.cat(
+        [
+            _densities(loc, scale, low + first * step, step, min(SEGMENT, points - first))
+            for first in range(0, points, SEGMENT)
+        ]
+    )
+    below = torch.as_tensor(_weights(points), device=loc.device) @ (density * step)
+    return (below * (1 - below)).sum(0) * step
+
+
+def _densities(loc: Tensor, scale: Tensor, first: Tensor, step: Tensor, number: int) -> Tensor:
+    """Return the density at equally spaced points, [number, n], each component from the last."""
+    unit = scale * math.sqrt(2)
+    away, apart = (loc - first) / unit, step / unit
+    height = torch.exp(-away.square()) / (unit * math.sqrt(math.pi))
+    ratio = torch.exp((2 * away * apart - apart.square()).clamp_max(MOST))
+    fall = torch.exp(-2 * apart.square())
+    out = loc.new_empty(number, loc.shape[-1])
+    for i in range(number):
+        torch.mean(height, 0, out=out[i])
+        height *= ratio
+        ratio *= fall
+    return out
+
+
+def _from_the_first(distribution: Any) -> tuple[Tensor, Tensor]:
+    """Return the locations less that of the first component, and the scales.
+
+    The integral does not change. Far from 0 the points would have rounded places.
+    """
+    loc, scale = distribution.loc.double(), distinct_rows(distribution.scale).double()
+    return loc - loc[0], scale
+
+
+@lru_cache(maxsize=1)
+def _steps() -> np.ndarray:
+    """Return the weight of a density in the cdf k points above it, by descending k."""
+    apart = np.arange(POINTS - 1, -POINTS, -1)
+    return 0.5 + special.sici(math.pi * apart)[0] / math.pi
+
+
+def _weights(points: int) -> np.ndarray:
+    """Return the weights of the densities at all points in the cdf at each, [points, points].
+
+    They depend on the difference of the two places alone.
+    """
+    rows = np.lib.stride_tricks.sliding_window_view(_steps(), points)
+    return np.ascontiguousarray(rows[POINTS - points : POINTS][::-1])

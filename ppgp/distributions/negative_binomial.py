@@ -13,7 +13,7 @@ from torch.distributions import constraints
 from torch.nn.functional import softplus
 
 from .counts import through_scipy
-from .log_gamma import digamma_rest, log1p_excess, log_rising, polynomial, trigamma_rest
+from .gamma_functions import digamma_rest, log1p_excess, log_rising, polynomial, trigamma_rest
 
 __all__ = ["MeanNegativeBinomial", "shape_information", "shape_slope", "shape_slopes"]
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from .log_gamma import polynomial
+from .gamma_functions import polynomial
 
 ROOT_2PI = math.sqrt(2 * math.pi)
 FAR = 50.0  # from here on the hazard minus z is summed

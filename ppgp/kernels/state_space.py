@@ -14,12 +14,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..capabilities import Capability
-from ..distributions.erlang import erlang
 from ..errors import NotApplicable
 from ..numerics.small_matrices import block_diagonal
 
@@ -38,6 +38,9 @@ RELATIVES = {
     "Spherical": "use its nearest relative, Exponential(), or models.GP",
     "White": "leave it out, as the noise of the model is the same",
 }
+SERIES_BELOW = 2.0  # below it, the sum of the terms that 1 - exp(-x) (1 + x + ...) leaves over
+LARGEST = 1000.0  # exp(-x) is 0 beyond it, and a power of x could overflow
+SERIES_TERMS = 24  # of it, as 2^24 / 24! is below the rounding error of float64
 
 
 @dataclass(frozen=True)
@@ -292,3 +295,54 @@ def _spread3(x: Tensor) -> Tensor:
     q23 = 4 / 3 * p2 - 10 / 3 * p3 + 3 * p4 - p5
     q33 = 8 / 3 * p1 - 16 / 3 * p2 + 20 / 3 * p3 - 4 * p4 + p5
     return stacked([[p5, q12, q13], [q12, q22, q23], [q13, q23, q33]])
+
+
+class _Erlang(torch.autograd.Function):
+    """P(k, x), with derivative exp(-x) x^(k - 1) / (k - 1)!, accurate in relative terms."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, k: int) -> Tensor:
+        series, partial = torch.ones_like(x), torch.ones_like(x)
+        for j in range(SERIES_TERMS, 0, -1):
+            series = 1 + series * x / (k + j)
+        for j in range(k - 1, 0, -1):
+            partial = 1 + partial * x / j
+        decay = torch.exp(-x)
+        below = decay * x**k * (series / math.factorial(k))
+        return torch.where(x < SERIES_BELOW, below, 1 - decay * partial)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, ctx.k = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return grad_outputs[0] * _poisson_mass(ctx.k - 1, x), None
+
+
+def _poisson_mass(k: int, x: Tensor) -> Tensor:
+    """Return P(k, x) - P(k + 1, x) = exp(-x) x^k / k!, the mass of Poisson's law at k."""
+    return torch.exp(-x) * x**k / math.factorial(k)
+
+
+def erlang(k: int, x: Tensor) -> list[Tensor]:
+    """Return P(1, x), ..., P(k, x), where P(j, x) = 1 - exp(-x) (1 + x + ... + x^(j-1) / (j-1)!).
+
+    They are the distribution functions of Erlang's laws.
+
+    Each is accurate in relative terms, also where x is small and P(j, x) is about x^j / j!.
+
+    Args:
+        k: The largest shape, at least 1.
+        x: Any shape, not negative.
+    """
+    x = x.clamp_max(LARGEST)
+    top: Any = _Erlang.apply(x, k)
+    values = [top]
+    for j in range(k - 1, 0, -1):
+        values.append(values[-1] + _poisson_mass(j, x))
+    return values[::-1]

@@ -19,8 +19,8 @@ from .log_normal import LogNormal
 from .negative_binomial import NegativeBinomial
 from .ordinal import Ordinal
 from .parametric import Parametric as Parametric
+from .parametric import Predicted
 from .poisson import Poisson
-from .predicted import Predicted
 from .scored import Scored as Scored
 from .student_t import StudentT
 from .weibull import Weibull

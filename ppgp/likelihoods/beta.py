@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import pyro.distributions as dist
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, constraints
+from torch.nn.functional import logsigmoid
 
 from .. import priors
 from ..data.dataset import Dataset
-from ..distributions.log_gamma import scaled_digamma_gap, scaled_trigamma_gap
-from ..distributions.mean_beta import MeanBeta, divergence
+from ..distributions.gamma_functions import (
+    log1p_excess,
+    log_gamma_rest,
+    scaled_digamma_gap,
+    scaled_trigamma_gap,
+)
+from ..numerics.cholesky import LOG_2PI
 from ..priors import PriorLike
 from .base import Theta
-from .parametric import Parametric
-from .predicted import Predicted
+from .parametric import Parametric, Predicted
 from .scored import LARGEST_STEP, log_or_zero, raised
 from .target_checks import check_shares
 
@@ -99,7 +106,7 @@ class Beta(Parametric):
         up, down, both = (
             scaled_digamma_gap(precision * share) for share in (mean, rest, torch.ones_like(f))
         )
-        return -self._by_f(p, f, y), precision * divergence(f, y) + up + down - both
+        return -self._by_f(p, f, y), precision * _divergence(f, y) + up + down - both
 
     def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         mean, rest = torch.sigmoid(f), torch.sigmoid(-f)
@@ -132,3 +139,74 @@ class Beta(Parametric):
     def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
         """Return f with the log of the precision lowered, which widens the distribution."""
         return raised(f, 1, -2 * log_temperature) if self.predicted else f
+
+
+class MeanBeta(dist.TorchDistribution):
+    """Beta(mean precision, (1 - mean) precision), without cancellation.
+
+    Ferrari & Cribari-Neto (2004), equation 4.
+
+    Args:
+        logit: [*batch], the logit of the mean.
+        precision: [*batch], the sum of the two parameters.
+        validate_args: Whether to check arguments, as in torch.
+    """
+
+    arg_constraints: Any = {"logit": constraints.real, "precision": constraints.positive}
+    support: Any = constraints.unit_interval
+
+    def __init__(self, logit: Tensor, precision: Tensor, validate_args: bool | None = None) -> None:
+        self.logit, self.precision = torch.broadcast_tensors(logit, precision)
+        super().__init__(self.logit.shape, torch.Size(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> MeanBeta:
+        shape = torch.Size(batch_shape)
+        logit, precision = self.logit.expand(shape), self.precision.expand(shape)
+        return MeanBeta(logit, precision, validate_args=False)
+
+    @property
+    def concentration1(self) -> Tensor:
+        """The power of y in the density, plus 1."""
+        return self.precision * torch.sigmoid(self.logit)
+
+    @property
+    def concentration0(self) -> Tensor:
+        """The power of 1 - y in the density, plus 1."""
+        return self.precision * torch.sigmoid(-self.logit)
+
+    @property
+    def mean(self) -> Tensor:
+        return torch.sigmoid(self.logit)
+
+    @property
+    def variance(self) -> Tensor:
+        return torch.sigmoid(self.logit) * torch.sigmoid(-self.logit) / (1 + self.precision)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        a, b, total = self.concentration1, self.concentration0, self.precision
+        log_mean, log_rest = logsigmoid(self.logit), logsigmoid(-self.logit)
+        log_y, log_not_y = value.log(), torch.log1p(-value)
+        # minus the precision times the divergence, and what Stirling's formula leaves
+        near = -total * _divergence(self.logit, value)
+        width = 0.5 * (log_mean + log_rest + total.log() - LOG_2PI)
+        rest = log_gamma_rest(total) - log_gamma_rest(a) - log_gamma_rest(b)
+        return near + width + rest - log_y - log_not_y
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        with torch.no_grad():
+            shape = torch.Size(sample_shape)
+            tiny = torch.finfo(self.logit.dtype).tiny
+            a, b = self.concentration1.clamp_min(tiny), self.concentration0.clamp_min(tiny)
+            drawn = dist.Beta(a, b, validate_args=False).sample(shape)
+            return drawn.clamp(tiny, 1 - torch.finfo(drawn.dtype).eps)
+
+
+def _divergence(logit: Tensor, y: Tensor) -> Tensor:
+    """Return mean log(mean / y) + (1 - mean) log((1 - mean) / (1 - y)).
+
+    The terms linear in y - mean, which cancel, are left out.
+    """
+    mean, rest = torch.sigmoid(logit), torch.sigmoid(-logit)
+    up = log1p_excess((y - mean) / mean, y.log() - logsigmoid(logit))
+    down = log1p_excess((1 - y - rest) / rest, torch.log1p(-y) - logsigmoid(-logit))
+    return -mean * up - rest * down

@@ -14,20 +14,22 @@ from torch.distributions import Distribution
 from .. import priors
 from ..data.dataset import Dataset
 from ..display.overrides import computed
-from ..distributions.gamma_times_log_normal import GammaTimesLogNormal
-from ..distributions.incomplete_gamma import STEP, five_points, gamma_crps_metric, reciprocal_beta
-from ..distributions.log_gamma import (
+from ..distributions.gamma_functions import (
     HALF_LOG_2PI,
+    STEP,
     digamma_gap,
+    five_points,
+    gamma_crps_metric,
     log1p_excess,
     log_gamma_rest,
+    reciprocal_beta,
     trigamma_gap,
 )
+from ..distributions.gamma_times_log_normal import GammaTimesLogNormal
 from ..errors import UnknownName
 from ..priors import PriorLike
 from .base import Theta, root
-from .parametric import Parametric
-from .predicted import Predicted
+from .parametric import Parametric, Predicted
 from .scored import LARGEST_STEP, log_or_zero, raised
 from .target_checks import check_positive
 

@@ -15,8 +15,7 @@ from ..distributions.standard_normal import hazard, pdf
 from ..numerics.cholesky import LOG_2PI
 from ..priors import LogNormal, PriorLike
 from .base import Theta
-from .parametric import Parametric
-from .predicted import Predicted
+from .parametric import Parametric, Predicted
 from .scored import LARGEST_STEP, log_or_zero, raised
 
 SQRT_PI = math.sqrt(math.pi)

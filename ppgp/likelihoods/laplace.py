@@ -15,8 +15,7 @@ from torch.distributions import Distribution, constraints
 from ..distributions.standard_normal import pdf
 from ..priors import LogNormal, PriorLike
 from .base import Theta, root
-from .parametric import Parametric
-from .predicted import Predicted
+from .parametric import Parametric, Predicted
 from .scored import LARGEST_STEP, log_or_zero, raised
 
 LOG_2 = math.log(2.0)

@@ -17,8 +17,7 @@ from ..distributions.standard_normal import cdf, hazard, pdf
 from ..numerics.cholesky import LOG_2PI
 from ..priors import PriorLike
 from .base import Theta
-from .parametric import Parametric
-from .predicted import Predicted
+from .parametric import Parametric, Predicted
 from .scored import LARGEST_STEP, largest_log, log_or_zero, raised
 from .target_checks import check_positive
 

@@ -20,8 +20,7 @@ from ..distributions.negative_binomial import (
 )
 from ..priors import PriorLike
 from .base import Theta, log_of_count
-from .parametric import Parametric
-from .predicted import Predicted
+from .parametric import Parametric, Predicted
 from .scored import LARGEST_STEP, log_or_zero, log_rate
 from .target_checks import check_counts_of_events
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..display.overrides import computed
-from ..distributions.student_t import StudentTOfAnyDf
-from ..distributions.student_t_information import (
+from ..distributions.student_t import (
+    StudentTOfAnyDf,
     digamma_part,
     excess_of_log1p,
     information,
@@ -22,8 +22,7 @@ from ..distributions.student_t_information import (
 from ..distributions.student_t_plus_normal import StudentTPlusNormal, expected_log_density
 from ..priors import Gamma, LogNormal, PriorLike
 from .base import Theta, root
-from .parametric import Parametric
-from .predicted import Predicted
+from .parametric import Parametric, Predicted
 from .scored import LARGEST_STEP, log_or_zero, raised
 
 START = 5.0  # degrees of freedom at which the search of a constant begins

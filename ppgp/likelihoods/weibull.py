@@ -13,13 +13,12 @@ from torch.distributions import Distribution
 
 from .. import priors
 from ..data.dataset import Dataset
+from ..distributions.gamma_functions import lower_by_parameter
 from ..distributions.gamma_times_log_normal import GammaTimesLogNormal
-from ..distributions.incomplete_gamma import lower_by_parameter
 from ..errors import NotApplicable
 from ..priors import PriorLike
 from .base import Theta, root
-from .parametric import Parametric
-from .predicted import Predicted
+from .parametric import Parametric, Predicted
 from .scored import HUGE_STEP, LARGEST_STEP, largest_log, log_or_zero, raised
 from .target_checks import check_positive
 

@@ -21,8 +21,7 @@ from ..distributions.zero_inflated import ZeroInflatedCounts
 from ..errors import SettingError
 from ..priors import Prior, PriorLike, Site, Uniform, bare, finite_numbers, site
 from .base import Likelihood, Theta, root
-from .parametric import Parametric
-from .predicted import Predicted
+from .parametric import Parametric, Predicted
 from .scored import LARGEST_STEP
 
 GATE = "probability"

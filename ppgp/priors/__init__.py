@@ -4,11 +4,8 @@ from typing import TYPE_CHECKING
 
 from ..display.missing_names import hints
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch
-from .distributions import FlatDistribution as FlatDistribution
 from .from_distribution import FromDistribution
 from .from_distribution import with_plain_fields as with_plain_fields
-from .in_units_of_data import InUnitsOfData
-from .in_units_of_data import bare as bare
 from .positive_numbers import (
     Dirichlet,
     Exponential,
@@ -22,6 +19,7 @@ from .positive_numbers import (
 )
 from .positive_numbers import per_column as per_column
 from .real_numbers import Flat, Normal, StudentT, Uniform
+from .real_numbers import FlatDistribution as FlatDistribution
 from .records import Number as Number
 from .records import Prior as Prior
 from .records import PriorLike as PriorLike
@@ -37,7 +35,9 @@ from .sites import refuse_negative as refuse_negative
 from .sites import site as site
 from .sites import under as under
 from .sites import value_of as value_of
+from .units import InUnitsOfData
 from .units import affine as affine
+from .units import bare as bare
 from .units import in_units_of_data as in_units_of_data
 from .units import rescaled as rescaled
 

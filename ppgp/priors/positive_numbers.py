@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,9 +10,10 @@ import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.utils import broadcast_all
 
 from ..errors import SettingError
-from .distributions import LogUniformDistribution
 from .records import Number, Prior
 
 
@@ -314,6 +316,68 @@ class Dirichlet(Prior):
 
     def distribution(self, like: Tensor, size: int = 2) -> TorchDistributionMixin:
         return dist.Dirichlet(self._numbers(like)[0].expand(size).clone())
+
+
+class LogUniformDistribution(dist.TorchDistribution):
+    """exp of a uniform variable: density 1 / (x log(high / low)) for low <= x <= high.
+
+    Hamming (1970).
+
+    Args:
+        low: The smallest value, above 0, [*batch].
+        high: The largest value, [*batch].
+        validate_args: Whether to check arguments, as in torch.
+    """
+
+    arg_constraints: Any = {"low": constraints.positive, "high": constraints.positive}
+    support: Any = constraints.dependent
+    has_rsample = True
+
+    def __init__(self, low: Tensor, high: Tensor, validate_args: bool | None = None) -> None:
+        self.low, self.high = broadcast_all(low, high)
+        self.support = constraints.interval(self.low, self.high)
+        super().__init__(self.low.shape, validate_args=validate_args)
+
+    @property
+    def _range(self) -> Tensor:
+        return (self.high / self.low).log()
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.high - self.low) / self._range
+
+    @property
+    def variance(self) -> Tensor:
+        return (self.high.square() - self.low.square()) / (2 * self._range) - self.mean.square()
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Any:
+        """Return this distribution with another batch shape."""
+        shape = torch.Size(batch_shape)
+        return LogUniformDistribution(
+            self.low.expand(shape), self.high.expand(shape), validate_args=False
+        )
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draw by the inverse of the distribution function."""
+        shape = torch.Size(sample_shape) + self.batch_shape
+        u = torch.rand(shape, dtype=self.low.dtype, device=self.low.device)
+        drawn = (self.low.log() + u * self._range).exp()
+        return torch.maximum(torch.minimum(drawn, self.high), self.low)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log density; -inf outside the support."""
+        inside = (value >= self.low) & (value <= self.high)
+        safe = torch.where(inside, value, self.low)
+        density = -safe.log() - self._range.log()
+        return torch.where(inside, density, torch.full_like(density, -torch.inf))
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Return P(X <= value)."""
+        return ((value.clamp_min(1e-300) / self.low).log() / self._range).clamp(0.0, 1.0)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Return the quantile at a probability."""
+        return (self.low.log() + value * self._range).exp()
 
 
 @dataclass(frozen=True)

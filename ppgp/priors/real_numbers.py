@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyro.distributions as dist
@@ -12,7 +13,6 @@ from torch.distributions import constraints
 
 from ..display.overrides import computed
 from ..errors import SettingError
-from .distributions import FlatDistribution
 from .records import Number, Prior, entries, finite_numbers, tensor_of, with_plain_numbers
 
 
@@ -182,3 +182,34 @@ class Flat(Prior):
         if self.start is not None:
             start = self.start
         return FlatDistribution(tensor_of(start, like), support)
+
+
+class FlatDistribution(dist.TorchDistribution):
+    """Log density 0 on its support; every draw is the starting value.
+
+    Unlike Pyro's ImproperUniform it can be drawn from.
+    """
+
+    arg_constraints = {}  # type: ignore[assignment] # Pyro annotates a property
+    has_rsample = True
+    improper = True  # not a probability distribution: its draws are starting values
+
+    def __init__(self, start: Tensor, support: constraints.Constraint) -> None:
+        self.start, self._support = start, support
+        super().__init__(batch_shape=start.shape, validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint:  # type: ignore[override] # fixed in Pyro
+        return self._support
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> FlatDistribution:
+        """Return this distribution with another batch shape."""
+        return FlatDistribution(self.start.expand(torch.Size(batch_shape)), self._support)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Return the starting value, repeated."""
+        return self.start.expand(torch.Size(sample_shape) + self.batch_shape).clone()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return 0."""
+        return torch.zeros_like(value)

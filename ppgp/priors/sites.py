@@ -14,7 +14,6 @@ from torch.distributions import constraints
 
 from ..errors import SettingError, counted
 from .from_distribution import FromDistribution
-from .in_units_of_data import InUnitsOfData
 from .positive_numbers import Dirichlet
 from .real_numbers import Flat
 from .records import (
@@ -24,6 +23,7 @@ from .records import (
     finite_numbers,
     tensor_of,
 )
+from .units import InUnitsOfData
 
 SiteOrParam = TypeVar("SiteOrParam", bound="Site | Param")
 

@@ -30,8 +30,7 @@ from ppgp.kernels import (
     Subspace,
     White,
 )
-from ppgp.kernels.gram_slopes import gram, has_formulas
-from ppgp.kernels.row_distances import RowDistances
+from ppgp.kernels.gram_slopes import RowDistances, gram, has_formulas
 from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64
@@ -235,7 +234,7 @@ def test_a_compiled_density_of_rows_in_bursts(
         }
     )[0]
     value, slope = found.value_and_grad(z)
-    monkeypatch.setattr("ppgp.kernels.row_distances.FEW_COLUMNS", 6)
+    monkeypatch.setattr("ppgp.kernels.gram_slopes.FEW_COLUMNS", 6)
     value_of_differences, slope_of_differences = exact.value_and_grad(z)
     torch.testing.assert_close(value, value_of_differences, rtol=1e-9, atol=0.0)
     torch.testing.assert_close(slope, slope_of_differences, rtol=1e-6, atol=1e-6)
@@ -272,8 +271,8 @@ def test_slopes_of_a_product_of_matrices_that_rounding_leaves_asymmetric(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Division by small distances enlarges the difference between an entry and its mirror image."""
-    monkeypatch.setattr("ppgp.kernels.row_distances.REACH", torch.inf)
-    monkeypatch.setattr("ppgp.kernels.row_distances.BURSTS", torch.inf)
+    monkeypatch.setattr("ppgp.kernels.gram_slopes.REACH", torch.inf)
+    monkeypatch.setattr("ppgp.kernels.gram_slopes.BURSTS", torch.inf)
     generator = torch.Generator().manual_seed(1)
     X = torch.randn(200, 4, generator=generator, dtype=F64)
     level = torch.rand(10, generator=generator, dtype=F64).repeat(20)

@@ -11,8 +11,7 @@ from torch import nn
 from ppgp import Dataset
 from ppgp.errors import SettingError, UnknownName
 from ppgp.networks import networks
-from ppgp.networks.layers import RADIUS
-from ppgp.networks.networks import CNN, MLP, Network, module_of, training, width
+from ppgp.networks.networks import CNN, MLP, RADIUS, Network, module_of, training, width
 from ppgp.networks.pretraining import pretrained, regressor
 
 

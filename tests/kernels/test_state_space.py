@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from ppgp.distributions.erlang import erlang
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.kernels import (
     ARD,
@@ -27,7 +26,7 @@ from ppgp.kernels import (
     Unscaled,
     White,
 )
-from ppgp.kernels.state_space import require, supports, with_batch
+from ppgp.kernels.state_space import erlang, require, supports, with_batch
 
 KERNELS = {
     "Matern12": Matern(0.5, 1.3, 0.7),

@@ -10,7 +10,7 @@ import torch
 from scipy import integrate, special
 from torch import Tensor
 
-from ppgp.distributions.incomplete_gamma import HIGHEST, LOWEST, gamma_crps_metric
+from ppgp.distributions.gamma_functions import HIGHEST, LOWEST, gamma_crps_metric
 from ppgp.likelihoods import Gamma, Predicted
 
 F64 = torch.float64

@@ -18,7 +18,7 @@ from ppgp.data import Dataset
 from ppgp.distributions.ordered_links import LINKS
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.likelihoods import Bernoulli, Ordinal
-from ppgp.likelihoods.cutpoints import FlatCutpoints, InducedDirichlet
+from ppgp.likelihoods.ordinal import FlatCutpoints, InducedDirichlet
 from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64

@@ -14,9 +14,9 @@ import ppgp
 from ppgp import inference, models
 from ppgp.data import Dataset
 from ppgp.distributions import univariate
-from ppgp.distributions.mean_beta import MeanBeta
 from ppgp.errors import DataError, NotApplicable, UnknownName
 from ppgp.likelihoods import Beta, Gamma, Predicted
+from ppgp.likelihoods.beta import MeanBeta
 from ppgp.posterior.prediction import Prediction
 from ppgp.runtime.seeding import seeded
 

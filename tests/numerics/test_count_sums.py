@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ppgp.distributions import mixture_crps
-from ppgp.distributions.count_sums import LONGEST, NODES, rule, sum_over_counts
 from ppgp.distributions.mixture import cdf, quantile
+from ppgp.distributions.mixture_crps import LONGEST, RANGE_NODES, rule, sum_over_counts
 
 F64 = torch.float64
 
@@ -22,7 +22,7 @@ def test_a_rule_is_exact_for_polynomials(length: int) -> None:
     assert part.nodes[0] == 0
     assert part.nodes[-1] == length - 1
     k = np.arange(length) / length
-    for degree in (0, 1, 5, NODES // 2):
+    for degree in (0, 1, 5, RANGE_NODES // 2):
         wanted = (k**degree).sum()
         assert part.weights @ (part.nodes / length) ** degree == pytest.approx(wanted, rel=1e-12)
         assert part.coarse @ (part.nodes / length) ** degree == pytest.approx(wanted, rel=1e-12)

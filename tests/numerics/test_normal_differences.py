@@ -11,8 +11,13 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Normal
 
-from ppgp.distributions.mixture_crps import crps
-from ppgp.distributions.normal_differences import POINTS, _weights, half_mean_difference, points
+from ppgp.distributions.mixture_crps import (
+    POINTS,
+    _weights,
+    crps,
+    half_mean_difference,
+    points_needed,
+)
 
 F64 = torch.float64
 
@@ -58,7 +63,7 @@ def normals(name: str) -> Normal:
 def test_half_the_mean_difference_is_that_of_all_pairs(name: str) -> None:
     """The tails left out and the frequencies left out are 1e-12 of the largest scale each."""
     d = normals(name)
-    ours = half_mean_difference(d, points(d))
+    ours = half_mean_difference(d, points_needed(d))
     expected = [by_pairs(d.loc[:, i].numpy(), d.scale[:, i].numpy()) for i in range(ROWS)]
     np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-11)
 
@@ -105,7 +110,7 @@ def test_rows_of_many_points_take_another_form() -> None:
     loc = drawn(300, 2)
     loc[0] += 2000.0
     d = Normal(loc, torch.full_like(loc, 0.3))
-    assert float(points(d).max()) > POINTS
+    assert float(points_needed(d).max()) > POINTS
     y = torch.zeros(2, dtype=F64)
     for i in range(2):
         mean, scale = loc[:, i].numpy(), d.scale[:, i].numpy()

@@ -30,8 +30,7 @@ from ...errors import NotApplicable, SettingError
 from ...kernels import RBF, Kernel, Sum
 from ...kernels.base import check_kernel
 from ...kernels.fourier_features import Draw
-from ...kernels.gram_slopes import gram, has_formulas
-from ...kernels.row_distances import RowDistances
+from ...kernels.gram_slopes import RowDistances, gram, has_formulas
 from ...kernels.units import Units
 from ...kernels.wrappers import as_written, labels_of_terms
 from ...likelihoods import Likelihood

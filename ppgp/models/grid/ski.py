@@ -17,8 +17,7 @@ from ...errors import DataError, NotApplicable, NumericalError, SettingError, co
 from ...kernels import RBF, Deep, Kernel
 from ...kernels.base import check_kernel
 from ...kernels.units import Units
-from ...networks.layers import RADIUS
-from ...networks.networks import width
+from ...networks.networks import RADIUS, width
 from ...numerics.cholesky import add_diagonal, at_least_rounding, inducing_root, jittered
 from ...priors import LogNormal, Param, PriorLike, Site, rescaled, under
 from ...runtime.memory import must_fit

@@ -38,14 +38,7 @@ from ...likelihoods import (
     ZeroInflated,
 )
 from ...likelihoods.base import check_is_likelihood
-from ...likelihoods.cutpoints import CutpointPrior
-from ...likelihoods.joint_slopes import (
-    JointSlopes,
-    Rows,
-    free_sites,
-    has_joint_slopes,
-    starting_constants,
-)
+from ...likelihoods.ordinal import CutpointPrior
 from ...priors import (
     Flat,
     Normal,
@@ -66,6 +59,7 @@ from ..sites import Theta, draw
 from ..units import coefficients_in_units, times
 from .glm_curvature import predictor_curvature
 from .glm_separation import check_overlap, separated
+from .joint_slopes import JointSlopes, Rows, free_sites, has_joint_slopes, starting_constants
 from .linear_regression import EXACT, LinearRegression
 from .varying import Varying
 

@@ -26,7 +26,6 @@ from ...display.overrides import computed
 from ...errors import NotApplicable, SettingError, UnknownName
 from ...likelihoods import Categorical, Gaussian
 from ...likelihoods.joint_rows import LatentMarginal
-from ...likelihoods.joint_slopes import has_joint_slopes
 from ...numerics.cholesky import add_diagonal
 from ...priors import Normal, Site, site, value_of
 from ...runtime.seeding import standard_normal
@@ -39,6 +38,7 @@ from ..units import times
 from .glm import GLM, with_signature
 from .group_blocks import Blocks
 from .grouped_effects import EffectsGivenRows, effects_given_rows
+from .joint_slopes import has_joint_slopes
 from .multilevel_rows import GroupedRows, rows_of
 from .varying import (
     Grouping,

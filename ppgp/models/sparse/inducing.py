@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,6 @@ from ...data.entries.arrays import as_tensor
 from ...display.user_warnings import warn
 from ...errors import DataError, NumericalWarning, SettingError, UnknownName, counted
 from ...kernels import Kernel
-from ...numerics.different_rows import different_rows, random_subset, require_different
 from ...priors import Param, under
 from ...runtime.libraries import settings_unchanged
 from ...runtime.process_locks import silenced
@@ -332,3 +332,40 @@ GREEDY: dict[str, Callable[..., list[int]]] = {
     "bound": _bound,
 }
 SELECTIONS = ("kmeans", "random", *GREEDY)
+
+
+def different_rows(X: Tensor) -> Tensor:
+    """Return the different rows of X [n, d] in lexicographic order.
+
+    The result is that of ``torch.unique(X, dim=0)``, which makes a tensor per row and needs several
+    times the memory of X.
+    """
+    table = X.detach().cpu().numpy()
+    order = np.argsort(table[:, 0], kind="stable")
+    # marks the first row of each run of rows that are equal in the columns compared so far
+    first = np.ones(len(table), dtype=bool)
+    first[1:] = np.diff(table[order, 0]) != 0
+    for column in table.T[1:]:
+        run = np.cumsum(first)
+        tied = np.nonzero(np.bincount(run)[run] > 1)[0]
+        if not len(tied):
+            break
+        order[tied] = order[tied][np.lexsort((column[order[tied]], run[tied]))]
+        first[tied[1:]] |= np.diff(column[order[tied]]) != 0
+    return torch.from_numpy(table[order[first]]).to(X)
+
+
+def random_subset(m: int, different: Tensor, generator: torch.Generator) -> Tensor:
+    """Return m of the different rows at random."""
+    require_different(m, different)
+    return different[permutation(generator, len(different))[:m].to(different.device)]
+
+
+def require_different(m: int, different: Tensor) -> None:
+    """Raise DataError if there are fewer than m different rows."""
+    if len(different) < m:
+        raise DataError(
+            f"at least {m} different rows to take inducing inputs from",
+            str(len(different)),
+            "lower inducing",
+        )

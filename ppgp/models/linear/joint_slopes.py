@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..distributions.ordered_links import LINKS, cutpoint_slopes
-from .base import Likelihood, Theta
-from .categorical import Categorical
-from .from_distribution import FromDistribution
-from .ordinal import Ordinal
-from .parametric import Parametric
-from .predicted import Predicted
-from .scored import NO_THETA, Scored
+from ...distributions.ordered_links import LINKS, cutpoint_slopes
+from ...likelihoods.base import Likelihood, Theta
+from ...likelihoods.categorical import Categorical
+from ...likelihoods.from_distribution import FromDistribution
+from ...likelihoods.ordinal import Ordinal
+from ...likelihoods.parametric import Parametric, Predicted
+from ...likelihoods.scored import NO_THETA, Scored
 
 Rows = tuple[Tensor, Tensor, Tensor]
 
