@@ -1,13 +1,18 @@
-"""Options of the command line that say what the columns of a table are, as ``load`` takes them."""
+"""Options of the command line that say what the columns of a table are, and its messages."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from ..display.overrides import set_attributes
 from ..errors import SettingError
 from ..recipes.parsing import MODELS
 from .recipe_options import split_names
@@ -23,61 +28,150 @@ Data = Annotated[
     ),
 ]
 Target = Annotated[str | None, typer.Option(help="the target column; needed for a file")]
-Missing = Annotated[
-    str, typer.Option(help='"refuse" missing values of inputs, or "keep" them for ngboost')
-]
-DropMissing = Annotated[
-    bool, typer.Option("--drop-missing", help="drop rows with an empty cell, and say how many")
-]
-Categories = Annotated[
-    str,
-    typer.Option(
-        help='"refuse" text, or turn it into columns of 0 and 1 ("one-hot"), or into "codes" of '
-        "categories for ngboost"
-    ),
-]
-Dates = Annotated[
-    str,
-    typer.Option(
-        help='"refuse" dates, or turn them into "years", or into "days", "hours", "minutes" or '
-        '"seconds" since 2000'
-    ),
-]
 Sep = Annotated[
     str | None,
     typer.Option(help='what separates columns: ";", "|", "tab", ...; default: "," (.tsv: a tab)'),
 ]
-OneHot = Annotated[
-    str,
-    typer.Option(help="columns that become columns of 0 and 1, one per value, comma-separated"),
-]
-Drop = Annotated[str, typer.Option(help="columns to leave out, comma-separated")]
-Classes = Annotated[
-    str, typer.Option(help="the labels of the target in their order, comma-separated")
-]
-Coordinates = Annotated[
-    str, typer.Option(help="input columns that are places in one space, comma-separated")
-]
 RightCensored = Annotated[
     str | None, typer.Option(help="the column of flags: 1 where the target is only exceeded")
 ]
-NoiseSd = Annotated[
-    str | None, typer.Option(help="the column of the known standard deviation of each error")
-]
-Offset = Annotated[
-    str | None, typer.Option(help="the column of the offset; for counts, the log of the exposure")
-]
-Trials = Annotated[str | None, typer.Option(help="the column of the numbers of trials")]
-Weights = Annotated[str | None, typer.Option(help="the column of the frequency weights")]
-Groups = Annotated[
+MissingOfKnown = Annotated[
     str,
-    typer.Option(
-        help="columns of groupings, comma-separated; intercepts of glm vary between the groups"
-    ),
+    typer.Option(help='"refuse" rows with an empty cell, or "drop" them, and say how many'),
 ]
-Ids = Annotated[
-    str | None, typer.Option("--id", "--ids", help="the column with the names of the rows")
-]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """The options of ``fit`` and ``compare`` for the columns of their table, as ``load`` has them.
+
+    Several names in one option are comma-separated.
+    """
+
+    missing: Annotated[
+        str,
+        typer.Option(
+            help='"refuse" rows with an empty cell, "drop" them, and say how many, or "keep" '
+            "missing values of inputs for ngboost"
+        ),
+    ] = "refuse"
+    categories: Annotated[
+        str,
+        typer.Option(
+            help='"refuse" text, or turn it into columns of 0 and 1 ("one-hot"), or into "codes" '
+            "of categories for ngboost"
+        ),
+    ] = "refuse"
+    dates: Annotated[
+        str,
+        typer.Option(
+            help='"refuse" dates, or turn them into "years", or into "days", "hours", "minutes" '
+            'or "seconds" since 2000'
+        ),
+    ] = "refuse"
+    one_hot: Annotated[
+        str,
+        typer.Option(help="columns that become columns of 0 and 1, one per value, comma-separated"),
+    ] = ""
+    drop: Annotated[str, typer.Option(help="columns to leave out, comma-separated")] = ""
+    sep: Sep = None
+    coordinates: Annotated[
+        str, typer.Option(help="input columns that are places in one space, comma-separated")
+    ] = ""
+    noise_sd: Annotated[
+        str | None, typer.Option(help="the column of the known standard deviation of each error")
+    ] = None
+    offset: Annotated[
+        str | None,
+        typer.Option(help="the column of the offset; for counts, the log of the exposure"),
+    ] = None
+    trials: Annotated[str | None, typer.Option(help="the column of the numbers of trials")] = None
+    weights: Annotated[str | None, typer.Option(help="the column of the frequency weights")] = None
+    groups: Annotated[
+        str,
+        typer.Option(
+            help="columns of groupings, comma-separated; intercepts of glm vary between the groups"
+        ),
+    ] = ""
+    ids: Annotated[
+        str | None, typer.Option("--id", "--ids", help="the column with the names of the rows")
+    ] = None
+    classes: Annotated[
+        str, typer.Option(help="the labels of the target in their order, comma-separated")
+    ] = ""
+
+    def load(self, data: str, target: str | None, right_censored: str | None = None) -> Dataset:
+        """Load the table of a command.
+
+        Args:
+            data: A name or a file.
+            target: The target column.
+            right_censored: The column of the flags of censored targets; None: there is none.
+        """
+        from ..data.files.loading import load
+
+        return load(
+            data,
+            target,
+            coordinates=split_names(self.coordinates) or None,
+            missing=self.missing,
+            categories=self.categories,
+            right_censored=right_censored,
+            noise_sd=self.noise_sd,
+            offset=self.offset,
+            trials=self.trials,
+            weights=self.weights,
+            groups=split_names(self.groups) or None,
+            ids=self.ids,
+            classes=split_names(self.classes) or None,
+            dates=self.dates,
+            sep=separator(self.sep),
+            one_hot=split_names(self.one_hot),
+            drop=split_names(self.drop),
+        )
+
+
+def with_table_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the options of ``TableOptions`` in place of its argument ``columns``.
+
+    Args:
+        command: A function with the keyword ``columns``, a ``TableOptions``.
+    """
+    options = inspect.signature(TableOptions, eval_str=True).parameters
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        if name == "columns":
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters += [option.replace(kind=keyword) for option in options.values()]
+        else:
+            parameters.append(parameter)
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        columns = TableOptions(**{name: given.pop(name) for name in options})
+        command(columns=columns, **given)
+
+    set_attributes(
+        with_options,
+        __signature__=inspect.Signature(parameters),
+        __annotations__={one.name: one.annotation for one in parameters},
+    )
+    return with_options
+
+
+class TableCommand(TyperCommand):
+    """A command that reads a table of the user's."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words of the command.
+
+        Raises:
+            SettingError: For ``--drop-missing``, whose place ``--missing drop`` takes.
+        """
+        if "--drop-missing" in args:
+            wanted = f"an option of ppgp {self.name}"
+            raise SettingError(wanted, "'--drop-missing'", "write --missing drop")
+        return super().parse_args(ctx, args)
 
 
 def _option(words: str) -> Callable[[re.Match[str]], str]:
@@ -116,7 +210,6 @@ IN_THE_SHELL: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     ),
     (r"Dataset\.from_frame does, with one_hot=True", "with --one-hot or --categories one-hot"),
     (r"Dataset(?:\.from_frame)?\((missing|categories)='([\w-]+)'\)", r"--\1 \2"),
-    (r"with missing='drop'", "with --drop-missing"),
     (r"pass target=, one of", "add --target, one of"),
     (r"\b(missing|categories|dates)='([\w-]+)'", r"--\1 \2"),
     (r"pass (\w+)=, or a Dataset", "add its column to the file"),
@@ -142,72 +235,21 @@ IN_THE_SHELL: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
 )
 
 
-def load_table(
-    data: str,
-    target: str | None,
-    missing: str,
-    categories: str,
-    coordinates: str,
-    groups: str,
-    roles: Mapping[str, str | None],
-    classes: str = "",
-    dates: str = "refuse",
-    sep: str | None = None,
-    one_hot: str = "",
-    drop: str = "",
-) -> Dataset:
-    """Load the table of a command.
-
-    Args:
-        data: A name or a file.
-        target: The target column.
-        missing: "refuse", "keep" or "drop".
-        categories: "refuse", "one-hot" or "codes".
-        coordinates: Names of columns, comma-separated.
-        groups: Names of columns, comma-separated.
-        roles: ``{role: column}`` of the other columns with roles; None: there is none.
-        classes: The labels of the target in their order, comma-separated.
-        dates: "refuse" or a unit.
-        sep: What separates columns, as ``separator`` takes it.
-        one_hot: Names of columns, comma-separated.
-        drop: Names of columns, comma-separated.
-    """
-    from ..data.files.loading import load
-
-    return load(
-        data,
-        target,
-        coordinates=split_names(coordinates) or None,
-        missing=missing,
-        categories=categories,
-        groups=split_names(groups) or None,
-        classes=split_names(classes) or None,
-        dates=dates,
-        sep=separator(sep),
-        one_hot=split_names(one_hot),
-        drop=split_names(drop),
-        **roles,
-    )
-
-
 def separator(word: str | None) -> str | None:
     r"""Return the character that ``--sep`` names; "tab" and "\t" are a tab."""
     return "\t" if word in ("tab", r"\t") else word
 
 
-def treatment_of_blanks(missing: str, drop: bool) -> str:
-    """Return what ``load`` takes as ``missing``.
-
-    Args:
-        missing: What ``--missing`` gives.
-        drop: Whether ``--drop-missing`` is given.
+def drops_rows(missing: str) -> bool:
+    """Return whether ``--missing`` drops the rows with an empty cell that a saved posterior gets.
 
     Raises:
-        SettingError: If both are given.
+        SettingError: If it is neither "refuse" nor "drop".
     """
-    if drop and missing == "keep":
-        raise SettingError("one of --missing keep and --drop-missing", "both", "leave one out")
-    return "drop" if drop else missing
+    from ..data.columns import check_word
+
+    check_word("--missing", missing, ("refuse", "drop"))
+    return missing == "drop"
 
 
 def in_the_shell(sentence: str) -> str:

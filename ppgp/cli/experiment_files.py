@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from typer import BadParameter
-from typer.core import TyperCommand
 
 from .. import files
 from ..errors import DataError, SettingError, UnknownName
+from .data_options import TableCommand
 from .fit_commands import compare, fit
 
 __all__ = ["ExperimentCommand", "words_of"]
@@ -26,7 +26,7 @@ SUFFIX = ".toml"
 PATHS = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")  # of data that are files
 
 
-class ExperimentCommand(TyperCommand):
+class ExperimentCommand(TableCommand):
     """A command that takes an experiment file in place of its data.
 
     Options beside the file come after those of the file, and so override them.

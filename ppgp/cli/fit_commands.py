@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .. import __version__, files
-from ..errors import NotApplicable, SettingError
-from . import completion
-from . import data_options as columns
-from .json_output import Json, print_json
-from .options import Level, Likelihood, Progress, Seed, Settings, Workers
-from .output import results
+from ..display.user_warnings import warn
+from ..errors import NotApplicable, NotEnoughMemory, PpgpWarning, SettingError
+from ..recipes.parsing import MODELS
+from .data_options import (
+    Data,
+    RightCensored,
+    TableOptions,
+    Target,
+    in_the_shell,
+    with_table_options,
+)
+from .options import (
+    Level,
+    Likelihood,
+    Progress,
+    Seed,
+    Settings,
+    Workers,
+    complete_methods,
+    complete_models,
+)
+from .output import Json, print_json, print_table, results
 from .recipe_options import (
     AUTO,
     advised_models,
@@ -22,26 +43,32 @@ from .recipe_options import (
     split_names,
     usual_models,
 )
-from .row_limits import warn_of_many_rows
 from .signals import INTERRUPTED
-from .tables import print_table
 
-__all__ = ["compare", "fit"]
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
+    from ..posterior.posterior import Posterior
+
+__all__ = ["compare", "fit", "fit_grid", "warn_of_many_rows"]
 
 FRACTIONS = (0.6, 0.2, 0.2)  # of the rows: to fit, to calibrate, to test
 USUAL_METHODS = "map,laplace,svi,nuts"
+#: models that take long with many rows: class -> its name in ``ppgp.advise``
+EXACT = {"GP": "GP", "LatentGP": "GP"}
+IN_PLACE = ("Vecchia", "SGPR", "SVGP")  # that a warning names for them, where they suit
 SUFFIX = ".safetensors"  # of a saved posterior
 
 
+@with_table_options
 def compare(
-    data: columns.Data,
-    target: columns.Target = None,
+    data: Data,
+    target: Target = None,
     models: Annotated[
         str | None,
         typer.Option(
             help='names or recipes, comma-separated; see `ppgp list`; "auto": the Gaussian '
             "processes that suit the table, by ppgp.advise, and by map alone if others are slow",
-            autocompletion=completion.models,
+            autocompletion=complete_models,
         ),
     ] = None,
     how: Annotated[
@@ -49,7 +76,7 @@ def compare(
         typer.Option(
             help="methods, comma-separated; default: the model's own, as that of ngboost, or else "
             + USUAL_METHODS,
-            autocompletion=completion.methods,
+            autocompletion=complete_methods,
         ),
     ] = None,
     likelihood: Likelihood = None,
@@ -59,21 +86,8 @@ def compare(
     settings: Settings = None,
     progress: Progress = True,
     workers: Workers = None,
-    missing: columns.Missing = "refuse",
-    drop_missing: columns.DropMissing = False,
-    categories: columns.Categories = "refuse",
-    dates: columns.Dates = "refuse",
-    one_hot: columns.OneHot = "",
-    drop: columns.Drop = "",
-    sep: columns.Sep = None,
-    coordinates: columns.Coordinates = "",
-    noise_sd: columns.NoiseSd = None,
-    offset: columns.Offset = None,
-    trials: columns.Trials = None,
-    weights: columns.Weights = None,
-    groups: columns.Groups = "",
-    ids: columns.Ids = None,
-    classes: columns.Classes = "",
+    *,
+    columns: TableOptions,
     as_json: Json = False,
 ) -> None:
     """Fit models by several methods, predict, calibrate, and report which posterior to trust."""
@@ -82,33 +96,11 @@ def compare(
     from ..posterior.region import exact_level
     from ..report.report import saved_if_it_fails, write_report
     from ..report.results_file import rows_of
-    from .model_method_grid import fit_grid
 
     exact_level(level)
     check_workers(workers)
     files.check_folder(out)
-    roles = {
-        "noise_sd": noise_sd,
-        "offset": offset,
-        "trials": trials,
-        "weights": weights,
-        "ids": ids,
-    }
-    cells = columns.treatment_of_blanks(missing, drop_missing)
-    table = columns.load_table(
-        data,
-        target,
-        cells,
-        categories,
-        coordinates,
-        groups,
-        roles,
-        classes,
-        dates,
-        sep,
-        one_hot,
-        drop,
-    )
+    table = columns.load(data, target)
     train, calibration, test = table.split(*FRACTIONS, seed=seed)
     if models == AUTO:
         plan = advised_models(train, likelihood, how, USUAL_METHODS)
@@ -146,7 +138,7 @@ def compare(
         print_table(rows, f"{data}: {split}; {level:.0%} intervals")
         typer.echo(f"report: {page}")
     for reason in refused:
-        typer.echo(f"not run: {columns.in_the_shell(reason)}", err=True)
+        typer.echo(f"not run: {in_the_shell(reason)}", err=True)
     for problem in problems:
         typer.echo(f"not written: {problem}", err=True)
     if interrupted:
@@ -155,22 +147,23 @@ def compare(
         raise typer.Exit(1)
 
 
+@with_table_options
 def fit(
-    data: columns.Data,
-    target: columns.Target = None,
+    data: Data,
+    target: Target = None,
     model: Annotated[
         str | None,
         typer.Option(
             help="a name or recipe; see `ppgp list`; default: gp for numbers, or sgpr for more "
             "than 5,000 rows; logistic for two classes, softmax for more",
-            autocompletion=completion.models,
+            autocompletion=complete_models,
         ),
     ] = None,
     how: Annotated[
         str | None,
         typer.Option(
             help="a method; default: the model's own, or nuts, or for many rows laplace",
-            autocompletion=completion.methods,
+            autocompletion=complete_methods,
         ),
     ] = None,
     likelihood: Likelihood = None,
@@ -180,22 +173,9 @@ def fit(
     seed: Seed = 0,
     settings: Settings = None,
     progress: Progress = True,
-    missing: columns.Missing = "refuse",
-    drop_missing: columns.DropMissing = False,
-    categories: columns.Categories = "refuse",
-    dates: columns.Dates = "refuse",
-    one_hot: columns.OneHot = "",
-    drop: columns.Drop = "",
-    sep: columns.Sep = None,
-    coordinates: columns.Coordinates = "",
-    right_censored: columns.RightCensored = None,
-    noise_sd: columns.NoiseSd = None,
-    offset: columns.Offset = None,
-    trials: columns.Trials = None,
-    weights: columns.Weights = None,
-    groups: columns.Groups = "",
-    ids: columns.Ids = None,
-    classes: columns.Classes = "",
+    right_censored: RightCensored = None,
+    *,
+    columns: TableOptions,
     as_json: Json = False,
 ) -> None:
     """Fit one model by one method and save the posterior.
@@ -206,29 +186,7 @@ def fit(
     from ..posterior.summary import cut_short
 
     _check_place(out)
-    roles = {
-        "noise_sd": noise_sd,
-        "offset": offset,
-        "trials": trials,
-        "weights": weights,
-        "ids": ids,
-        "right_censored": right_censored,
-    }
-    cells = columns.treatment_of_blanks(missing, drop_missing)
-    table = columns.load_table(
-        data,
-        target,
-        cells,
-        categories,
-        coordinates,
-        groups,
-        roles,
-        classes,
-        dates,
-        sep,
-        one_hot,
-        drop,
-    )
+    table = columns.load(data, target, right_censored)
     model = model or usual_models(table, likelihood)[0]
     method = how or methods_of_models([model], None, "nuts", table.n)[model][0]
     models, methods = build_models_and_methods(
@@ -260,6 +218,126 @@ def fit(
         typer.echo(f"saved: {saved}")
     if interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def fit_grid(
+    models: dict[str, Any],
+    methods: dict[str, Any],
+    pairs: list[tuple[str, str]],
+    train: Dataset,
+    seed: int,
+    progress: bool,
+    workers: int | None = None,
+) -> tuple[dict[str, Any], dict[str, tuple[str, str]], list[str], bool]:
+    """Fit models by methods; after Ctrl-C no further fit begins.
+
+    Args:
+        models: Models by name.
+        methods: Inference records by name.
+        pairs: The names of each model and method to fit, in order.
+        train: The training rows.
+        seed: Seed of every fit.
+        progress: Whether to report progress.
+        workers: How many processes fit, each on one thread, as in ``jobs.each``.
+
+    Returns:
+        The posteriors by name, the pair ``(model, method)`` of each posterior, one sentence for
+        each pair that does not go together or in memory, and whether Ctrl-C ended the loop.
+
+    Raises:
+        SettingError: If there is no worker.
+        KeyboardInterrupt: If Ctrl-C comes before there is a posterior.
+    """
+    from ..inference.jobs import each, in_parallel
+    from ..inference.runs import raise_if_interrupted
+
+    shared = in_parallel(workers)
+    jobs = [_Pair(*pair, models[pair[0]], methods[pair[1]]) for pair in pairs]
+    work = partial(_fitted, train, seed, progress and not shared)
+    fitted: dict[int, Any] = {}
+    interrupted = False
+    try:
+        ended = each(work, jobs, workers, progress and shared, title="fits", noun="fit")
+        with closing(ended):
+            for number, result in ended:
+                fitted[number] = result
+                if not isinstance(result, str):
+                    raise_if_interrupted(result)
+    except KeyboardInterrupt:
+        if all(isinstance(result, str) for result in fitted.values()):
+            raise
+        interrupted = True
+    posteriors: dict[str, Any] = {}
+    names: dict[str, tuple[str, str]] = {}
+    refused: list[str] = []
+    for number in sorted(fitted):
+        job, result = jobs[number], fitted[number]
+        if isinstance(result, str):
+            refused.append(f"{job.model_name} by {job.method_name}: {result}")
+            continue
+        name = f"{job.model_name} {job.method_name}"
+        names[name] = (job.model_name, job.method_name)
+        posteriors[name] = result
+    return posteriors, names, refused, interrupted
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """A model and a method, with their names."""
+
+    model_name: str
+    method_name: str
+    model: Any
+    method: Any
+
+
+def _fitted(train: Dataset, seed: int, progress: bool, pair: _Pair) -> Posterior | str:
+    """Return the posterior of a model by a method, or why they do not go together."""
+    from ..inference.fitting.fit import fit as fit_posterior
+
+    _announce(f"{pair.model_name} by {pair.method_name}", progress)
+    try:
+        return fit_posterior(pair.model, train, pair.method, seed=seed, progress=progress)
+    except (NotApplicable, NotEnoughMemory) as error:
+        return str(error)
+
+
+def _announce(text: str, show: bool) -> None:
+    """Print which fit begins, unless a terminal already shows its progress bar."""
+    if show and not sys.stderr.isatty():
+        typer.echo(text, err=True)
+
+
+def warn_of_many_rows(models: Mapping[str, Any], table: Any) -> None:
+    """Warn of each exact Gaussian process that has more rows than ``ppgp.advise`` gives it.
+
+    Args:
+        models: {name: model}.
+        table: The Dataset to fit.
+    """
+    from ..models.advice.advice import about, advise
+
+    for name, model in models.items():
+        if type(model).__name__ not in EXACT:
+            continue
+        law = getattr(model, "likelihood", None)
+        advice = advise(n=table.n, d=table.d, kernel=model.kernel, likelihood=law)
+        options = {option.model: option for option in advice.options}
+        own = options[EXACT[type(model).__name__]]
+        others = [options[one] for one in IN_PLACE if options[one].suits]
+        if own.suits or not own.seconds > 0:
+            continue
+        faster = ", or ".join(f"{_name(one.model)} ({about(one.seconds)})" for one in others)
+        sentence = (
+            f"{name} {own.reason}; a fit to {table.n:,} takes about {about(own.seconds)}: "
+            f"fit {faster}"
+        )
+        warn(sentence, PpgpWarning)
+
+
+def _name(model: str) -> str:
+    """Return the name of a class in ``ppgp list``."""
+    return next(name for name, (recipe, _) in MODELS.items() if recipe.startswith(f"{model}("))
 
 
 def _check_place(out: Path) -> None:

@@ -8,23 +8,31 @@ Commands import torch when they run, so that ``ppgp --help`` is quick.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from .. import __version__, files
 from ..errors import PpgpError
-from .data_options import format_warning, in_the_shell
+from ..recipes import parsing as recipes
+from ..recipes.members import members
+from .data_options import TableCommand, format_warning, in_the_shell
 from .experiment_files import ExperimentCommand
 from .fit_commands import compare, fit
-from .json_output import Json, print_json
-from .lists import named_members
 from .options import Seed
-from .output import NotWritten, results, whole_output
+from .output import Json, NotWritten, print_json, print_table, results, whole_output
 from .posterior_commands import calibrate, diagnose, predict
 from .report_command import report
 from .signals import exit_on_signals
-from .tables import print_table
+
+PARTS = {
+    "kernels": "kernels, in the recipe of a model",
+    "networks": "networks, in Deep(network, kernel)",
+    "means": "means, in GP(mean=)",
+    "likelihoods": "likelihoods, in GLM(likelihood=)",
+    "learners": "learners, in Boosted(learner=)",
+    "experiments": "experiments (ppgp reproduce)",
+}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,8 +56,9 @@ def _about(
 
 for command in (compare, fit):
     app.command(cls=ExperimentCommand)(command)
-for command in (predict, calibrate, diagnose, report):
-    app.command()(command)
+for command in (predict, calibrate, report):
+    app.command(cls=TableCommand)(command)
+app.command()(diagnose)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -91,10 +100,34 @@ def reproduce(
 def list_members(as_json: Json = False) -> None:
     """List the names of models, methods, scores and experiments, and what recipes consist of."""
     if as_json:
-        print_json("list", tables=[{"title": t, "rows": rows} for t, rows in named_members()])
+        print_json("list", tables=[{"title": t, "rows": rows} for t, rows in _named_members()])
         return
-    for title, rows in named_members():
+    for title, rows in _named_members():
         print_table(rows, title)
+
+
+def _named_members() -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return (title, flat records) of each table."""
+    named = {
+        "models": recipes.MODELS,
+        "methods (--how)": recipes.HOWS,
+        "likelihoods (--likelihood)": recipes.LIKELIHOODS,
+        "scores (--scores)": recipes.SCORES,
+    }
+    tables = [
+        (
+            title,
+            [
+                {"name": name, "recipe": recipe, "what it is": meaning}
+                for name, (recipe, meaning) in of_family.items()
+            ],
+        )
+        for title, of_family in named.items()
+    ]
+    for family, title in PARTS.items():
+        calls = members()[family].values()
+        tables.append((title, [{"name": call, "what it is": what} for call, what in calls]))
+    return tables
 
 
 def main() -> None:

@@ -1,18 +1,38 @@
-"""Options that several commands of the command line share."""
+"""Options that several commands of the command line share, and what the shell offers for names.
+
+Names are completed without torch.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import typer
 
-from . import completion
+from ..recipes import parsing as recipes
+
+
+def _names(known: Mapping[str, Any]) -> Callable[[str], list[str]]:
+    """Return a function that completes the last name of a comma-separated list."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in known if name.startswith(last)]
+
+    return complete
+
+
+complete_models = _names(recipes.MODELS)
+complete_methods = _names(recipes.HOWS)
+complete_likelihoods = _names(recipes.LIKELIHOODS)
+complete_scores = _names(recipes.SCORES)
 
 Likelihood = Annotated[
     str | None,
     typer.Option(
         help="poisson, negative-binomial, ... or a recipe, of a model that takes one",
-        autocompletion=completion.likelihoods,
+        autocompletion=complete_likelihoods,
     ),
 ]
 Level = Annotated[float, typer.Option(help="level of the intervals, in (0, 1)")]

@@ -10,19 +10,13 @@ import typer
 
 from .. import files
 from ..errors import SettingError, counted
-from . import completion
-from .data_options import DropMissing, Sep, separator
-from .json_output import Json, print_json
-from .options import Level, Seed
-from .output import results
+from .data_options import MissingOfKnown, Sep, drops_rows, separator
+from .options import Level, Seed, complete_scores
+from .output import Json, print_json, print_table, results
 from .recipe_options import split_names
-from .tables import print_table
 
 __all__ = ["calibrate", "diagnose", "predict"]
 
-DropOfCalibration = Annotated[
-    bool, typer.Option("--drop-missing", help="drop calibration rows with an empty cell")
-]
 PARQUET = ".parquet"
 TABLES = (".csv", PARQUET)  # formats of predictions
 STANDARD_OUTPUT = Path("-")
@@ -44,7 +38,9 @@ def predict(
         Path,
         typer.Option(help='file to write, .csv or .parquet; "-": .csv on the standard output'),
     ] = Path("predictions.csv"),
-    drop_missing: DropOfCalibration = False,
+    missing: Annotated[
+        str, typer.Option(help='"refuse" calibration rows with an empty cell, or "drop" them')
+    ] = "refuse",
     keep: Annotated[
         str,
         typer.Option(help="columns of the new rows to write too, comma-separated; --id is kept"),
@@ -60,6 +56,7 @@ def predict(
     """
     from .posterior_tables import predicted_table
 
+    drop_missing = drops_rows(missing)
     printed = out == STANDARD_OUTPUT
     if not printed:
         files.check_file(out)
@@ -143,7 +140,7 @@ def calibrate(
         str | None,
         typer.Option(
             help="scores or recipes, comma-separated; see `ppgp list`",
-            autocompletion=completion.scores,
+            autocompletion=complete_scores,
         ),
     ] = None,
     group: Annotated[
@@ -151,7 +148,7 @@ def calibrate(
     ] = None,
     level: Level = 0.9,
     seed: Seed = 0,
-    drop_missing: DropMissing = False,
+    missing: MissingOfKnown = "refuse",
     sep: Sep = None,
     as_json: Json = False,
 ) -> None:
@@ -162,6 +159,7 @@ def calibrate(
     from .score_comparison import ScoreComparison
 
     exact_level(level)
+    drop_missing = drops_rows(missing)
     fitted = load_posterior(posterior)
     name = target or str(fitted.data.target_name)
     known = known_rows(data, fitted, (name, group), drop_missing, separator(sep))

@@ -23,10 +23,10 @@ def computed_once(getter: Callable[[Any], T]) -> T:
     return cast(T, cached_property(getter))
 
 
-def set_attributes(kind: type, **values: Any) -> None:
-    """Set attributes of a class that has been made, as decorators of classes do."""
+def set_attributes(made: type | Callable[..., Any], **values: Any) -> None:
+    """Set attributes of a class or a function that has been made, as decorators do."""
     for name, value in values.items():
-        setattr(kind, name, value)
+        setattr(made, name, value)
 
 
 #: metadata of a field that says how a run is carried out, which its results do not depend on:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset
-from ppgp.cli.model_method_grid import fit_grid
+from ppgp.cli.fit_commands import fit_grid
 from ppgp.errors import NumericalError
 from ppgp.experiments import experiment
 from ppgp.inference import MAP, NUTS, Ensemble, Laplace

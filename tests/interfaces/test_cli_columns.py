@@ -11,7 +11,7 @@ import pytest
 from forked import ppgp
 
 from ppgp import Dataset
-from ppgp.cli.data_options import in_the_shell, load_table
+from ppgp.cli.data_options import TableOptions, in_the_shell
 from ppgp.errors import UnknownName
 
 N = 80
@@ -19,7 +19,6 @@ NGB = ["--no-progress", "--set", "ngb.steps=8", "--set", "ngb.folds=None"]
 CENSORED = ["--model", "Boosted(LogNormal(noise=Predicted()))", "--how", "ngb"]
 CENSORED += ["--set", "ngb.score=nll", "--right-censored", "alive"]
 CODES = ["--missing", "keep", "--categories", "codes"]
-NO_ROLES = dict.fromkeys(("noise_sd", "offset", "trials", "weights", "ids", "right_censored"))
 
 
 def rows() -> pd.DataFrame:
@@ -100,16 +99,17 @@ def test_columns_with_roles_are_those_of_a_frame(tmp_path: Path) -> None:
         "weights": "times",
     }
     roles |= {"ids": "name", "right_censored": "gone"}
-    found = load_table(str(path), "y", "refuse", "refuse", "east,north", "site", roles)
+    named = {role: column for role, column in roles.items() if role != "right_censored"}
+    columns = TableOptions(coordinates="east,north", groups="site", **named)
+    found = columns.load(str(path), "y", "gone")
     places = ["east", "north"]
     expected = Dataset.from_frame(frame, "y", coordinates=places, groups=["site"], **roles)
     assert found.same_rows(expected)
     assert found.names_of_roles == expected.names_of_roles == roles
     assert found.coordinates == expected.coordinates
     assert found.columns_with_roles.keys() == {*roles, "groups"}
-    other = {**NO_ROLES, "offset": "exposur"}
     with pytest.raises(UnknownName, match="exposure"):
-        load_table(str(path), "y", "refuse", "one-hot", "", "", other)
+        TableOptions(categories="one-hot", offset="exposur").load(str(path), "y")
 
 
 def test_advice_about_new_rows() -> None:

@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         with pytest.warns(DataWarning, match="dropped 4 of 60 rows without a value in column date"):
-            run(*FIT, "--drop-missing")
+            run(*FIT, "--missing", "drop")
     return folder
 
 
@@ -99,7 +99,7 @@ def test_calibration_rows_with_empty_cells_can_be_dropped() -> None:
     frame = weeks().assign(date=(WEEKS + pd.Timedelta(days=3)).strftime("%Y-%m-%d"))
     frame.to_csv("other.csv", index=False)
     with pytest.warns(DataWarning, match="dropped 3 of 60 rows"):
-        run("calibrate", "posterior.safetensors", "other.csv", "--drop-missing")
+        run("calibrate", "posterior.safetensors", "other.csv", "--missing", "drop")
 
 
 def test_labels_of_rows_with_empty_cells_are_empty(folder: Path) -> None:
@@ -129,13 +129,17 @@ def test_labels_of_rows_with_empty_cells_are_empty(folder: Path) -> None:
     assert found.index[found["p(low)"].isna()].tolist() == [4]
 
 
-def test_nothing_left_and_two_options_at_once_are_refused() -> None:
+def test_nothing_left_and_other_words_are_refused() -> None:
     pd.DataFrame({"a": [1.0, None], "y": [None, 2.0]}).to_csv("none.csv", index=False)
     with pytest.raises(DataError, match="a row with a value in every cell"):
         ppgp.load("none.csv", "y", missing="drop")
-    done = CliRunner().invoke(app, [*FIT, "--missing", "keep", "--drop-missing"])
+    for command in ("fit", "compare", "calibrate", "predict", "report"):
+        done = CliRunner().invoke(app, [command, "weeks.csv", "--drop-missing"])
+        assert isinstance(done.exception, SettingError)
+        assert "'--drop-missing': write --missing drop" in str(done.exception)
+    done = CliRunner().invoke(app, ["calibrate", "a.safetensors", "b.csv", "--missing", "keep"])
     assert isinstance(done.exception, SettingError)
-    assert "one of --missing keep and --drop-missing" in str(done.exception)
+    assert "one of 'refuse', 'drop' as --missing, got 'keep'" in str(done.exception)
     pd.DataFrame({"date": [None, None]}).to_csv("undated.csv", index=False)
     done = CliRunner().invoke(app, ["predict", "posterior.safetensors", "undated.csv"])
     assert isinstance(done.exception, DataError)

@@ -11,11 +11,9 @@ from typer.testing import CliRunner
 
 import ppgp
 from ppgp.cli.data_options import in_the_shell
+from ppgp.cli.fit_commands import fit_grid, warn_of_many_rows
 from ppgp.cli.main import app
-from ppgp.cli.model_method_grid import fit_grid
-from ppgp.cli.option_names import options_in
-from ppgp.cli.recipe_options import build_models_and_methods, usual_models
-from ppgp.cli.row_limits import warn_of_many_rows
+from ppgp.cli.recipe_options import build_models_and_methods, options_in, usual_models
 from ppgp.diagnostics import comparison
 from ppgp.errors import PpgpError, PpgpWarning, SettingError, StorageError, UnknownName
 from ppgp.recipes import parsing as recipes

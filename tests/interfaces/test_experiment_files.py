@@ -19,7 +19,7 @@ from ppgp.errors import DataError, SettingError, UnknownName
 
 TYPED = "study/wells.csv --target y --id well --one-hot rock,site --level 0.8 --how map,nuts"
 TYPED += " --models gp,linear --out study/report --set kernel.lengthscale=2 --set nuts.draws=50"
-TYPED += " --no-progress --drop-missing"
+TYPED += " --no-progress --missing drop"
 WRITTEN = """
 data = "wells.csv"
 target = "y"
@@ -28,7 +28,7 @@ one-hot = ["rock", "site"]
 level = 0.8
 how = ["map", "nuts"]
 progress = false
-drop_missing = true
+missing = "drop"
 
 [set]
 kernel.lengthscale = 2
@@ -67,7 +67,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_file_stands_for_the_words_that_it_names(study: Path) -> None:
     expected = parsed("compare", *TYPED.split())
     assert parsed("compare", str(study)) == expected
-    assert expected["drop_missing"] is True
+    assert expected["missing"] == "drop"
     assert expected["progress"] is False
 
 

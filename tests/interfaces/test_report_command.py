@@ -14,8 +14,7 @@ from typer.testing import CliRunner, Result
 import ppgp
 from ppgp import Dataset, inference, models
 from ppgp.cli.main import app
-from ppgp.cli.report_command import _models_and_methods
-from ppgp.cli.rows_of_posteriors import rows_for_all
+from ppgp.cli.report_command import _models_and_methods, rows_for_all
 from ppgp.errors import DataError, SettingError
 from ppgp.report import report as report_module
 

@@ -34,6 +34,8 @@ __all__ = [
     "RowsGiven",
     "RowsInFiles",
     "columns_read",
+    "columns_without_blanks",
+    "names_read",
     "rows_of",
 ]
 
@@ -279,7 +281,7 @@ def _slice_of(part: Any, rows: slice) -> Any:
     return part[rows]
 
 
-def _names_read(train: Dataset) -> set[str]:
+def names_read(train: Dataset) -> set[str]:
     """Return the names of columns that are read; without names of inputs, of the others.
 
     An input that was made of categories or dates has the name of that column too, and those of a
@@ -310,7 +312,7 @@ def columns_read(
     """
     if not train.feature_names:
         return [label for label in labels if label not in set(excluded)]
-    names = _names_read(train)
+    names = names_read(train)
     return [label for label in labels if str(label) in names]
 
 
