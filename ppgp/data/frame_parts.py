@@ -238,11 +238,11 @@ def _with_values(frame: Any, with_roles: Sequence[Any], missing: str) -> Any:
     """
     check_word("missing", missing, MISSING)
     if missing == "keep":
-        return _without_blanks(frame, with_roles, False)
+        return without_blanks(frame, with_roles, False)
     also = "or fill them"
     if not bool(frame[list(with_roles)].isna().any(axis=None)):
         also = "fill them, or pass missing='keep' for models.Boosted, whose Trees take NaN"
-    return _without_blanks(frame, frame.columns, missing == "drop", also)
+    return without_blanks(frame, frame.columns, missing == "drop", also)
 
 
 def _check_roles(roles: Sequence[tuple[str, Any]], columns: Sequence[Any]) -> None:
@@ -270,7 +270,7 @@ def _check_roles(roles: Sequence[tuple[str, Any]], columns: Sequence[Any]) -> No
         taken[name] = role
 
 
-def _without_blanks(
+def without_blanks(
     frame: Any, columns: Iterable[Any], drop: bool, also: str = "or fill them"
 ) -> Any:
     """Return a frame whose columns have a value in every row; a row keeps its label.
