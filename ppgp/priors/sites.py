@@ -26,6 +26,7 @@ from .records import (
 from .units import InUnitsOfData
 
 SiteOrParam = TypeVar("SiteOrParam", bound="Site | Param")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def prefixed(prefix: str, sites: Mapping[str, SiteOrParam]) -> dict[str, SiteOrP
     return {f"{prefix}.{name}": s for name, s in sites.items()}
 
 
-def under(prefix: str, theta: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, theta: Mapping[str, V]) -> dict[str, V]:
     """Return the entries of theta whose names start with ``prefix.``, without the prefix."""
     head = prefix + "."
     return {name[len(head) :]: value for name, value in theta.items() if name.startswith(head)}

@@ -15,7 +15,7 @@ from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
 from ppgp.errors import DataError, SettingError
 from ppgp.models.exact import gp as gp_module
-from ppgp.models.exact import kriging_equations
+from ppgp.models.exact import kriging
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(25, 2, generator=GENERATOR, dtype=torch.float64)
@@ -66,7 +66,7 @@ def test_draws_of_the_mean_share_one_covariance(
     each = [replace(model, mean=float(m)) for m in theta["mean"]]
     for budget in (2**28, 1):  # all draws at once, then one by one
         monkeypatch.setattr(gp_module, "MEMORY_BUDGET", budget)
-        monkeypatch.setattr(kriging_equations, "MEMORY_BUDGET", budget)
+        monkeypatch.setattr(kriging, "MEMORY_BUDGET", budget)
         distributions = (
             model.predict(theta, NEW, DATA),
             model.predict(theta, NEW, DATA, joint=True),

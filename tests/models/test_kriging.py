@@ -17,7 +17,7 @@ from ppgp.data import Dataset
 from ppgp.distributions.distributions import TrendMarginal
 from ppgp.errors import DataError, NotApplicable, NumericalError, SettingError
 from ppgp.kernels import Anisotropy, Exponential, LinearVariogram, Matern, Spherical, White
-from ppgp.models.exact import kriging_equations
+from ppgp.models.exact import kriging
 from ppgp.runtime.seeding import seeded
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -184,9 +184,7 @@ def test_all_rows_as_neighbours_equal_global_kriging(
     model = models.Kriging(Matern(1.5), drift=drift)
     whole, blocks = model.predict(THETA, NEW, DATA), ppgp.discretised(NEW, (2.0, 1.0), (2, 2))
     mean, variance = model._means(THETA, blocks, DATA)
-    monkeypatch.setattr(
-        kriging_equations, "MEMORY_BUDGET", 1
-    )  # so that places are solved one at a time
+    monkeypatch.setattr(kriging, "MEMORY_BUDGET", 1)  # so that places are solved one at a time
     torch.testing.assert_close(
         replace(model, neighbours=30).predict(THETA, NEW, DATA).mean, whole.mean
     )
@@ -254,7 +252,7 @@ def test_chunks_of_draws_do_not_change_the_prediction(monkeypatch: pytest.Monkey
         model.loo(THETA, DATA),
         model.predict(THETA, NEW, DATA, joint=True),
     )
-    monkeypatch.setattr(kriging_equations, "MEMORY_BUDGET", 1)
+    monkeypatch.setattr(kriging, "MEMORY_BUDGET", 1)
     torch.testing.assert_close(model.predict(THETA, NEW, DATA).variance, whole.variance)
     torch.testing.assert_close(model.loo(THETA, DATA).mean, loo.mean)
     again: Any = model.predict(THETA, NEW, DATA, joint=True)

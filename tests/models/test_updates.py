@@ -14,7 +14,7 @@ import ppgp
 from ppgp import Dataset, inference, kernels, models, priors
 from ppgp.diagnostics.leave_one_out import leave_one_out
 from ppgp.errors import DataError, NotApplicable, NotKnown, NumericalError
-from ppgp.models.factor_updates import extension
+from ppgp.models.exact.factor_updates import extension
 from ppgp.numerics.cholesky import cholesky
 from ppgp.runtime.result_cache import ResultCache
 
@@ -114,7 +114,7 @@ def test_the_rows_so_far_are_not_factored_again(name: str, monkeypatch: Any) -> 
         monkeypatch.setattr("ppgp.models.sparse.collapsed_bound.Projection.posterior", None)
     else:
         monkeypatch.setattr("ppgp.models.exact.gp.cholesky", None)
-        monkeypatch.setattr("ppgp.models.exact.kriging_equations.cholesky", None)
+        monkeypatch.setattr("ppgp.models.exact.kriging.cholesky", None)
     found = found.update(REST.rows(slice(4, None)))
     close(found.predict(PLACES), found.predict(PLACES))
     assert bool(torch.isfinite(found.predict(PLACES).mean).all())

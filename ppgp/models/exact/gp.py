@@ -47,7 +47,6 @@ from ..advice.memory_checks import (
 )
 from ..base import full_batch_only
 from ..before_fit import medians, refuse_broken
-from ..factor_updates import ROOT, Extension, extension, grown_root
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import (
     NOT_OF_THE_RECIPE,
@@ -58,6 +57,7 @@ from ..noise import (
 )
 from ..sites import Theta, draw, first_draw, number_of_draws, split_params
 from ..units import power
+from .factor_updates import ROOT, Extension, extension, grown_root
 from .latent_gp import with_likelihood
 from .latent_model import show_latent
 from .matheron import matheron

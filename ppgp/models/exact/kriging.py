@@ -1,9 +1,14 @@
-"""Kriging: Gaussian-process regression with an unknown trend, as geostatistics states it."""
+"""Kriging: Gaussian-process regression with an unknown trend, as geostatistics states it.
+
+The kriging equations are solved with all rows, or for each place with its nearest rows.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyro
@@ -15,40 +20,49 @@ from torch.distributions import Distribution
 from ...capabilities import (
     BlockMeans,
     JointGaussian,
+    JointLatent,
     LatentFunction,
     LeaveOneOut,
+    Updates,
 )
 from ...data.dataset import Dataset, Scaler
 from ...display.overrides import computed
 from ...display.user_warnings import warn
 from ...distributions.distributions import TrendMarginal
-from ...errors import DataWarning, NotApplicable, SettingError
+from ...errors import DataError, DataWarning, NotApplicable, SettingError, counted
 from ...kernels import Exponential, Kernel
-from ...kernels.base import check_kernel
+from ...kernels.base import check_kernel, output_of_rows
 from ...kernels.units import Units
 from ...numerics.cholesky import add_diagonal, cholesky
 from ...priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ...runtime.result_cache import ResultCache
 from ..advice.advice import instead_of
-from ..advice.memory_checks import check_memory_of_covariance
+from ..advice.memory_checks import (
+    check_memory_of_conditioning,
+    check_memory_of_covariance,
+    check_memory_of_predictions,
+)
 from ..advice.suitability import MOST_ROWS
 from ..base import Model, full_batch_only
 from ..before_fit import medians, refuse_broken
-from ..means import MeanLike
-from ..noise import NOT_OF_THE_RECIPE, check_aligned, refuse_duplicate_rows
-from ..sites import Theta, draw, first_draw, starting_values
+from ..means import MeanLike, WithMean, rows_of_mean
+from ..noise import NOT_OF_THE_RECIPE, check_aligned, refuse_duplicate_rows, with_known, with_noise
+from ..sites import Theta, draw, first_draw, number_of_draws, split_params, starting_values
 from .drift import (
     Drift,
     basis,
     check_determined,
     checked,
+    coordinate_columns,
     coordinates,
     nothing_left,
     of_each_output,
     places,
 )
-from .kriging_equations import KrigingEquations
+from .factor_updates import ROOT, Extension, extension, grown_root
+from .gls import Solved, solve, solve_given
 
+MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
 ESTIMATORS = ("reml", "ml")
 DEFAULT_NUGGET = LogNormal(-2.0, 1.0)  # before ``prepare`` centres it on the data
 
@@ -64,7 +78,9 @@ def scales(where: Tensor, y: Tensor) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, repr=False)
-class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
+class Kriging(
+    WithMean, LatentFunction, LeaveOneOut, JointGaussian, JointLatent, BlockMeans, Updates
+):
     """Simple, ordinary and universal kriging: y ~ N(F beta, K + nugget I).
 
     F [n, k] holds the functions of the drift at the rows, and K [n, n] the covariances of the
@@ -144,6 +160,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     known_noise = True
     arguments_elsewhere = NOT_OF_THE_RECIPE
     sampled_rows = 500
+    keeps_factor = True
     joint_rows = True
     inputs_are_places = True
 
@@ -174,6 +191,9 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         if self.variogram is None:
             return Exponential()
         return self.variogram
+
+    def covariance_columns(self, d: int) -> list[int]:
+        return coordinate_columns(self.drift, d)
 
     def _density_at_numbers(self) -> str | None:
         """None for the profile likelihood, which is no density of y."""
@@ -309,14 +329,215 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             total,
             "use the full batch; neighbours= makes predictions local, not the density",
         )
-        check_aligned(noise_sd, X)
+        if noise_sd is not None:
+            check_aligned(noise_sd, X)
         theta = draw(self.sites_at(X.shape[-1]), X)
         C = self._covariance(theta, places(self.drift, X), noise_sd)
         loc = self._centre(theta, X).expand(len(X))
         F = self._functions(X, X)
         return pyro.sample("y", TrendMarginal(loc, C, F, self.estimator == "ml"), obs=y)
 
-    # -- predictions ----------------------------------------------------------------
+    # -- the kriging equations ----------------------------------------------------------------
+
+    def _functions(self, X: Tensor, train: Tensor) -> Tensor:
+        """Return the functions of the drift at X [*b, n, d], [*b, n, p]; see ``basis``."""
+        return basis(self.drift, X, train, self.kernel.output_columns())
+
+    def _covariance(self, theta: Theta, where: Tensor, noise_sd: Tensor | None) -> Tensor:
+        """Return the covariance of measurements at the coordinates ``where``, [*draw, n, n]."""
+        hyper = under("variogram", theta)
+        return add_diagonal(self.kernel(hyper, where), self._noise(theta, where, noise_sd))
+
+    def _noise(self, theta: Theta, like: Tensor, noise_sd: Tensor | None) -> Tensor:
+        """Return the nugget plus the known error variance of each measurement."""
+        return with_known(self.value(theta, "nugget", like)[..., None], noise_sd)
+
+    def _centre(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return the known mean at X [*b, n, d], [*draw, *b, n] or [*draw, 1]; 0 with a drift."""
+        if self.drift == "none":
+            return self.mean_at(theta, X)
+        return X.new_zeros(1)
+
+    def _centre_of_blocks(self, theta: Theta, blocks: Tensor) -> Tensor:
+        """Return the average of the known mean over blocks [m, k, d], [*draw, m] or [*draw, 1]."""
+        centre = self._centre(theta, blocks)
+        return centre.mean(-1) if self.mean_function.varies else centre
+
+    def _count(self, theta: Theta, d: int) -> int:
+        """Return the number of draws in theta."""
+        return number_of_draws(split_params(self.sites_at(d), theta)[0])
+
+    def training_factor(self, theta: Theta, train: Dataset, L: Tensor | None = None) -> Solved:
+        """Solve the system of the training rows, which predictions at all places share.
+
+        Args:
+            theta: {site: [*draw, *event]}.
+            train: The training rows.
+            L: The root of their covariance, if it is known.
+        """
+        if L is None:
+            C = self._covariance(theta, places(self.drift, train.X), train.noise_sd)
+            L = cholesky(C, "covariance of the training rows")
+        F = self._functions(train.X, train.X)
+        return solve_given(L, train.y - self._centre(theta, train.X), F)
+
+    def _solved(
+        self, theta: Theta, train: Dataset, kept: ResultCache | None = None
+    ) -> Iterator[tuple[slice, dict[str, Tensor], Solved]]:
+        """Solve the system of the training rows for a chunk of draws at a time.
+
+        Yields:
+            The slice of the draws, theta there, and the solved system.
+
+        Raises:
+            NotEnoughMemory: If the matrices of one chunk do not fit into memory.
+        """
+        kept = kept or ResultCache(limit=0)
+        drawn, params = split_params(self.sites_at(train.d), theta)
+        count, root = number_of_draws(drawn), kept.found(ROOT, theta)
+        size = max(1, MEMORY_BUDGET // (train.X.element_size() * 6 * train.n**2))
+        check_memory_of_conditioning(train.n, 0, min(size, count), self.kernel, train.X)
+        for i in range(0, count, size):
+            draws = slice(i, min(i + size, count))
+            part = {**params, **{name: value[draws] for name, value in drawn.items()}}
+            L = None if root is None else root[0][draws]
+            solve_it = partial(self.training_factor, part, train, L)
+            yield draws, part, kept.get((i, size), solve_it, part)
+
+    def _is_local(self, train: Dataset) -> bool:
+        """Return whether each place is predicted from some of the rows."""
+        return self.neighbours is not None and self.neighbours < train.n
+
+    def _means(
+        self,
+        theta: Theta,
+        blocks: Tensor,
+        train: Dataset,
+        leave_out: bool = False,
+        kept: ResultCache | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance [draw, m] of the average of f over each block.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            blocks: Places [m, k, d], the k points of each block.
+            train: The training rows.
+            leave_out: Whether block i is row i of ``train``, which is then not among its own
+                neighbours.
+            kept: Where the solved system of all rows is kept between predictions.
+        """
+        step = self._places_at_once(theta, blocks, train)
+        count = self._count(theta, train.d)
+        check_memory_of_predictions(count, len(blocks), blocks)
+        means = blocks.new_empty(count, len(blocks))
+        variances = torch.empty_like(means)
+        if self.neighbours is not None and self.neighbours < train.n - leave_out:
+            groups = [torch.arange(len(blocks), device=blocks.device)]
+            if leave_out:
+                groups = self._rows_of_outputs(places(self.drift, train.X))
+            for rows in groups:
+                for at in rows.split(step):
+                    left_out = at if leave_out else None
+                    means[:, at], variances[:, at] = self._local(theta, blocks[at], train, left_out)
+            return means, variances
+        where = places(self.drift, train.X)
+        for draws, part, solved in self._solved(theta, train, kept):
+            hyper, centre = under("variogram", part), self._centre_of_blocks(part, blocks)
+            for i in range(0, len(blocks), step):
+                at = slice(i, i + step)
+                block = blocks[at]
+                m, k = block.shape[:2]
+                there = places(self.drift, block)
+                K = self.kernel(hyper, where, there.flatten(0, 1))
+                new = self._functions(block, train.X).mean(1)
+                K = K.reshape(*K.shape[:-1], m, k).mean(-1)
+                mean, variance = solved.at(K, new, self._within(part, there, train.d))
+                means[draws, at], variances[draws, at] = mean + rows_of_mean(centre, at), variance
+        return means, variances
+
+    def _places_at_once(self, theta: Theta, blocks: Tensor, train: Dataset) -> int:
+        """Return how many blocks fit into ``MEMORY_BUDGET``."""
+        n = min(self.neighbours or train.n, train.n)
+        draws = self._count(theta, train.d)
+        points = blocks.shape[1]
+        columns = n if self.neighbours else points
+        numbers_per_block = draws * (4 * n * columns + points**2) + train.n
+        return max(1, MEMORY_BUDGET // (blocks.element_size() * numbers_per_block))
+
+    def _with_block_axis(self, theta: Theta, d: int) -> dict[str, Tensor]:
+        """Return theta with a further axis after that of the draws, for places [m, k, d]."""
+        drawn, params = split_params(self.sites_at(d), theta)
+        return {**params, **{name: value.unsqueeze(1) for name, value in drawn.items()}}
+
+    def _within(self, theta: Theta, there: Tensor, d: int) -> Tensor:
+        """Return the mean covariance between the places of each block, [*draw, m]."""
+        if there.shape[1] == 1:
+            return self.kernel.diag(under("variogram", theta), there[:, 0])
+        hyper = under("variogram", self._with_block_axis(theta, d))
+        return self.kernel(hyper, there).mean((-2, -1))
+
+    def _local(
+        self, theta: Theta, blocks: Tensor, train: Dataset, left_out: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance [draw, m] of each block, from its nearest rows.
+
+        ``left_out`` [m] are the rows of ``train`` that the blocks are, each of which is left out of
+        its own neighbours. They are rows of one output if each output has functions of its own.
+        None: nothing is left out.
+        """
+        where, there = places(self.drift, train.X), places(self.drift, blocks)
+        near = self._nearest(where, there.mean(1), left_out)  # [m, k]
+        with_axis = self._with_block_axis(theta, train.d)
+        hyper = under("variogram", with_axis)
+        known = None
+        if train.noise_sd is not None:
+            known = train.noise_sd[near]
+        C = add_diagonal(self.kernel(hyper, where[near]), self._noise(with_axis, where, known))
+        centre = self._centre_of_blocks(theta, blocks)
+        residual = (train.y - self._centre(theta, train.X))[..., near]
+        F = self._functions(train.X, train.X)[near]
+        new = self._functions(blocks, train.X).mean(1, keepdim=True)
+        K = self.kernel(hyper, where[near], there).mean(-1, keepdim=True)
+        prior = self._within(theta, there, train.d)[..., None]
+        mean, variance = solve(C, residual, F).at(K, new, prior)
+        shape = (-1, len(blocks))
+        return (mean[..., 0] + centre).reshape(shape), variance[..., 0].reshape(shape)
+
+    def _rows_of_outputs(self, where: Tensor) -> list[Tensor]:
+        """Return the rows of each output, if each output has functions of its own; else all."""
+        outputs = self.kernel.output_columns()
+        if not of_each_output(self.drift, outputs):
+            return [torch.arange(len(where), device=where.device)]
+        number = output_of_rows(outputs, where)
+        return [torch.nonzero(number == one).flatten() for one in number.unique()]
+
+    def _nearest(self, where: Tensor, there: Tensor, left_out: Tensor | None) -> Tensor:
+        """Return the rows ``where`` [n, d] nearest to each place ``there`` [m, d], [m, k].
+
+        Where each output has functions of its own, these are the nearest rows of every output, or
+        all of an output that has fewer: the place then determines all of its coefficients.
+        ``left_out`` is that of ``_local``.
+        """
+        count = self.neighbours or len(where)
+        outputs = self.kernel.output_columns()
+        own = self._rows_of_outputs(where)
+        if of_each_output(self.drift, outputs):
+            columns = [c for c in range(where.shape[-1]) if c not in outputs]
+            where, there = where[:, columns], there[:, columns]
+        distance = torch.cdist(there, where, compute_mode="donot_use_mm_for_euclid_dist")
+        if left_out is not None:
+            rows = torch.arange(len(there), device=distance.device)
+            distance[rows, left_out] = torch.inf
+        near = []
+        for of_output in own:
+            left = len(of_output)
+            if left_out is not None and bool((of_output == left_out[0]).any()):
+                left -= 1
+            found = distance[:, of_output].topk(min(count, left), largest=False).indices
+            near.append(of_output[found])
+        return torch.cat(near, -1)
+
+    # -- predictions ----------------------------------------------------------------------------
 
     def predict(
         self,
@@ -348,13 +569,75 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         Raises:
             NotApplicable: For a joint prediction from neighbours, which differ between places.
         """
-        nugget = self._noise(theta, X, noise_sd)
-        if not joint:
-            mean, variance = self._means(theta, X[:, None], train, kept=kept)
-            return dist.Normal(mean, (variance + nugget).sqrt())
-        mean, spread = self.joint_latent(theta, X, train, kept)
-        root = cholesky(add_diagonal(spread, nugget), "predictive covariance")
-        return dist.MultivariateNormal(mean, scale_tril=root)
+        if joint:
+            mean, spread = self.joint_latent(theta, X, train, kept)
+        else:
+            mean, spread = self._means(theta, X[:, None], train, kept=kept)
+        return with_noise(mean, spread, self._noise(theta, X, noise_sd), joint)
+
+    def latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> Distribution:
+        """Return the distribution of the surface at X, without the nugget: batch [draw, m]."""
+        mean, variance = self._means(theta, X[:, None], train, kept=kept)
+        return dist.Normal(mean, variance.sqrt())
+
+    def joint_latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if self._is_local(train):
+            raise NotApplicable(
+                "a joint distribution from all rows",
+                f"neighbours={self.neighbours}",
+                "leave joint or neighbours out",
+            )
+        where, there = places(self.drift, train.X), places(self.drift, X)
+        new = self._functions(X, train.X)
+        means, spreads = [], []
+        check_memory_of_predictions(self._count(theta, train.d), len(X), X, joint=True)
+        for _, part, solved in self._solved(theta, train, kept):
+            hyper = under("variogram", part)
+            cross, prior = self.kernel(hyper, where, there), self.kernel(hyper, there)
+            mean, spread = solved.at(cross, new, prior, joint=True)
+            means.append((mean + self._centre(part, X)).reshape(-1, len(X)))
+            spreads.append(spread.expand(len(means[-1]), -1, -1))
+        return torch.cat(means), torch.cat(spreads)
+
+    def block(self, theta: Theta, blocks: Tensor, train: Dataset) -> Distribution:
+        """Return the distribution of the average of the surface over each block.
+
+        The nugget is not part of it, as in GSLIB: over any area it averages out. Journel &
+        Huijbregts (1978), chapter V.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            blocks: Places [m, k, d], the k points of each block.
+            train: The training rows.
+
+        Returns:
+            A Normal of batch [draw, m].
+        """
+        mean, variance = self._means(theta, blocks, train)
+        return dist.Normal(mean, variance.sqrt())
+
+    def trend(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
+        """Return the distribution of the drift F(x) beta at X: batch [draw, m].
+
+        beta is estimated by generalised least squares on all rows.
+
+        Raises:
+            NotApplicable: With drift "none", which has no beta.
+        """
+        if self.drift == "none":
+            raise NotApplicable(
+                "a drift to estimate", 'drift="none"', 'use drift="constant", or a degree'
+            )
+        new, means, variances = self._functions(X, train.X), [], []
+        for _, _, solved in self._solved(theta, train):
+            beta, root = solved.trend()
+            means.append((beta @ new.mT).reshape(-1, len(X)))
+            variances.append((new @ root).square().sum(-1).reshape(-1, len(X)))
+        return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
 
     def gaussian(
         self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None
@@ -386,6 +669,22 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         residual = train.y - self._centre(one, train.X)
         return C, residual, K, variance, centre.expand(len(X)), drift
 
+    def check_leave_one_out(self, train: Dataset) -> None:
+        """Check that the coefficients of every output are known without one of its rows.
+
+        Raises:
+            DataError: If an output has functions of its own, and no more rows than functions.
+        """
+        if not of_each_output(self.drift, self.kernel.output_columns()):
+            return
+        groups = self._rows_of_outputs(places(self.drift, train.X))
+        functions = self._functions(train.X, train.X).shape[-1] // len(groups)
+        for rows in groups:
+            if len(rows) <= functions:
+                wanted = f"more than {counted(functions, 'row')} of each output, to leave one out"
+                got = f"{len(rows)} of the output of row {int(rows[0])}"
+                raise DataError(wanted, got, "add rows of it, or leave its rows out")
+
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
         """Return the distribution of each y_i given the other rows, batch [draw, n].
 
@@ -409,3 +708,54 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
         return {"y": self.loo(theta, data).log_prob(data.y)}
+
+    # -- further rows ---------------------------------------------------------------------------
+
+    def _grown(self, theta: Theta, L: Tensor, old: Dataset, new: Dataset) -> Extension:
+        """Return the rows by which the root L of the covariance grows with the rows of ``new``."""
+        there = places(self.drift, new.X)
+        cross = self.kernel(under("variogram", theta), places(self.drift, old.X), there)
+        return extension(L, cross, self._covariance(theta, there, new.noise_sd))
+
+    def carry_over(
+        self, theta: Theta, old: Dataset, new: Dataset, kept: ResultCache, into: ResultCache
+    ) -> None:
+        """Keep the root of all rows, unless it exceeds the limit of ``into``.
+
+        Where it does, or where the new rows make the covariance singular, the next prediction
+        factors all rows; predictions from neighbours have no root.
+        """
+        size = self._count(theta, old.d) * new.n**2 * new.X.element_size()
+        if new.n == old.n or size > into.limit or self._is_local(new):
+            return
+        rows = new.rows(slice(old.n, None))
+        root = grown_root(
+            (draws, self._grown(part, solved.L, old, rows))
+            for draws, part, solved in self._solved(theta, old, kept)
+        )
+        if root is not None:
+            into.get(ROOT, lambda: (root,), theta)
+
+    def one_step_ahead(
+        self, theta: Theta, train: Dataset, new: Dataset, kept: ResultCache
+    ) -> Distribution:
+        """Return the distribution of each new y given all rows before it, in the order given.
+
+        The drift is estimated anew from these rows, by recursive least squares.
+
+        Raises:
+            NotApplicable: For predictions from neighbours.
+        """
+        if self._is_local(train):
+            got = f"neighbours={self.neighbours}"
+            raise NotApplicable("predictions from all rows", got, "leave neighbours out")
+        F = self._functions(new.X, train.X)
+        means, sds = [], []
+        for _, part, solved in self._solved(theta, train, kept):
+            grown = self._grown(part, solved.L, train, new).checked()
+            residual = (new.y - self._centre(part, new.X)).unsqueeze(-1)
+            e, sd = solved.ahead(grown.onward(solved.w, residual), grown.onward(solved.H, F))
+            scale = grown.root.diagonal(dim1=-2, dim2=-1)
+            means.append((new.y - scale * e).reshape(-1, new.n))
+            sds.append((scale * sd).expand(len(means[-1]), -1))
+        return dist.Normal(torch.cat(means), torch.cat(sds))

@@ -38,7 +38,6 @@ from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_
 from ..base import full_batch_only
 from ..before_fit import medians, refuse_broken
 from ..exact.gp import GP
-from ..factor_updates import later_rows
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import with_noise
 from ..sites import Theta, draw, one_by_one
@@ -580,7 +579,7 @@ class SGPR(WithMean, LatentFunction, LeaveOneOut, WarmStart, Reselects, Updates,
         if KEPT[0] in theta:
             do = "fit a Dataset, or the stream with the further rows"
             raise NotApplicable("a fit to a Dataset for further rows", "one to a stream", do)
-        rows = later_rows(old, new)
+        rows = new.rows(slice(old.n, None))
         for i, one in enumerate(self._one_by_one(theta, old.d)):
             before = kept.get((OF_ROWS, i), lambda one=one: self._sums(one, old), one)
             further = self._sums(one, rows)
