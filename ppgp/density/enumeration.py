@@ -18,18 +18,9 @@ from torch import Tensor
 from ..data.argument_mistakes import of_dtypes
 from ..errors import NotApplicable, an
 from ..runtime.seeding import seeded
-from .handlers import Run, is_data, quietly
+from .handlers import Run, is_data, is_discrete, quietly
 
 TERMS = 6  # terms of a sum that are compared with the program
-
-
-def is_discrete(site: dict[str, Any]) -> bool:
-    """Return whether a record of ``Run`` is a latent site of discrete values."""
-    return (
-        site["type"] == "sample"
-        and not site["is_observed"]
-        and bool(site["fn"].support.is_discrete)
-    )
 
 
 def check_enumerable(name: str, site: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,9 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import (
     ComposeTransform,
+    Distribution,
     Independent,
+    TransformedDistribution,
     VonMises,
     biject_to,
     constraints,
@@ -32,7 +35,6 @@ from ..runtime.process_locks import one_at_a_time, when_abandoned
 from ..runtime.seeding import seeded
 from .graph.batching import Batched
 from .layout import Angle
-from .supports import is_transformed, without_validation
 
 
 class _NetworkParams(TorchFunctionMode):
@@ -66,6 +68,9 @@ class _NetworkParams(TorchFunctionMode):
         return given
 
 
+AROUND = (Independent, dist.MaskedDistribution, dist.ExpandedDistribution)
+
+
 class Run(Messenger):
     """Give the named sample sites and params their values, and record every site in ``sites``.
 
@@ -96,21 +101,6 @@ class Run(Messenger):
             self._network = None
         super().__exit__(*error)
 
-    def _mapped(self, name: str, law: Any) -> Tensor:
-        value = self.values[name]
-        if not self.unconstrained:
-            return value
-        transform = mapping(name, law)
-        mapped = transform(value)
-        if self.known is not None and transform.inverse_shape(mapped.shape) != value.shape:
-            raise NotApplicable(
-                "supports that do not depend on discrete sites, which are summed out",
-                f"that of {name!r}",
-                "draw it on a fixed support, and scale or shift it in the program",
-            )
-        self.log_jacobian = self.log_jacobian + transform.log_abs_det_jacobian(value, mapped).sum()
-        return mapped
-
     def _pyro_sample(self, msg: Any) -> None:
         if msg["name"] in self.sites and not site_is_subsample(msg):
             do = "use pyro.plate, or a name with a number in a loop, such as f'y{i}'"
@@ -124,8 +114,19 @@ class Run(Messenger):
             if msg["value"] is None and wanted is not None and wanted < size:
                 self.subsampled[msg["name"]] = f"{wanted} of {size} rows"
         elif not msg["is_observed"] and msg["name"] in self.values:
-            msg["value"] = self._mapped(msg["name"], msg["fn"])
-            msg["done"] = True
+            value = self.values[msg["name"]]
+            if self.unconstrained:
+                transform, free = mapping(msg["name"], msg["fn"]), value
+                value = transform(free)
+                if self.known is not None and transform.inverse_shape(value.shape) != free.shape:
+                    raise NotApplicable(
+                        "supports that do not depend on discrete sites, which are summed out",
+                        f"that of {msg['name']!r}",
+                        "draw it on a fixed support, and scale or shift it in the program",
+                    )
+                slope = transform.log_abs_det_jacobian(free, value)
+                self.log_jacobian = self.log_jacobian + slope.sum()
+            msg["value"], msg["done"] = value, True
         elif (
             self.known is not None
             and not (msg["is_observed"] or msg["done"])
@@ -290,6 +291,42 @@ def _bounds(support: Any) -> Any:
     if isinstance(low, Tensor) or isinstance(high, Tensor):
         return object()  # equal to nothing: their values may not be asked for while a graph is made
     return (-math.inf if low is None else low, math.inf if high is None else high)
+
+
+def without_validation(law: Any) -> Any:
+    """Return a distribution that does not validate its values, where validation is off.
+
+    One that was made before, such as the prior of a PyroSample, may have kept the setting of then:
+    it would ask for values that a trace does not have.
+    """
+    if Distribution._validate_args or not isinstance(law, Distribution):
+        return law
+    inner = getattr(law, "base_dist", None) if isinstance(law, AROUND) else None
+    unvalidated = inner if inner is None else without_validation(inner)
+    if not law._validate_args and unvalidated is inner:
+        return law
+    changed: Any = copy.copy(law)
+    changed._validate_args = False
+    if inner is not None:
+        changed.base_dist = unvalidated
+    return changed
+
+
+def is_transformed(law: Any) -> bool:
+    """Return whether a distribution is a plain TransformedDistribution, of no named family."""
+    return (
+        isinstance(law, TransformedDistribution)
+        and type(law).support is TransformedDistribution.support
+    )
+
+
+def is_discrete(site: dict[str, Any]) -> bool:
+    """Return whether a record of ``Run`` is a latent site of discrete values."""
+    return (
+        site["type"] == "sample"
+        and not site["is_observed"]
+        and bool(site["fn"].support.is_discrete)
+    )
 
 
 def is_circular(law: Any) -> bool:

@@ -18,11 +18,9 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.distributions import (
     Cauchy,
-    Distribution,
     Gumbel,
     HalfCauchy,
     HalfNormal,
-    Independent,
     Laplace,
     LogNormal,
     LowRankMultivariateNormal,
@@ -30,11 +28,12 @@ from torch.distributions import (
     MultivariateNormal,
     Normal,
     StudentT,
-    TransformedDistribution,
     Uniform,
     constraints,
 )
 from torch.distributions.utils import lazy_property
+
+from .handlers import AROUND, is_transformed, without_validation
 
 # -inf or NaN wherever a parameter is out of its set: the formula takes its log, or a factor of it
 NAN_ANYWAY = (
@@ -64,7 +63,6 @@ NOT_CHECKED = tuple(
         constraints.corr_cholesky,
     )
 )
-AROUND = (Independent, dist.MaskedDistribution, dist.ExpandedDistribution)
 
 
 @dataclass(frozen=True)
@@ -90,25 +88,6 @@ class Guarding(Messenger):
         if msg["name"] in self.guards:
             law = without_validation(msg["fn"])
             msg["fn"] = _guarded(law, self.guards[msg["name"]])
-
-
-def without_validation(law: Any) -> Any:
-    """Return a distribution that does not validate its values, where validation is off.
-
-    One that was made before, such as the prior of a PyroSample, may have kept the setting of then:
-    it would ask for values that a trace does not have.
-    """
-    if Distribution._validate_args or not isinstance(law, Distribution):
-        return law
-    inner = getattr(law, "base_dist", None) if isinstance(law, AROUND) else None
-    unvalidated = inner if inner is None else without_validation(inner)
-    if not law._validate_args and unvalidated is inner:
-        return law
-    changed: Any = copy.copy(law)
-    changed._validate_args = False
-    if inner is not None:
-        changed.base_dist = unvalidated
-    return changed
 
 
 def guards(samples: Mapping[str, Mapping[str, Any]]) -> dict[str, Guard]:
@@ -137,14 +116,6 @@ def everything(samples: Mapping[str, Mapping[str, Any]]) -> dict[str, Guard]:
         for name, s in samples.items()
         if isinstance(s["value"], Tensor) and not isinstance(s["fn"], dist.Unit | dist.Delta)
     }
-
-
-def is_transformed(law: Any) -> bool:
-    """Return whether a distribution is a plain TransformedDistribution, of no named family."""
-    return (
-        isinstance(law, TransformedDistribution)
-        and type(law).support is TransformedDistribution.support
-    )
 
 
 def _parts(law: Any) -> list[Any]:

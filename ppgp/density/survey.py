@@ -15,8 +15,8 @@ from ..data.training_data import Tables
 from ..errors import NotApplicable, listed
 from ..priors import FlatDistribution, Param
 from ..runtime.seeding import seeded, standard_normal
-from .enumeration import check_enumerable, is_discrete, plate_nesting
-from .handlers import Run, is_deterministic, mapping, quietly
+from .enumeration import check_enumerable, plate_nesting
+from .handlers import Run, is_deterministic, is_discrete, mapping, quietly
 from .layout import Slice
 
 LEAST = torch.float32  # the narrowest dtype of z
@@ -131,8 +131,9 @@ def survey(
     frozen = {name for name, s in declared.items() if isinstance(s, Param) and not s.trained}
     slices: dict[str, Slice] = {}
     params: dict[str, Tensor] = {}
+    flat: set[str] = set()
     nesting: int | None = None
-    like = torch.empty(0)
+    last = torch.empty(0)
     position = 0
     for name, site in run.sites.items():
         is_param = site["type"] == "param"
@@ -145,71 +146,45 @@ def survey(
             check_enumerable(name, site)
             nesting = plate_nesting(run)
             continue
-        slices[name], like = _slice(name, site, position)
-        position = slices[name].stop
+        if is_param:
+            transform = transform_to(site["kwargs"].get("constraint", constraints.real))
+        else:
+            transform = mapping(name, site["fn"])
+        value = site["value"].detach()
+        last = transform.inv(value)
+        stop = position + last.numel()
+        slices[name] = Slice(position, stop, last.shape, value.shape, transform, is_param)
+        position = stop
+        law: Any = site.get("fn")
+        while hasattr(law, "base_dist"):
+            law = law.base_dist
+        if isinstance(law, FlatDistribution):
+            flat.add(name)
     if not position and not empty:
         raise _nothing_uncertain(run, data.is_table)
-    like = _like(run, like, position, list(slices) if own_dtypes else None)
+    values = [site["value"] for _, site in run.samples()]
+    real = [v for v in values if isinstance(v, Tensor) and v.is_floating_point()]
+    # a program may draw float32 sites beside float64 data: z has the widest dtype of all
+    of_z = real
     if own_dtypes:
-        dtypes = {name: run.sites[name]["value"].dtype for name in slices}
-        slices = {name: replace(s, dtype=dtypes[name]) for name, s in slices.items()}
+        of_z = [run.sites[name]["value"] for name in slices]
+        pairs = zip(slices.items(), of_z, strict=True)
+        slices = {name: replace(s, dtype=value.dtype) for (name, s), value in pairs}
+    widest = reduce(torch.promote_types, [v.dtype for v in of_z], LEAST)
     return Survey(
         slices=slices,
         params=params,
         held=tuple(name for name in params if name not in frozen),
         first={name: run.sites[name]["value"].detach() for name in run.sites if name in slices},
-        like=like,
-        single=any(value.dtype == torch.float32 for value in _real_values(run)),
+        like=(last if position else of_z[0]).detach().new_zeros(0, dtype=widest),
+        single=any(value.dtype == torch.float32 for value in real),
         dim=position,
-        flat=frozenset(name for name in slices if _is_flat(run.sites[name])),
+        flat=frozenset(flat),
         declared=all(s.param or name in declared for name, s in slices.items()),
         nesting=nesting,
         latents=frozenset(name for name, s in run.samples() if not s["is_observed"]),
         deterministic=any(is_deterministic(s) for _, s in run.samples()) and nesting is None,
     )
-
-
-def _slice(name: str, site: dict[str, Any], start: int) -> tuple[Slice, Tensor]:
-    """Return the place of a site in z, and its unconstrained value as a vector."""
-    is_param = site["type"] == "param"
-    if is_param:
-        support = site["kwargs"].get("constraint", constraints.real)
-        transform = transform_to(support)
-    else:
-        transform = mapping(name, site["fn"])
-    free = transform.inv(site["value"].detach())
-    shape = site["value"].shape
-    return Slice(start, start + free.numel(), free.shape, shape, transform, is_param), free.reshape(
-        -1
-    )
-
-
-def _is_flat(site: dict[str, Any]) -> bool:
-    base: Any = site.get("fn")
-    while hasattr(base, "base_dist"):
-        base = base.base_dist
-    return isinstance(base, FlatDistribution)
-
-
-def _like(run: Run, last: Tensor, dim: int, names: list[str] | None) -> Tensor:
-    """Return an empty tensor of the dtype and device of z.
-
-    A program may draw float32 sites beside float64 data: z has the widest dtype of all, or of the
-    sites of these names.
-    """
-    values = _real_values(run)
-    if names is not None:
-        values = [run.sites[name]["value"].detach() for name in names]
-    widest = reduce(torch.promote_types, [v.dtype for v in values], LEAST)
-    if dim:
-        return last.new_zeros(0, dtype=widest)
-    return values[0].new_zeros(0, dtype=widest)
-
-
-def _real_values(run: Run) -> list[Tensor]:
-    """Return the values of all sample sites, observed or not, that are real numbers."""
-    values = [site["value"] for _, site in run.samples()]
-    return [v for v in values if isinstance(v, Tensor) and v.is_floating_point()]
 
 
 def _nothing_uncertain(run: Run, of_the_library: bool) -> NotApplicable:

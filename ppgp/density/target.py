@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property, partial, reduce
 from operator import add
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyro
@@ -63,6 +63,7 @@ from .graph.tracing import (
     worth_widening,
 )
 from .handlers import (
+    AROUND,
     Run,
     entries_of_data,
     is_deterministic,
@@ -73,7 +74,7 @@ from .handlers import (
     site_log_prob,
 )
 from .layout import Slice, laid, names, placed
-from .supports import AROUND, Guard, Guarding, everything, guards
+from .supports import Guard, Guarding, everything, guards
 from .survey import Survey, arguments, few_rows, other_points, run_from_prior, survey
 
 __all__ = ["Graphs", "Sendable", "Target"]
@@ -505,7 +506,8 @@ class Target:
 
     def _log_likelihood_of(self, z: Tensor, tables: Tables) -> tuple[float, int]:
         """Return ``log_likelihood`` as some of the rows estimate it; () for all of them."""
-        with torch.no_grad(), quietly(), self._run(z) as run, Guarding(self.guards):
+        guarding = Guarding(self.guards) if self.guards else nullcontext()
+        with torch.no_grad(), quietly(), self._run(z) as run, guarding:
             self.run_program(tables)
         observed = run.observed()
         data = {} if self.data.is_table else self._entries_of_data(run)
@@ -638,7 +640,7 @@ class Target:
                 graph = self.compiled(None, jacobian)
             calls += 1
             z_here = point.to(like)
-            known = self._known(z_here, jacobian)
+            known = None if self._at_start is None else self._known(z_here, jacobian)
             value, gradient = evaluated(z_here, (0, 1), lambda: known or graph(z_here))
             if plain:
                 return value.item(), gradient.numpy()
@@ -934,10 +936,13 @@ class Target:
         )
 
     def _known(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor] | None:
-        """Return value and gradient at the point of the last ``start``; None elsewhere."""
-        if self._at_start is None or self.random is not None:
+        """Return value and gradient at the point of the last ``start``; None elsewhere.
+
+        They are asked for once.
+        """
+        if self.random is not None:
             return None
-        point, with_jacobian, value, gradient = self._at_start
+        point, with_jacobian, value, gradient = cast(Any, self._at_start)
         self._at_start = None  # once: y may be changed in place before another search
         if with_jacobian != jacobian or not torch.equal(point, z):
             return None

@@ -18,8 +18,8 @@ from pyro.poutine import condition
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MixtureSameFamily
 
-from ..density.enumeration import is_discrete, plate_nesting
-from ..density.handlers import Run, is_data, over_draws
+from ..density.enumeration import plate_nesting
+from ..density.handlers import Run, is_data, is_discrete, over_draws
 from ..distributions import univariate
 from ..errors import DataError, NotApplicable
 from ..runtime.seeding import seeded

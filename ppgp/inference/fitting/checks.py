@@ -105,17 +105,22 @@ def check_support(how: Inference, target: Target, checkpoint: bool) -> None:
         )
 
 
-def warn_of_flat_degrees(model: Model, data: Dataset) -> None:
+def warn_of_flat_degrees(model: Model, data: Dataset, every_name: Sequence[str]) -> None:
     """Warn about latitudes and longitudes whose distances are taken as flat.
 
     In kriging all columns are places; in other models, such as one of a table of many features,
     those that ``Dataset(coordinates=)`` names.
+
+    Args:
+        model: The recipe.
+        data: The rows.
+        every_name: The names of all columns.
     """
     columns = model.covariance_columns(data.d)
     if not model.inputs_are_places:
         columns = [c for c in columns if c in data.together]
-    if data.feature_names and len(columns) > 1 and data.team.rank == 0:
-        names = [data.feature_names[c] for c in columns]
+    if len(columns) > 1:
+        names = [every_name[c] for c in columns]
         sentence = flat_degrees(model.covariance, data.X[:, columns], names)
         if sentence is not None:
             warn(sentence, DataWarning)

@@ -248,7 +248,9 @@ def fit(
         if checkpoint is not None or target.random is not None:
             check_support(how, target, checkpoint is not None)
         check_draws(how, target)
-        problem, posterior = _followed(problem, run(how, target, options), target, how, options)
+        posterior = run(how, target, options)
+        if how.seeks_mode and isinstance(problem.model, FollowsFit):
+            problem, posterior = _followed(problem, posterior, target, how, options)
         if problem.data.streamed:
             posterior = with_sums(posterior, problem.data)
         notes, stats = _judged(problem, posterior, target, sent)
@@ -322,7 +324,7 @@ class _Problem:
 
     def following(self, posterior: Posterior) -> _Problem | None:
         """Return the problem with a recipe that suits the fit; None if this one does."""
-        if not isinstance(self.model, FollowsFit) or posterior.stats.get("interrupted"):
+        if posterior.stats.get("interrupted"):
             return None
         middle = {name: value.median(0).values for name, value in posterior.theta.items()}
         if not self.model.outdated(middle, self.data):
@@ -339,7 +341,7 @@ def _followed(
 ) -> tuple[_Problem, Posterior]:
     """Return the last of the problems that suit the fit before them, and its fit."""
     path = options.get("checkpoint")
-    for place in range(2, 2 + (MOST_ROUNDS if how.seeks_mode else 0)):
+    for place in range(2, 2 + MOST_ROUNDS):
         notes: list[str] = []
         what = "the choice of a recipe that suits the fit"
         following = attempted(target, notes, what, partial(problem.following, posterior), None)
@@ -375,7 +377,8 @@ def _problem_of_model(
         data = present.in_team(team)
     with team.all_or_none():
         check_training_rows(model, data)
-    warn_of_flat_degrees(model, data)
+    if data.feature_names and team.rank == 0:
+        warn_of_flat_degrees(model, data, data.feature_names)
     reselects = isinstance(model, Reselects) and model.reselect
     if reselects and not how.reselects_inducing:
         raise NotApplicable(

@@ -254,6 +254,8 @@ class MAP(Inference):
     ) -> Posterior:
         """Search; ``checkpoint`` keeps evaluations, or the state of a stochastic optimizer."""
         started = time.perf_counter()
+        if checkpoint is None:
+            return self._fit(target, seed, progress, init, Record(), started)
         with Checkpoint(checkpoint, self, target, seed) as kept:
             record = Record(kept)
             try:
@@ -279,7 +281,8 @@ class MAP(Inference):
                 every = max(1, self.steps // EVALUATIONS)
             early_stopping = EarlyStopping(self, every, self.hold_out, target, seed)
             searched = early_stopping.target
-        check_batch(self, searched, self.batch_size)
+        if self.batch_size is not None:
+            check_batch(self, searched, self.batch_size)
         options = self._with_reach(options, searched)
         result = self._search(options, searched, seed, init, early_stopping)
         record.save()
@@ -365,7 +368,8 @@ class MAP(Inference):
         workers = self.workers
         if early_stopping is not None or options.record.active or not target.team.alone:
             workers = 1  # these follow all searches, one after another
-        if init is None and self.starts in (None, 1) and not reweighted:
+        from_subset = isinstance(target.model, WarmStart) and init is None
+        if from_subset and self.starts in (None, 1) and not reweighted:
             several = partial(best_of, starts=starts, seed=seed, enough=enough, workers=workers)
             result = _after_a_subset(search, options, target, seed, starts, several)
             if result is not None:
@@ -403,9 +407,7 @@ def _after_a_subset(
     Returns:
         The result; None if the model has no subset model, or the search found no finite density.
     """
-    model = target.model
-    if not isinstance(model, WarmStart):
-        return None
+    model: WarmStart = target.model
     subset = model.subset_model(target.data.shared)
     if subset is None:
         return None

@@ -87,18 +87,15 @@ class _Objective:
         """Return the value at z [p], from the gradients if it is within rounding of another."""
         if self.reference is not None:
             at, there, slope = self.reference
-            if self._alike(value, at):
+            if self.alike(value, at):
                 return at + 0.5 * float((slope + gradient) @ (z - there))
             if value < at:
                 return value
         self.reference = value, z.copy(), gradient.copy()
         return value
 
-    def is_near_the_best(self) -> bool:
-        """Return whether the last value differs from the best one by no more than rounding."""
-        return self._alike(self.last, self.best)
-
-    def _alike(self, value: float, other: float) -> bool:
+    def alike(self, value: float, other: float) -> bool:
+        """Return whether two values differ by no more than rounding."""
         return bool(abs(value - other) <= self.rounding * max(1.0, abs(other)))
 
     def __call__(self, scaled: np.ndarray) -> tuple[float, np.ndarray]:
@@ -206,7 +203,7 @@ def _maximised(
             update(iterations, loss=-objective.best)
             gained = objective.best - before > objective.gain * max(1.0, abs(objective.best))
             # trust-exact also calls back after a step that it rejects, far below the best value
-            near = objective.is_near_the_best()
+            near = objective.alike(objective.last, objective.best)
             still, before = 0 if gained or not near else still + 1, objective.best
             if objective.single and still == IDLE:  # SciPy has no such rule of its own
                 raise StopIteration

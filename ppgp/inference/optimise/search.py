@@ -60,10 +60,11 @@ class Record:
         Args:
             z: What the results depend on besides their place in the order, [p].
             orders: Of the results as derivatives by z: 0 for a number, 1 for [p], 2 for [p, p].
-            compute: The evaluation.
+            compute: The evaluation. Results become contiguous, as a file gives them: another layout
+                may be summed in another order.
         """
         if self._checkpoint is None:
-            return _contiguous(compute())
+            return [r.contiguous() for r in compute()]
         digest = _digest(z, orders)
         place = self._asked
         if place < len(self._known):
@@ -74,7 +75,7 @@ class Record:
             # another machine rounds otherwise, or the start is another: the rest is of another path
             self._bytes -= sum(_size(numbers) for _, numbers in self._known[place:])
             del self._known[place:]
-        results = _contiguous(compute())
+        results = [r.contiguous() for r in compute()]
         self._asked += 1
         if place == len(self._known):
             self._keep(digest, _packed(results))
@@ -182,11 +183,6 @@ def _digest(z: Tensor, orders: Sequence[int]) -> int:
     content = z.detach().cpu().contiguous().view(torch.uint8).numpy().data
     digest = hashlib.blake2b(content, digest_size=8, salt=bytes(orders))
     return int.from_bytes(digest.digest(), "little", signed=True)
-
-
-def _contiguous(results: Sequence[Tensor]) -> list[Tensor]:
-    """Return tensors as a file gives them: another layout may be summed in another order."""
-    return [r.contiguous() for r in results]
 
 
 def _packed(results: Sequence[Tensor]) -> Tensor:

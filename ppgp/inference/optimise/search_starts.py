@@ -261,16 +261,7 @@ DRAWS = 400
 
 
 def _vague_sites(target: Target) -> list[str]:
-    """Return the sites whose prior is improper, or has a log with an sd above ``WIDE``."""
-    return [
-        name
-        for name, prior in _priors(target).items()
-        if _improper(prior) or _log_spread(prior)[1] > WIDE
-    ]
-
-
-def _priors(target: Target) -> dict[str, Any]:
-    """Return the prior distribution of each site that is searched.
+    """Return the sites whose prior is improper, or has a log with an sd above ``WIDE``.
 
     A model of the library knows its priors; a program is run once.
     """
@@ -278,11 +269,13 @@ def _priors(target: Target) -> dict[str, Any]:
     sites: Mapping[str, Any] = target.model.sites(target.data.d)
     if wanted <= sites.keys():
         known = {name: sites[name] for name in wanted if isinstance(sites[name], Site)}
-        priors = {name: s for name, s in known.items() if isinstance(s.prior, Prior)}
-        return {name: s.distribution(target.data.like) for name, s in priors.items()}
-    with quietly(), seeded(0), torch.no_grad(), Run({}, params=target.params) as run:
-        target.run_program()
-    return {name: run.sites[name]["fn"] for name in wanted}
+        like = target.data.like
+        priors = {n: s.distribution(like) for n, s in known.items() if isinstance(s.prior, Prior)}
+    else:
+        with quietly(), seeded(0), torch.no_grad(), Run({}, params=target.params) as run:
+            target.run_program()
+        priors = {name: run.sites[name]["fn"] for name in wanted}
+    return [n for n, prior in priors.items() if _improper(prior) or _log_spread(prior)[1] > WIDE]
 
 
 def _improper(prior: Any) -> bool:
