@@ -71,11 +71,6 @@ class Slice:
         """Whether its numbers are angles, each of which takes two coordinates."""
         return isinstance(self.transform, Angle)
 
-    @property
-    def free(self) -> int:
-        """How many numbers can be chosen: an angle is one number in two coordinates."""
-        return (self.stop - self.start) // (2 if self.circular else 1)
-
     def of(self, z: Tensor) -> Tensor:
         """Return the unconstrained value of the site in z [..., p]."""
         free = z[..., self.start : self.stop].reshape(z.shape[:-1] + self.unconstrained)

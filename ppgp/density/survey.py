@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -14,9 +13,9 @@ from torch.distributions import constraints, transform_to
 from ..data.training_data import Tables
 from ..errors import NotApplicable, listed
 from ..priors import FlatDistribution, Param
-from ..runtime.seeding import seeded, standard_normal
+from ..runtime.seeding import standard_normal
 from .enumeration import check_enumerable, plate_nesting
-from .handlers import Run, is_deterministic, is_discrete, mapping, quietly
+from .handlers import Run, is_deterministic, is_discrete, mapping
 from .layout import Slice
 
 LEAST = torch.float32  # the narrowest dtype of z
@@ -84,30 +83,6 @@ def arguments(model: Any, data: Any, tables: Tables = ()) -> tuple[tuple[Any, ..
     return args, named
 
 
-def run_from_prior(
-    model: Any, data: Any, program: Callable[..., Any], stored: Any = None, run: Run | None = None
-) -> Run:
-    """Run a program once, every site drawn from its prior.
-
-    Args:
-        model: A model of ``ppgp.models``, or a Program.
-        data: The Dataset, or the arguments of a program.
-        program: The Pyro program of the model.
-        stored: A state of Pyro's store, whose params begin there.
-        run: The handler that records the sites, also of a run that fails; None for a new one.
-
-    Raises:
-        NotEnoughMemory: If the program needs all rows at once, and they do not fit.
-    """
-    tables = few_rows(model, data)
-    if not tables and data.n is not None:
-        model.check_memory(data.n, data.d, data.X)
-    args, kwargs = arguments(model, data, tables)
-    with quietly(stored), seeded(0), run or Run({}) as recording:
-        program(*args, **kwargs)
-    return recording
-
-
 def survey(
     model: Any, data: Any, run: Run, optimise_params: bool, empty: bool, own_dtypes: bool = False
 ) -> Survey:
@@ -116,7 +91,7 @@ def survey(
     Args:
         model: A model of ``ppgp.models``, or a Program.
         data: The Dataset, or the arguments of a program.
-        run: The result of ``run_from_prior``.
+        run: A run of the program, every site drawn from its prior.
         optimise_params: Whether params are part of z.
         empty: Whether a program with nothing to search is accepted.
         own_dtypes: Whether each site has the dtype of its prior at every z. The widest dtype of

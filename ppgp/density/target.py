@@ -75,7 +75,7 @@ from .handlers import (
 )
 from .layout import Slice, laid, names, placed
 from .supports import Guard, Guarding, everything, guards
-from .survey import Survey, arguments, few_rows, other_points, run_from_prior, survey
+from .survey import Survey, arguments, few_rows, other_points, survey
 
 __all__ = ["Graphs", "Sendable", "Target"]
 
@@ -207,10 +207,15 @@ class Target:
         stored = None if of_the_library else pyro.get_param_store().get_state()
         run = Run({})
         with quietly(), seeded(0), explained(data, sites=run.dtypes):
-            run_from_prior(model, data, self.program, stored, run)
+            few = few_rows(model, data)
+            # numbers of rows that fit into memory; None: nothing tells the rows of a program
+            self._fit: set[int | None] = {None} if few else {None, data.n}
+            if not few and data.n is not None:
+                model.check_memory(data.n, data.d, data.X)
             self._all_rows = arguments(model, data)
-            # numbers of rows that fit into memory: the survey has run the program on some
-            self._fit: set[int | None] = {None} if few_rows(model, data) else {None, data.n}
+            args, named = arguments(model, data, few) if few else self._all_rows
+            with quietly(stored), seeded(0), run:  # every site is drawn from its prior
+                self.program(*args, **named)
             self._take(survey(model, data, run, optimise_params, empty))
             if not of_the_library and self.needs_own_dtypes():
                 self._take(survey(model, data, run, optimise_params, empty, own_dtypes=True))
@@ -269,7 +274,7 @@ class Target:
         """Raise NotEnoughMemory if the density of so many rows, with its gradient, does not fit."""
         if rows is None:
             rows = self.data.n
-        if rows not in self._fit:  # None: nothing tells the rows of a program
+        if rows not in self._fit:
             self.model.check_memory(rows, self.data.d, self.data.X)
             self._fit.add(rows)
 
@@ -502,7 +507,9 @@ class Target:
             total, count = total + share * value, count + share * seen
         if self.model.sums_over_team:
             count *= self.data.team.size  # of rows of this rank, beside the density of all
-        return self.team.mean(total), round(self.team.mean(count))
+        if not self.team.alone:
+            total, count = self.team.mean(total), self.team.mean(count)
+        return total, round(count)
 
     def _log_likelihood_of(self, z: Tensor, tables: Tables) -> tuple[float, int]:
         """Return ``log_likelihood`` as some of the rows estimate it; () for all of them."""
@@ -809,7 +816,8 @@ class Target:
             compile: False returns the program itself where there is no graph yet.
             few: A graph of k points that runs a few dozen times, and need not start as fast code.
         """
-        return self.team.averaged(self._graphs.get(batch, jacobian, k, compile, few))
+        graph = self._graphs.get(batch, jacobian, k, compile, few)
+        return graph if self.team.alone else self.team.averaged(graph)
 
     @property
     def compile(self) -> bool:
@@ -852,7 +860,7 @@ class Target:
     @property
     def parameters(self) -> int:
         """How many numbers can be chosen: p, but 1 for an angle, which takes two coordinates."""
-        return sum(s.free for s in self.slices.values())
+        return sum((s.stop - s.start) // (2 if s.circular else 1) for s in self.slices.values())
 
     def names(self) -> list[str]:
         """Return the site of each coordinate of z, and its index there where it has several."""

@@ -68,11 +68,6 @@ class Group:
     vectors: tuple[fx.Node | None, ...]  # for each operand; None for a constant
     members: dict[fx.Node, tuple[int, int]] = field(default_factory=dict)
 
-    def add(self, node: fx.Node, start: int, stop: int) -> None:
-        """Take in an operation on a range that no other member has."""
-        if all(stop <= a or b <= start for a, b in self.members.values()):
-            self.members[node] = start, stop
-
 
 def fuse_parts(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
     """Change the graph of a module to do the same on whole vectors.
@@ -83,7 +78,12 @@ def fuse_parts(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
     """
     known = _Fusion(module, mutated)
     known.run()
-    _gather(known)
+    gathering = _Gathering(known)
+    for node in list(module.graph.nodes):
+        if node.target is aten.add.Tensor:
+            gathering.summed(node)
+        elif node.target is aten.cat.default:
+            gathering.put_together(node)
     module.graph.eliminate_dead_code()
 
 
@@ -175,7 +175,9 @@ class _Fusion:
             sizes = {v.meta["layout"].shape for v in vectors if v is not None}
             if len(sizes) == 1:
                 key = (node.target, vectors, repr(others))
-                self.groups.setdefault(key, Group(vectors)).add(node, start, stop)
+                members = self.groups.setdefault(key, Group(vectors)).members
+                if all(stop <= a or b <= start for a, b in members.values()):
+                    members[node] = start, stop
         return []
 
     def _choices(
@@ -310,16 +312,6 @@ class _Fusion:
 
 
 SUMS = {aten.sum.default, aten.sum.dim_IntList}
-
-
-def _gather(known: _Fusion) -> None:
-    """Change a graph to put parts of its vectors together."""
-    gathering = _Gathering(known)
-    for node in list(known.graph.nodes):
-        if node.target is aten.add.Tensor:
-            gathering.summed(node)
-        elif node.target is aten.cat.default:
-            gathering.put_together(node)
 
 
 class _Gathering:

@@ -103,7 +103,9 @@ def simplified(module: fx.GraphModule, together: bool = True) -> fx.GraphModule:
     if together:
         fuse_parts(module, changed)
         peephole(module, changed)
-    _without_unused(module)
+    read = {str(node.target) for node in graph.nodes if node.op == "get_attr"}
+    for name in [name for name, _ in module.named_buffers() if name not in read]:
+        delattr(module, name)
     module.recompile()
     return module
 
@@ -129,13 +131,6 @@ def _replaced(module: fx.GraphModule, node: fx.Node, value: Tensor, constants: C
     constant.meta["layout"] = node.meta.get("layout")
     node.replace_all_uses_with(constant)
     module.graph.erase_node(node)
-
-
-def _without_unused(module: fx.GraphModule) -> None:
-    """Let go of the constants that no node reads."""
-    read = {str(node.target) for node in module.graph.nodes if node.op == "get_attr"}
-    for name in [name for name, _ in module.named_buffers() if name not in read]:
-        delattr(module, name)
 
 
 def _joined(graph: fx.Graph, mutated: set[fx.Node]) -> None:
@@ -213,7 +208,12 @@ def _mutated(module: fx.GraphModule) -> set[fx.Node]:
             waiting += [node, *written_arguments(target, node.args, node.kwargs)]
         if any(r.alias_info is not None for r in target._schema.returns):
             views.add(node)
-    beside = _constants_by_memory(module)
+    sharing: dict[int, list[fx.Node]] = {}  # constants by their memory
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            memory = memory_of(getattr(module, str(node.target)))
+            sharing.setdefault(memory, []).append(node)
+    beside = {node: group for group in sharing.values() for node in group}
     found: set[fx.Node] = set()
     while waiting:
         node = waiting.pop()
@@ -223,16 +223,6 @@ def _mutated(module: fx.GraphModule) -> set[fx.Node]:
             waiting += views.intersection(node.users)
             waiting += beside.get(node, [])
     return found
-
-
-def _constants_by_memory(module: fx.GraphModule) -> dict[fx.Node, list[fx.Node]]:
-    """Return, for each constant of a graph, those that share its memory."""
-    groups: dict[int, list[fx.Node]] = {}
-    for node in module.graph.nodes:
-        if node.op == "get_attr":
-            memory = memory_of(getattr(module, str(node.target)))
-            groups.setdefault(memory, []).append(node)
-    return {node: group for group in groups.values() for node in group}
 
 
 def _is_pure(target: Any) -> bool:
@@ -339,7 +329,10 @@ def _constant(node: fx.Node, constants: Constants, room: int) -> Tensor | tuple[
         room: The numbers that may be stored in addition to them.
     """
     target: Any = node.target
-    parts = [part.meta.get("layout") for part in _results(node)]
+    results = [user for user in node.users if user.target is getitem]
+    if not results or len(results) < len(node.users):
+        results = [node]  # its one result is a tensor
+    parts = [part.meta.get("layout") for part in results]
     layouts = [part for part in parts if isinstance(part, Layout)]
     if len(layouts) < len(parts):
         return None
@@ -357,9 +350,3 @@ def _constant(node: fx.Node, constants: Constants, room: int) -> Tensor | tuple[
     args, kwargs = map_arg((node.args, node.kwargs), lambda n: constants[n])
     value = target(*args, **kwargs)
     return value if isinstance(value, Tensor) else tuple(value)  # unbind gives a list
-
-
-def _results(node: fx.Node) -> list[fx.Node]:
-    """Return the nodes of the tensors that an operation computes."""
-    parts = [user for user in node.users if user.target is getitem]
-    return parts if parts and len(parts) == len(node.users) else [node]

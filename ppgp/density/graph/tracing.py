@@ -184,7 +184,8 @@ class WithoutAutograd:
         with torch.inference_mode(), search:
             value, gradient = self.function(z, *tables)
         # autograd takes no tensor from inside; a copy is any other tensor
-        return copied(value), copied(gradient)
+        form = torch.contiguous_format
+        return value.clone(memory_format=form), gradient.clone(memory_format=form)
 
 
 def _with_one_dtype(module: fx.GraphModule) -> None:
@@ -405,7 +406,8 @@ class _InPieces:
         for part in self.parts:
             _run(part, values)
         # a result may be a constant, which the tracer of TorchScript does not copy
-        return tuple(copied(values[node]) for node in self.results)
+        results = (values[node] for node in self.results)
+        return tuple(x.clone(memory_format=torch.contiguous_format) for x in results)
 
     def _piece(self, group: list[fx.Node]) -> tuple[fx.GraphModule, list[fx.Node], list[fx.Node]]:
         """Return the graph of some nodes, the nodes that it reads and those that others read."""
@@ -426,11 +428,6 @@ class _InPieces:
             copies[node] = graph.node_copy(node, copies.__getitem__)
         graph.output([copies[node] for node in needed])
         return fx.GraphModule(owner, graph), inputs, needed
-
-
-def copied(x: Tensor) -> Tensor:
-    """Return a tensor with memory of its own for each number."""
-    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _run(part: _Part, values: dict[fx.Node, Tensor]) -> None:

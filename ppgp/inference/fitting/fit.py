@@ -373,7 +373,10 @@ def _problem_of_model(
     with team.all_or_none():  # a weight of 0 says that the row is absent
         if data.weights is not None and not bool((data.weights > 0).all()):
             present = data.rows(data.weights > 0)
-    if team.gathered(present.n) != data.rows_of_ranks:  # some rank left rows out
+    left_out = present is not data
+    if not team.alone:  # by some rank
+        left_out = team.gathered(present.n) != data.rows_of_ranks
+    if left_out:
         data = present.in_team(team)
     with team.all_or_none():
         check_training_rows(model, data)
@@ -406,7 +409,8 @@ def _problem_of_model(
         check_places(model.covariance, seen, names)
         prepared = model.for_method(how).prepare(data.shared)
         prepared = prepared.made_from(recipe, (data.in_memory, scaler))
-    team.check_alike({"prepared model": prepared}, "run one version of torch on every rank")
+    if not team.alone:
+        team.check_alike({"prepared model": prepared}, "run one version of torch on every rank")
     if model.rows_on_every_rank:
         data = data.worked_on_by(team)
     return _Problem(prepared, data, scaler, recipe.given or recipe)

@@ -273,7 +273,6 @@ class MAP(Inference):
         record: Record,
         started: float,
     ) -> Posterior:
-        options = replace(self._options(progress), record=record)
         searched, early_stopping = target, None
         if self.hold_out is not None:
             every = 1
@@ -283,10 +282,11 @@ class MAP(Inference):
             searched = early_stopping.target
         if self.batch_size is not None:
             check_batch(self, searched, self.batch_size)
-        options = self._with_reach(options, searched)
+        options = replace(self._options(progress, searched), record=record)
         result = self._search(options, searched, seed, init, early_stopping)
-        record.save()
-        result = replace(result, notes=[*result.notes, *record.notes()])
+        if record.active:
+            record.save()
+            result = replace(result, notes=[*result.notes, *record.notes()])
         if early_stopping is not None:
             z, held_out_stats = early_stopping.best_point(result.z)
             result = replace(result, z=z, stats={**result.stats, **held_out_stats})
@@ -317,24 +317,22 @@ class MAP(Inference):
         """
         started = time.perf_counter()
         check_batch(self, target, self.batch_size)
-        options = self._with_reach(self._options(progress), target)
+        options = self._options(progress, target)
         results = by_entry_abreast(options, target, starts, seeds)
         each = [self._posterior(target, result, started) for result in results]
         share = (time.perf_counter() - started) / len(each)
         return [replace(posterior, seconds=share) for posterior in each]
 
-    def _with_reach(self, options: SearchOptions, target: Target) -> SearchOptions:
-        if self.adversarial is None:
-            return options
-        return replace(options, reach=reach_of(target, self.adversarial))
-
     def mode(self, target: Target, seed: int) -> SearchResult:
         """Return the end of the search alone, for a method that starts there."""
-        options = self._with_reach(self._options(False), target)
+        options = self._options(False, target)
         return self._search(options, target, seed, None, None)
 
-    def _options(self, progress: bool) -> SearchOptions:
-        """Return the numbers that a search needs."""
+    def _options(self, progress: bool, target: Target | None = None) -> SearchOptions:
+        """Return the numbers that a search needs; some depend on the target."""
+        reach = None
+        if target is not None and self.adversarial is not None:
+            reach = reach_of(target, self.adversarial)
         return SearchOptions(
             optimizer=self.optimizer,
             steps=self.steps,
@@ -342,6 +340,7 @@ class MAP(Inference):
             default_rate=self._record.default_rate,
             schedule=self.schedule,
             batch_size=self.batch_size,
+            reach=reach,
             progress=progress,
         )
 
