@@ -18,6 +18,7 @@ from .columns import name_of
 from .entries.arrays import array_of, as_tensor, cast, laid_out
 from .entries.entries import is_missing, label_text
 from .entries.row_numbers import WrongRows
+from .training_data import TrainingData
 
 __all__ = [
     "ROLES",
@@ -335,7 +336,7 @@ _EACH = (
 ROLES: Mapping[str, Role] = {role.name: role for role in _EACH}
 
 
-def columns_given(table: Any, roles: Iterable[Role] = _EACH) -> dict[str, Any]:
+def columns_given(table: TrainingData, roles: Iterable[Role] = _EACH) -> dict[str, Any]:
     """Return ``{role: column}`` of the roles that a table has.
 
     Args:
@@ -442,7 +443,7 @@ def refuse_role(model: Any, name: str, instead: str) -> None:
         raise NotApplicable(role.model, got, f"use {role.models}, or {instead}")
 
 
-def refuse_censored(data: Any, what: str) -> None:
+def refuse_censored(data: TrainingData | None, what: str) -> None:
     """Raise NotApplicable if targets are censored.
 
     Args:
@@ -458,7 +459,7 @@ def refuse_censored(data: Any, what: str) -> None:
         )
 
 
-def refuse_weights(data: Any, what: str) -> None:
+def refuse_weights(data: TrainingData, what: str) -> None:
     """Raise NotApplicable if rows have weights.
 
     Args:

@@ -19,7 +19,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.func import functional_call
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
-from ..runtime.dispatch_mode import RecordsCalls
+from ..runtime.dispatch_mode import DispatchMode
 from ..runtime.seeding import replayed, stream, stream_state
 
 __all__ = ["Rows", "evaluated", "rows_at_once"]
@@ -169,7 +169,7 @@ def _sum(total: Tensor | None, part: Tensor) -> Tensor:
 def _called(function: Callable[..., Any], *tensors: Tensor) -> Any:
     """Return what a function returns, as one operation where a graph is recorded."""
     mode = _get_current_dispatch_mode()
-    if isinstance(mode, RecordsCalls):
+    if isinstance(mode, DispatchMode):
         return mode.call(function, *tensors)
     return function(*tensors)
 
@@ -184,7 +184,7 @@ def evaluated(rows: Rows, X: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
     """
     mode = _get_current_dispatch_mode()
     inputs = (X, *weights)
-    if isinstance(mode, RecordsCalls):
+    if isinstance(mode, DispatchMode):
         varying = [x for x in inputs if x.requires_grad or mode.varies(x)]
         if not varying:
             with _disable_current_modes():
@@ -211,7 +211,7 @@ def rows_at_once(
     if n <= PROBED or peek_interpreter_stack() is not None:
         return None
     mode = _get_current_dispatch_mode()
-    if isinstance(mode, RecordsCalls) and (random or not mode.takes_calls):
+    if isinstance(mode, DispatchMode) and mode.records and (random or not mode.takes_calls):
         return None
     costs = _COSTS.setdefault(module, {})
     key = X.dtype, X.device

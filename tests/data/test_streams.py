@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import ppgp
 from ppgp.data import Stream
-from ppgp.data.stream.running_moments import RunningMoments
+from ppgp.data.stream.stream_statistics import RunningMoments
 from tests.parquet_tables import columns_of, regression, write
 
 N = 1_003

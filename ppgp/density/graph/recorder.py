@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ...runtime.dispatch_mode import RecordsCalls
+from ...runtime.dispatch_mode import DispatchMode
 from ...runtime.libraries import settings_unchanged
 
 aten = torch.ops.aten
@@ -69,12 +69,14 @@ class Layout:
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
 
-class Recorder(RecordsCalls):
+class Recorder(DispatchMode):
     """Add a node to a graph for each operation that runs inside this context.
 
     An operation that turns a value into a Python number raises an error if the value depends on the
     arguments, since the graph would hold the number of the arguments at which it is recorded.
     """
+
+    records = True
 
     def __init__(self) -> None:
         super().__init__()
