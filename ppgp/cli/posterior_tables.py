@@ -124,8 +124,8 @@ def predicted_file(
     from ..data.files.parquet_files import footer, parquet_files, types_in
     from ..data.stream.rows_in_chunks import rows_of
     from ..posterior.loading import load_posterior
-    from ..posterior.origin import digest_of
     from ..posterior.predicting_to_files import ROWS_AT_ONCE, predict_to_file
+    from ..posterior.prediction import digest_of
     from ..posterior.region import exact_level
     from .output import results
 

@@ -9,8 +9,7 @@ from typing import Any
 from ..errors import counted
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
-from .online_sets import Online, check_settings, online_result
-from .past_scores import PastScores, is_missed, sequence_scores
+from .online import Online, PastScores, check_settings, is_missed, online_result, sequence_scores
 from .rounding import rounded_up
 from .scores.base import Score
 

@@ -19,8 +19,7 @@ from ..models import Model
 from ..models.means import UserMean, WithMean
 from ..networks.networks import modules_in
 from ..priors import Param
-from ..provenance.provenance import common_columns, numbers
-from ..provenance.same_rows import same_rows
+from ..provenance.provenance import common_columns, numbers, same_rows
 
 UNDECLARED = (
     "heuristic: no finite-sample guarantee, as {given} may depend on these rows; "

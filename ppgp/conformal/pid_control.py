@@ -13,8 +13,15 @@ import torch
 from ..errors import SettingError, counted
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
-from .online_sets import Online, check_settings, online_result
-from .past_scores import PastScores, in_dtype, is_missed, sequence_scores
+from .online import (
+    Online,
+    PastScores,
+    check_settings,
+    in_dtype,
+    is_missed,
+    online_result,
+    sequence_scores,
+)
 from .rounding import rounded_up
 from .scores.base import Score
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ..data.entries.arrays import advice_on_targets, as_tensor
 from ..errors import DataError, SettingError, listed
-from ..posterior.origin import Origin
-from ..posterior.prediction import Prediction
+from ..posterior.prediction import Origin, Prediction
 from ..posterior.region import Region, exact_level
 from .calibration_checks import if_not_used
 from .scores.base import ULPS, made_otherwise, widened

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.entries.arrays import check_inputs
+from ..data.entries.arrays import as_tensor, check_inputs
 from ..errors import DataError, SettingError
 from ..runtime.libraries import settings_unchanged
 
@@ -110,3 +110,38 @@ def shift_weights(X_calibration: Any, X_new: Any, X: Any) -> Tensor:
     classifier.fit(torch.cat([a, b]).cpu().numpy(), labels.numpy())
     log_odds = torch.as_tensor(classifier.decision_function(rows.cpu().numpy()))
     return torch.exp(log_odds) * (len(a) / len(b))
+
+
+def check_weights(weights: Any, n: int, new: bool = False) -> Tensor:
+    """Return weights [n] in double precision, whatever the precision of y.
+
+    Args:
+        weights: Finite and not negative.
+        n: How many rows there are.
+        new: Whether the rows are new ones. Weights of calibration rows must not all be 0.
+
+    Raises:
+        DataError: If the weights do not fit; it names the rows that are wrong.
+    """
+    which = "new" if new else "calibration"
+    w = as_tensor(weights, "weights", torch.float64)
+    if w.shape != (n,):
+        raise DataError(
+            f"one weight per {which} row ({n})",
+            f"shape {list(w.shape)}",
+            "pass weights with shape [n]",
+        )
+    bad = torch.nonzero(~torch.isfinite(w) | (w < 0)).flatten().tolist()
+    if bad:
+        raise DataError(
+            "finite weights, none below 0",
+            f"{w[bad[0]]:g} in {which} row {bad[0]}",
+            "a weight is a ratio of densities: check it",
+        )
+    if not new and not bool((w > 0).any()):
+        raise DataError(
+            "a calibration row with a weight above 0",
+            "0 for all",
+            "the calibration rows say nothing about the new ones",
+        )
+    return w

@@ -7,8 +7,7 @@ import numpy as np
 from ..data.dataset import Dataset
 from ..data.new_rows import in_order
 from ..posterior.prediction import Prediction
-from ..provenance.provenance import numbers
-from ..provenance.same_rows import same_rows
+from ..provenance.provenance import numbers, same_rows
 
 
 def used_in_fit(prediction: Prediction, test: Dataset) -> str | None:

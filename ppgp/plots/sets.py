@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..conformal import Calibrator
-from ..conformal.online_sets import Online
+from ..conformal.online import Online
 from ..data.columns import name_of
 from ..data.entries.arrays import as_tensor
 from ..errors import DataError, NotApplicable, SettingError

@@ -44,6 +44,7 @@ from ..data.new_rows import checked_roles, read
 from ..data.roles import ROLES, refuse_role
 from ..data.stream.rows_in_chunks import rows_of
 from ..data.targets import check_targets
+from ..data.training_data import same_value
 from ..density.handlers import is_data
 from ..display import tables as html
 from ..display.user_warnings import warn
@@ -69,10 +70,9 @@ from . import coefficient_table
 from .axes import Coords, axes_of, columns_by_name, named_scalars, renamed, scalar_names
 from .files import storage
 from .maximum_likelihood import DispersionCheck, Mode
-from .origin import Origin, digest_of, of_program
 from .predicting_to_files import ROWS_AT_ONCE, checked_path, predict_to_file, refuse_in_team
-from .prediction import Prediction
-from .program_rows import ProgramRows
+from .prediction import Origin, Prediction, digest_of
+from .program_rows import ProgramRows, columns
 from .region import exact_level
 from .simulator import Simulator
 from .summary import cut_short, table_of
@@ -399,7 +399,7 @@ class Posterior:
                 _check_numbers(name, distribution, arguments)
                 n = len(prediction)
                 unknown = partial(rows.unknown, name)
-                origin = of_program(self, name, arguments, n, seed, unknown)
+                origin = _origin_of_site(self, name, arguments, n, seed, unknown)
                 predictions[name] = replace(prediction, in_training=rows.at(name, n), origin=origin)
         if len(predictions) > 1:
             return predictions
@@ -1535,3 +1535,29 @@ def _arguments(
 
 def _array(value: Any) -> np.ndarray:
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
+def _origin_of_site(
+    posterior: Posterior,
+    site: str,
+    arguments: Mapping[str, Any],
+    rows: int,
+    seed: int,
+    unknown: Callable[[], str],
+) -> Origin:
+    """Return the origin of the prediction of a program's site.
+
+    Args:
+        posterior: The posterior.
+        site: The site.
+        arguments: The arguments of the prediction.
+        rows: How many rows the site has. Arguments with one entry per row, and counts of the rows,
+            belong to the rows.
+        seed: Of the draws.
+        unknown: See ``Origin``.
+    """
+    settings: dict[str, Any] = {"seed": seed}
+    for name, value in arguments.items():
+        by_row = columns(value, rows) is not None or same_value(value, rows)
+        settings[name] = None if by_row else value
+    return Origin(posterior, f"the prediction of {site!r}", settings, unknown)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from torch.distributions import Distribution, Independent
 
 from ..data.entries.arrays import advice_on_targets, array_of, as_tensor, one_per_row
 from ..data.entries.row_numbers import chosen_rows
+from ..data.training_data import same_value
 from ..display import tables as html
 from ..distributions import mixture, mixture_crps, univariate
 from ..distributions.blocks import each_block, sampled
@@ -24,15 +25,15 @@ from ..distributions.rows_on_demand import RowsOnDemand
 from ..errors import DataError, NotApplicable, SettingError, counted, listed
 from ..numerics.finite import all_finite
 from ..provenance.provenance import Provenance
+from ..runtime.fingerprint import fingerprint
 from ..runtime.seeding import stream
 from ..runtime.threads import ELEMENT, limited_by
-from .origin import Origin
 from .region import Region, exact_level, label_sets, numbers_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Prediction"]
+__all__ = ["Origin", "Prediction"]
 
 QUARTILES = 1.3489795003921634  # interquartile range of N(0, 1)
 ROUNDED_QUARTILES = 1.34  # the same in the bandwidth of Silverman (1986)
@@ -42,6 +43,41 @@ FEWEST_DRAWS = 2
 INFINITE = "NaN or infinity"
 SHOWN = 5  # rows that a notebook shows
 LEVEL = 0.9  # of the interval that it shows
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """The function of one row that gave a prediction.
+
+    Attributes:
+        fit: The posterior.
+        method: Its method, in words.
+        settings: What the method was told, one value for all rows.
+        unknown: () -> why it cannot be told which rows are training rows; "" where it can.
+    """
+
+    fit: Any  # posterior.py imports this module
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    unknown: Callable[[], str] = str
+
+    def difference(self, other: Origin | None) -> str:
+        """Return how this prediction was made, in words, where another was made otherwise.
+
+        The result is "" where both are of one fit and one method, and where the origin of the
+        other is not known.
+        """
+        if other is None:
+            return ""
+        if self.fit is not other.fit and digest_of(self.fit) != digest_of(other.fit):
+            return "another fit"
+        if self.method != other.method:
+            return f"{self.method}, not {other.method}"
+        for name in sorted(self.settings.keys() | other.settings.keys()):
+            missing = name not in self.settings or name not in other.settings
+            if missing or not same_value(self.settings[name], other.settings[name]):
+                return f"{self.method} with another {name}"
+        return ""
 
 
 def _work(prediction: Prediction, *_: Any, **__: Any) -> float:
@@ -304,7 +340,7 @@ class Prediction:
         """
         y = one_per_row(y, len(self), do="pass the y of those rows")
         if isinstance(self.in_training, Provenance):
-            return self.in_training.in_training_with(y)
+            return self.in_training.compared_with(y)[0]
         if self.in_training is None:
             return torch.zeros(len(self), dtype=torch.bool)
         return self.in_training
@@ -323,7 +359,7 @@ class Prediction:
         """
         y = one_per_row(y, len(self), do="pass the y of those rows")
         if isinstance(self.in_training, Provenance):
-            return self.in_training.alike_with(y)
+            return self.in_training.compared_with(y)[1]
         return self.in_training_with(y)
 
     @property
@@ -765,3 +801,8 @@ def covariance(prediction: Prediction) -> Tensor:
     between = means.mT @ means / len(means)
     scale = torch.as_tensor(prediction.scale, dtype=within.dtype, device=within.device)
     return scale * scale[..., None] * (within.mean(0) + between)
+
+
+def digest_of(fit: Any) -> str:
+    """Return a digest of a posterior, equal to that of one read from its file."""
+    return fingerprint(fit.model, fit.data, fit.draws, fit.params, fit.scaler)

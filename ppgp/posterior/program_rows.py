@@ -15,8 +15,7 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from ..density.handlers import Run, quietly
-from ..provenance.provenance import Provenance, numbers
-from ..provenance.same_rows import Table
+from ..provenance.provenance import Provenance, Table, numbers
 from ..runtime.seeding import seeded
 
 MOST_BATCHES = 1000  # runs of a program that takes its rows at random, to see all of them

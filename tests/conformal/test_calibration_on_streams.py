@@ -11,8 +11,8 @@ import torch
 
 import ppgp
 from ppgp import Dataset, Posterior, conformal, inference, kernels, models
-from ppgp.conformal import streamed_calibrator
-from ppgp.conformal.ranks import rank
+from ppgp.conformal import split
+from ppgp.conformal.split import rank
 from ppgp.errors import DataError, DataWarning, NotApplicable, SettingError
 from tests.parquet_tables import columns_of, regression, write
 
@@ -56,7 +56,7 @@ def test_scores_and_sets_equal_those_in_memory(
     of_numbers: Posterior, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, score: Any
 ) -> None:
     # chunks of two blocks of 8,192 rows, in which SGPR predicts: sums are rounded alike
-    monkeypatch.setattr(streamed_calibrator, "ROWS_AT_ONCE", 2 * 8_192)
+    monkeypatch.setattr(split, "ROWS_AT_ONCE", 2 * 8_192)
     streamed = ppgp.calibrate(score, of_numbers, held_out(tmp_path))
     known = ppgp.calibrate(score, of_numbers.predict(X[N:]), Y[N:])
     new = of_numbers.predict(X[:50] + 0.01)

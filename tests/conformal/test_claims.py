@@ -11,7 +11,7 @@ import torch
 import ppgp
 from ppgp import conformal as C
 from ppgp import inference, models, priors
-from ppgp.conformal.past_scores import PastScores
+from ppgp.conformal.online import PastScores
 from ppgp.data import Dataset
 from ppgp.errors import NotApplicable
 from ppgp.provenance.found_on import Found, Origin

@@ -5,7 +5,7 @@ import torch
 from torch.distributions import Normal
 
 from ppgp.conformal import Absolute, Normalized, Quantile
-from ppgp.conformal.cross_ends import of_every_set, order_statistics
+from ppgp.conformal.cross_sets import of_every_set, order_statistics
 from ppgp.posterior.prediction import Prediction
 
 M, FOLD = 5, 33

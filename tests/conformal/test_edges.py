@@ -10,9 +10,9 @@ from torch import Tensor
 import ppgp
 from ppgp import Prediction, inference, kernels, models, priors
 from ppgp import conformal as C
-from ppgp.conformal.past_scores import PastScores
+from ppgp.conformal.online import PastScores
 from ppgp.conformal.pid_control import bound_of_steps
-from ppgp.conformal.weighted_threshold import weighted_threshold
+from ppgp.conformal.split import weighted_threshold
 from ppgp.data import Dataset
 from ppgp.diagnostics import comparison
 from ppgp.errors import DataError, NotApplicable, SettingError

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from ppgp.conformal import Absolute, Decay, Signed, calibrate, shift_weights
-from ppgp.conformal.split import threshold
-from ppgp.conformal.weighted_threshold import weighted_threshold
+from ppgp.conformal.split import threshold, weighted_threshold
 from ppgp.errors import DataError, SettingError
 from ppgp.posterior.prediction import Prediction
 

@@ -18,7 +18,7 @@ import ppgp
 from ppgp import conformal, inference, models
 from ppgp.data import Dataset
 from ppgp.errors import DataWarning
-from ppgp.provenance.same_rows import same_rows
+from ppgp.provenance.provenance import same_rows
 
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 

@@ -17,7 +17,7 @@ from ppgp import Dataset, inference, models
 from ppgp.data import in_order
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.models.base import Theta
-from ppgp.provenance.same_rows import same_rows
+from ppgp.provenance.provenance import same_rows
 
 NAN = float("nan")
 

@@ -17,11 +17,11 @@ from ...arguments import NamedArguments
 from ...errors import NotApplicable, an, own_class
 from ...numerics.finite import all_finite
 from ...numerics.float_search import Condition, last_inside
-from ...posterior.origin import Origin
-from ...posterior.prediction import Prediction
+from ...posterior.prediction import Origin, Prediction
 from ...posterior.region import Region
 
 ULPS = 8  # roundings by which ``widened`` moves an end
+ALL = slice(None)
 
 
 class Score(NamedArguments):
@@ -205,9 +205,9 @@ class Ends:
 
     def __getitem__(self, rows: Tensor | slice) -> Ends:
         """Return those of some rows."""
-        below = above = _part(self.below, rows)
+        below = above = None if self.below is None else self.below[rows]
         if self.above is not self.below:
-            above = _part(self.above, rows)
+            above = None if self.above is None else self.above[rows]
         return Ends(self.lower[rows], self.upper[rows], below, above)
 
     def sides(self, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -234,10 +234,10 @@ class Ends:
         each_below, each_above = (q.expand(self.lower.shape) for q in (q_below, q_above))
 
         def holds_below(y: Tensor, rows: Tensor | slice) -> Tensor:
-            return _ratio(self.lower[rows] - y, _part(self.below, rows)) <= each_below[rows]
+            return _ratio(self.lower[rows] - y, self.below, rows) <= each_below[rows]
 
         def holds_above(y: Tensor, rows: Tensor | slice) -> Tensor:
-            return _ratio(y - self.upper[rows], _part(self.above, rows)) <= each_above[rows]
+            return _ratio(y - self.upper[rows], self.above, rows) <= each_above[rows]
 
         below = above = _distance(self.below, q_below)
         if self.above is not self.below or q_above is not q_below:
@@ -247,14 +247,11 @@ class Ends:
         return interval(lower, upper, level)
 
 
-def _part(unit: Tensor | None, rows: Tensor | slice) -> Tensor | None:
-    return None if unit is None else unit[rows]
-
-
-def _ratio(distance: Tensor, unit: Tensor | None) -> Tensor:
-    """Return distance / unit, and 0 for 0 / 0."""
-    if unit is None:
+def _ratio(distance: Tensor, units: Tensor | None, rows: Tensor | slice = ALL) -> Tensor:
+    """Return distance / unit of some rows, and 0 for 0 / 0."""
+    if units is None:
         return distance
+    unit = units[rows]
     value = distance / unit
     if unit.numel() and not float(unit.amin()) > 0:
         return torch.where((distance == 0) & (unit == 0), distance, value)
@@ -366,16 +363,6 @@ def widened(lower: Tensor, upper: Tensor, level: float) -> Region:
     return interval(low, high, level)
 
 
-def _counted(column: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return how many entries of a column [n] lie in each closed interval, in the shape of low."""
-    if low.numel() == 1:
-        return ((column >= low) & (column <= high)).sum().reshape(low.shape)
-    ordered = column.sort().values
-    first = torch.searchsorted(ordered, low.reshape(-1).contiguous())
-    last = torch.searchsorted(ordered, high.reshape(-1).contiguous(), right=True)
-    return (last - first).reshape(low.shape)
-
-
 def raised_at_ties(q: Tensor, scores: Tensor, roundings: int) -> Tensor:
     """Return thresholds, raised by some roundings where several scores equal them.
 
@@ -394,7 +381,14 @@ def raised_at_ties(q: Tensor, scores: Tensor, roundings: int) -> Tensor:
     for part, column in zip(parts, columns.T, strict=True):
         size = torch.where(torch.isfinite(part), part.abs(), 0.0)
         margin = roundings * torch.finfo(column.dtype).eps * size
-        repeated = _counted(column, part - margin, part + margin) > 1
-        repeated &= torch.isfinite(part)
-        raised.append(torch.where(repeated, part + margin, part))
+        low, high = part - margin, part + margin
+        if part.numel() == 1:
+            count = ((column >= low) & (column <= high)).sum().reshape(part.shape)
+        else:
+            ordered = column.sort().values
+            first = torch.searchsorted(ordered, low.reshape(-1).contiguous())
+            last = torch.searchsorted(ordered, high.reshape(-1).contiguous(), right=True)
+            count = (last - first).reshape(part.shape)
+        repeated = (count > 1) & torch.isfinite(part)
+        raised.append(torch.where(repeated, high, part))
     return torch.stack(raised, -1) if two_sided else raised[0]
