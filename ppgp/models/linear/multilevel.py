@@ -36,8 +36,7 @@ from ..noise import with_noise
 from ..sites import Theta, draw, number_of_draws, one_by_one
 from ..units import times
 from .glm import GLM, with_signature
-from .group_blocks import Blocks
-from .grouped_effects import EffectsGivenRows, effects_given_rows
+from .grouped_effects import Blocks, EffectsGivenRows, effects_given_rows
 from .joint_slopes import has_joint_slopes
 from .multilevel_rows import GroupedRows, rows_of
 from .varying import (

@@ -12,8 +12,7 @@ from torch.distributions import Distribution, constraints
 from ...distributions.univariate import JointRows
 from ...likelihoods.joint_rows import LikelihoodRows
 from ...numerics.cholesky import LOG_2PI
-from .group_blocks import Blocks
-from .grouped_effects import grouped_log_evidence
+from .grouped_effects import Blocks, grouped_log_evidence
 
 Parameters = tuple[Tensor, ...]
 

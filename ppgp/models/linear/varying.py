@@ -12,7 +12,7 @@ from torch import Tensor
 from ...data.dataset import Dataset
 from ...errors import DataError, SettingError, UnknownName, counted, listed
 from ...priors import Flat, HalfNormal, Prior, PriorLike, bare, rescaled, with_plain_fields
-from .group_blocks import Blocks
+from .grouped_effects import Blocks
 
 __all__ = ["Grouping", "Units", "Varying"]
 
