@@ -5,16 +5,16 @@ Columns of categories are chosen as scikit-learn's histogram boosting does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ..data.categories import coded, codes_of
 from ..data.columns import entries_of, names_of
 from ..data.entries.arrays import as_pandas, labels_of
 from ..data.targets import in_order_of_texts, ordered_categories
-from ..errors import SettingError, UnknownName
+from ..errors import DataError, SettingError, UnknownName
 from ..runtime.libraries import settings_unchanged
-from .columns_of_text import refuse_text
 
 with settings_unchanged():
     import numpy as np
@@ -26,13 +26,17 @@ __all__ = [
     "as_labels",
     "categorical_places",
     "columns_given",
+    "explained",
     "in_declared_order",
+    "refuse_text",
     "rows_given",
     "validated",
     "with_codes",
 ]
 
 FROM_DTYPE = "from_dtype"
+ENCODE = "encode it, for example by OneHotEncoder in a pipeline, or drop it"
+AS_NUMBER = "make it a number, for example by .dt.year, or drop it"
 EXPECTED = "columns by name, number or mask, 'from_dtype' or None as categorical_features"
 
 
@@ -180,3 +184,62 @@ def with_codes(X: Any, levels: Mapping[str, Sequence[str]]) -> Any:
     for label in labels:
         X[label] = codes_of(entries_of(X[label]), levels[str(label)]).numpy()
     return X
+
+
+def refuse_text(X: Any, do: str = ENCODE) -> None:
+    """Refuse the first column of a frame that does not hold numbers.
+
+    Args:
+        X: Rows; only a data frame of pandas is looked at.
+        do: What to do about text.
+
+    Raises:
+        DataError: Naming the column, and an entry that is no number.
+    """
+    if not hasattr(X, "iloc") or not hasattr(X, "columns"):
+        return
+    for place, label in enumerate(X.columns):
+        column = X.iloc[:, place]
+        kind = getattr(column.dtype, "kind", "O")
+        if kind in "biufc":
+            continue
+        entry = next((one for one in column.dropna() if not _is_number(one)), None)
+        if entry is not None:
+            advice = AS_NUMBER if kind in "mM" else do
+            raise DataError(f"numbers in column {str(label)!r}", repr(entry)[:60], advice)
+
+
+def _is_number(entry: Any) -> bool:
+    """Return whether scikit-learn can read an entry as a number."""
+    try:
+        float(entry)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+@contextmanager
+def explained(X: Any, mondrian: Any) -> Iterator[None]:
+    """Name a column of text or dates where an estimator fails for it.
+
+    Args:
+        X: The rows that the estimator is given.
+        mondrian: The column of categories, or what gives them.
+
+    Raises:
+        DataError: If the estimator fails, and a column holds no numbers.
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        do = ENCODE
+        if isinstance(mondrian, str):
+            do = "encode it by OneHotEncoder in a pipeline: the estimator gets the column of "
+            do += "mondrian too"
+        try:
+            refuse_text(X, do)
+        except DataError as found:
+            raise found from error
+        raise

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from ..capabilities import BoostedSum
@@ -17,7 +17,7 @@ from ..data.dataset import Dataset
 from ..data.entries.arrays import as_pandas
 from ..data.roles import refuse_censored, refuse_weights
 from ..display.user_warnings import warn
-from ..errors import ConvergenceWarning, DataError, PpgpError, SettingError
+from ..errors import ConvergenceWarning, DataError, PpgpError, SettingError, UnknownName
 from ..inference.fitting.fit import fit as fit_posterior
 from ..inference.runs import raise_if_interrupted
 from ..posterior.prediction import Prediction
@@ -26,16 +26,15 @@ from ..recipes import parsing as recipes
 from ..recipes.model_options import with_likelihood
 from ..runtime.libraries import settings_unchanged
 from ..runtime.process_locks import silenced
-from .columns_of_text import refuse_text
 from .estimator_inputs import (
     FROM_DTYPE,
     as_codes,
     categorical_places,
     columns_given,
+    refuse_text,
     validated,
     with_codes,
 )
-from .record_parameters import RecordParameters
 
 with settings_unchanged():
     import numpy as np
@@ -46,6 +45,8 @@ __all__ = ["ProbabilisticEstimator", "weights_of"]
 
 CALIBRATION = 0.25  # share of the rows that calibrate
 FEWEST = 2
+SEPARATOR = "__"  # of the names of options inside models and methods
+WRAPPED = ("kernel", "children")  # fields through which a wrapper is transparent
 
 
 def _takes(model: Any, what: str) -> bool:
@@ -71,8 +72,64 @@ def _halves(data: Dataset, seed: int) -> tuple[Dataset, Dataset]:
     return data.rows(np.sort(order[:size])), data.rows(np.sort(order[size:]))
 
 
-class ProbabilisticEstimator(RecordParameters, BaseEstimator):
+def _options_in(record: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (path, value) of the fields of a record and of the records and tuples inside it.
+
+    A model is a frozen record of priors, numbers and other records.
+    What a wrapper holds has two paths: ``kernel__kernel__lengthscale`` and ``kernel__lengthscale``.
+    """
+    if isinstance(record, tuple):
+        named = [(str(k), value) for k, value in enumerate(record) if is_dataclass(value)]
+    elif is_dataclass(record) and not isinstance(record, type):
+        named = [
+            (field.name, getattr(record, field.name)) for field in fields(record) if field.init
+        ]
+    else:
+        return
+    for name, value in named:
+        yield path + name, value
+        yield from _options_in(value, path + name + SEPARATOR)
+        if path and name in WRAPPED:
+            yield from _options_in(value, path)
+
+
+def _changed(record: Any, path: Sequence[str], value: Any) -> Any:
+    """Return a copy of a record with one option changed.
+
+    Args:
+        record: A record, or a tuple of records.
+        path: The names of the fields, from the outermost in. Wrappers are transparent: the
+            lengthscale of ``ARD(RBF())`` is that of the RBF.
+        value: The new value; text is read as in ``--set`` of the command line.
+
+    Raises:
+        UnknownName: If there is no such option.
+    """
+    if isinstance(value, str):
+        return recipes.changed(record, ".".join(path), value)
+    head, rest = path[0], path[1:]
+    copy: Any = replace
+    if isinstance(record, tuple):
+        if not head.isdigit() or int(head) >= len(record):
+            raise UnknownName("term", head, map(str, range(len(record))))
+        terms = list(record)
+        terms[int(head)] = _changed(terms[int(head)], rest, value) if rest else value
+        return tuple(terms)
+    known = [field.name for field in fields(record)] if is_dataclass(record) else []
+    if head in known:
+        new = _changed(getattr(record, head), rest, value) if rest else value
+        return copy(record, **{head: new})
+    for inner in WRAPPED:
+        if inner in known:
+            return copy(record, **{inner: _changed(getattr(record, inner), path, value)})
+    raise UnknownName(f"option of {type(record).__name__}", head, known)
+
+
+class ProbabilisticEstimator(BaseEstimator):
     """Common part: ``model``, ``likelihood`` and ``how`` are names, recipes, or the records.
+
+    ``get_params`` and ``set_params`` reach into them; a name or a recipe that gets an option
+    becomes the record that it stands for.
 
     Attributes:
         usual: The method of models that have none of their own, where ``how`` is None.
@@ -103,6 +160,7 @@ class ProbabilisticEstimator(RecordParameters, BaseEstimator):
         return tags
 
     def _records(self) -> Mapping[str, Callable[[], Any]]:
+        """Return ``{parameter: () -> record}`` of the parameters that are records."""
         built: dict[str, Callable[[], Any]] = {"model": self._model_alone, "how": self._method}
         if self.likelihood is not None:
             built["likelihood"] = self._likelihood
@@ -128,10 +186,38 @@ class ProbabilisticEstimator(RecordParameters, BaseEstimator):
             how = own or self.usual
         return recipes.build_how(how) if isinstance(how, str) else how
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name.
+
+        Args:
+            deep: Whether to add the options inside models and methods.
+        """
+        found = super().get_params(deep=deep)
+        if not deep:
+            return found
+        for name, record in self._records().items():
+            try:
+                built = record()
+            except PpgpError:  # a recipe that cannot be read is for ``fit`` to refuse
+                continue
+            found |= {name + SEPARATOR + path: value for path, value in _options_in(built)}
+        return found
+
     def set_params(self, **params: Any) -> Any:
-        """Set parameters, such as ``model__kernel__lengthscale=0.5``, and return the estimator."""
+        """Set parameters, such as ``model__kernel__lengthscale=0.5``, and return the estimator.
+
+        Raises:
+            UnknownName: If a model or method has no such option.
+        """
         named = self.model
-        super().set_params(**params)
+        records = self._records()
+        inside = {name: value for name, value in params.items() if SEPARATOR in name}
+        super().set_params(**{name: value for name, value in params.items() if name not in inside})
+        for name, value in inside.items():
+            head, *path = name.split(SEPARATOR)
+            if head not in records:
+                raise UnknownName("parameter with options", head, records)
+            setattr(self, head, _changed(records[head](), path, value))
         became_record = isinstance(named, str) and not isinstance(self.model, str)
         if became_record and "model" not in params and self.how is None:
             # the record does not know the method of the name that it replaces
@@ -207,17 +293,14 @@ class ProbabilisticEstimator(RecordParameters, BaseEstimator):
         Returns:
             A Prediction, with quantiles, intervals and scores.
         """
-        check_is_fitted(self, "posterior_")
-        checks = _checks(self.posterior_.model)
-        rows = validated(self, with_codes(X, self.levels_), reset=False, **checks)
-        return self.posterior_.predict(rows, **columns_given(offset, trials, groups))
+        return self._prediction(X, columns_given(offset, trials, groups))
 
-    def _joint(self, X: Any, columns: Mapping[str, Any]) -> Prediction:
-        """Return the joint prediction of rows."""
+    def _prediction(self, X: Any, columns: Mapping[str, Any], joint: bool = False) -> Prediction:
+        """Return the prediction of rows and of their columns with roles."""
         check_is_fitted(self, "posterior_")
         checks = _checks(self.posterior_.model)
         rows = validated(self, with_codes(X, self.levels_), reset=False, **checks)
-        return self.posterior_.predict(rows, joint=True, **columns)
+        return self.posterior_.predict(rows, joint=joint, **columns)
 
     def _score(self) -> Score | None:
         """Return the conformal score, or None."""
@@ -230,7 +313,7 @@ class ProbabilisticEstimator(RecordParameters, BaseEstimator):
 
     def _region(self, X: Any, level: Any, columns: Mapping[str, Any]) -> Region:
         """Return the calibrated sets of new rows, or those of the model alone."""
-        predictive = self.predict_distribution(X, **columns).by_row
+        predictive = self._prediction(X, columns).by_row
         level = self.level if level is None else level
         if self.calibrator_ is None:
             return self._own_region(predictive, level)

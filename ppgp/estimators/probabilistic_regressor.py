@@ -189,9 +189,9 @@ class ProbabilisticRegressor(RegressorMixin, ProbabilisticEstimator):
             raise SettingError("return_std or return_cov", "both", do)
         columns = columns_given(offset, trials, groups)
         if return_cov:
-            joint = self._joint(X, columns)
+            joint = self._prediction(X, columns, joint=True)
             return joint.mean.numpy(), covariance(joint).numpy()
-        predictive = self.predict_distribution(X, **columns)
+        predictive = self._prediction(X, columns)
         mean = predictive.mean.numpy()
         if return_std:
             return mean, predictive.std.numpy()
@@ -232,7 +232,7 @@ class ProbabilisticRegressor(RegressorMixin, ProbabilisticEstimator):
         Returns:
             [n], or [n, k] for k probabilities.
         """
-        predictive = self.predict_distribution(X, **columns_given(offset, trials, groups))
+        predictive = self._prediction(X, columns_given(offset, trials, groups))
         return predictive.quantile(p).mT.numpy() if np.ndim(p) else predictive.quantile(p).numpy()
 
     def sample_y(
@@ -257,9 +257,9 @@ class ProbabilisticRegressor(RegressorMixin, ProbabilisticEstimator):
         """
         columns = columns_given(offset, trials, groups)
         try:
-            predictive = self._joint(X, columns)
+            predictive = self._prediction(X, columns, joint=True)
         except NotApplicable:
-            predictive = self.predict_distribution(X, **columns)
+            predictive = self._prediction(X, columns)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         return predictive.sample(n_samples, seed).numpy().T
 
