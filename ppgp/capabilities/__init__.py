@@ -10,32 +10,33 @@ Shapes: theta is ``{site: [draw, *event]}``, X is [n, d], a Dataset holds the tr
 from .base import Capability, require, supports
 from .gaussian_processes import (
     BlockMeans,
-    BoostedSum,
-    ClosedForm,
-    CollapsedBound,
     Components,
     FollowsFit,
-    FullConditionals,
     JointGaussian,
     JointLatent,
     LatentFunction,
     LeaveOneOut,
-    LikelihoodDerivatives,
-    LikelihoodOfFunctions,
-    OwnGuide,
     PosteriorFunctions,
-    ProbitPrediction,
     Reselects,
-    SubsetModel,
     Updates,
-    WarmStart,
 )
 from .linear import (
     GeneralisedLinear,
     GroupEffects,
     IntegratedCoefficients,
     LinearCoefficients,
+    ProbitPrediction,
     RowScores,
+)
+from .methods import (
+    BoostedSum,
+    ClosedForm,
+    CollapsedBound,
+    FullConditionals,
+    LikelihoodDerivatives,
+    LikelihoodOfFunctions,
+    SubsetModel,
+    WarmStart,
 )
 from .networks import GaussianNetwork, NetworkWeights
 
@@ -60,7 +61,6 @@ __all__ = [
     "LikelihoodOfFunctions",
     "LinearCoefficients",
     "NetworkWeights",
-    "OwnGuide",
     "PosteriorFunctions",
     "ProbitPrediction",
     "Reselects",

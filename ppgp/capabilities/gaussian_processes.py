@@ -1,4 +1,4 @@
-"""Capabilities of Gaussian processes, of methods and of boosting.
+"""Capabilities of Gaussian processes; ``capabilities`` lists all of them.
 
 Shapes: theta is ``{site: [draw, *event]}``, X is [n, d], a Dataset holds the training rows.
 """
@@ -15,134 +15,11 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
 from ..runtime.result_cache import ResultCache
-from ..runtime.team import ALONE, Team
 from .base import Capability
 
 Theta = Mapping[str, Tensor]
 #: functions of the posterior, X [m, d] -> values [samples, m]
 Functions = Callable[[Tensor], Tensor]
-
-
-class ClosedForm(Capability):
-    """The posterior itself, in closed form."""
-
-    expected = "a model with a closed-form posterior"
-    advice = "use NUTS, or Laplace for an approximation"
-
-    @abstractmethod
-    def exact(
-        self, train: Dataset, draws: int, generator: torch.Generator
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
-        """Return draws {site: [draw, *event]}, params of the closed form, and the log evidence."""
-
-
-class FullConditionals(Capability):
-    """The conditional distribution of each block of sites given the others."""
-
-    expected = "a model with closed-form conditionals"
-    advice = "use NUTS"
-
-    @abstractmethod
-    def gibbs(self, train: Dataset) -> Callable[[Theta, torch.Generator], dict[str, Tensor]]:
-        """Return ``sweep(theta [chain, *event], generator) -> theta``, one draw of each block."""
-
-
-class OwnGuide(Capability):
-    """A Pyro guide that belongs to the model; other models use an autoguide."""
-
-    expected = "a model with a guide of its own"
-    advice = "use an autoguide: SVI(guide='multivariate_normal')"
-
-    @abstractmethod
-    def guide(
-        self,
-        X: Tensor,
-        y: Tensor | None = None,
-        *,
-        total: int | None = None,
-        weights: Tensor | None = None,
-    ) -> None:
-        """Run the guide, a Pyro program with the same arguments as ``model``."""
-
-
-class CollapsedBound(Capability):
-    """A bound on log p(y given theta), some sites integrated under a variational distribution."""
-
-    expected = "a model with a collapsed bound"
-    advice = "use SVI with guide='multivariate_normal'"
-
-    @abstractmethod
-    def elbo(
-        self, theta: Theta, X: Tensor, y: Tensor, *, total: int, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return the bound at theta: hyperparameters and params of the variational distribution."""
-
-    @abstractmethod
-    def collapsed_elbo(
-        self, X: Tensor, y: Tensor, *, total: int | None = None, weights: Tensor | None = None
-    ) -> None:
-        """Run the Pyro program of ``elbo``: hyperparameters, params, and the bound as a factor."""
-
-    def natural(
-        self,
-        theta: Theta,
-        X: Tensor,
-        y: Tensor,
-        *,
-        total: int,
-        rate: float,
-        weights: Tensor | None = None,
-        team: Team = ALONE,
-    ) -> tuple[dict[str, Tensor], Tensor] | None:
-        """Return the params after a natural-gradient step, and ``elbo`` before it; None if none."""
-        return None
-
-
-class SubsetModel(Capability):
-    """A smaller model with the same sites on fewer rows, whose mode is near."""
-
-    expected = "a model that can be fitted on a subset first"
-    advice = "start from init="
-
-    @abstractmethod
-    def subset_model(self, data: Dataset) -> tuple[Any, Dataset] | None:
-        """Return the smaller model and its rows; None if this model is small."""
-
-
-class WarmStart(SubsetModel):
-    """A subset model whose mode gives the start of the search for the mode of this model."""
-
-    @abstractmethod
-    def warm_start(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """Return {site: value} where the search starts, given the mode of the subset model."""
-
-
-class Reselects(Capability):
-    """Inducing inputs that are selected again during a search, every ``reselect`` steps."""
-
-    expected = "a model that selects its inducing inputs again"
-    advice = "use SGPR(reselect=)"
-
-    reselect: int | None
-
-    @abstractmethod
-    def reselected_inducing(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """Return {param: the inducing inputs [m, d] selected at theta}."""
-
-
-class FollowsFit(Capability):
-    """A recipe with a part that ``prepare`` chose before the fit, and that suits it no longer."""
-
-    expected = "a model that chooses neighbours by its fitted lengthscales"
-    advice = "use models.Vecchia"
-
-    @abstractmethod
-    def outdated(self, theta: Theta, data: Dataset) -> bool:
-        """Return whether that part would be chosen otherwise at theta, {site: [*event]}."""
-
-    @abstractmethod
-    def reselected(self, theta: Theta, data: Dataset) -> Any:
-        """Return the recipe with that part chosen again at theta, {site: [*event]}."""
 
 
 class LatentFunction(Capability):
@@ -257,53 +134,6 @@ class Updates(Capability):
         """
 
 
-class LikelihoodDerivatives(Capability):
-    """The first two derivatives of the log likelihood by formula."""
-
-    expected = "a model that knows the derivatives of its likelihood"
-    advice = "use Target.hessian"
-
-    @abstractmethod
-    def curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log p(y given theta) of one draw, its gradient [p] and Hessian [p, p].
-
-        The sites are laid end to end, each on its natural scale.
-        """
-
-    def expected_curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the same with minus the Fisher information in place of the Hessian."""
-        return self.curvature(theta, data)
-
-
-class LikelihoodOfFunctions(Capability):
-    """A likelihood of each row given functions of its x, without other terms that the rows share.
-
-    With the functions f(x), the density is the prior of the sites times the product of p(y | f).
-    """
-
-    expected = "a network, or LinearRegression, LogisticRegression or SoftmaxRegression"
-    advice = "use MAP('newton') for a GLM, and MAP('lbfgs') for others"
-
-    @abstractmethod
-    def functions_of_rows(self, theta: Theta, X: Tensor) -> Tensor:
-        """Return the functions at X of one draw, [K, n]."""
-
-    @abstractmethod
-    def likelihood_of_functions(self) -> Any:
-        """Return the likelihood, whose ``metric`` is the Fisher information in the functions."""
-
-
-class ProbitPrediction(Capability):
-    """Class probabilities in closed form; the logits are taken as Gaussian over the draws."""
-
-    expected = "a model with MacKay's approximation of its predictions"
-    advice = "use predict, the average over draws"
-
-    @abstractmethod
-    def probit(self, theta: Theta, X: Tensor) -> Distribution:
-        """Return the distribution of y at X, batch [1, n]."""
-
-
 class BlockMeans(Capability):
     """The mean of the surface over a block."""
 
@@ -315,31 +145,29 @@ class BlockMeans(Capability):
         """Return the distribution of the means of f over blocks [m, k, d], batch [draw, m]."""
 
 
-class BoostedSum(Capability):
-    """Functions of x that are a constant plus a sum of learners, found by boosting."""
+class Reselects(Capability):
+    """Inducing inputs that are selected again during a search, every ``reselect`` steps."""
 
-    expected = "a model that is a sum of learners"
-    advice = "fit models.Boosted(likelihood, learner), or use MAP, SVI or NUTS"
+    expected = "a model that selects its inducing inputs again"
+    advice = "use SGPR(reselect=)"
 
-    likelihood: Any
-    learner: Any
-
-    @abstractmethod
-    def site_of(self, name: str) -> str:
-        """Return the name of the site that holds a tensor of the learner."""
+    reselect: int | None
 
     @abstractmethod
-    def tensors_of(self, theta: Theta) -> dict[str, Tensor]:
-        """Return the learner's tensors in theta; {} if nothing was boosted."""
+    def reselected_inducing(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """Return {param: the inducing inputs [m, d] selected at theta}."""
+
+
+class FollowsFit(Capability):
+    """A recipe with a part that ``prepare`` chose before the fit, and that suits it no longer."""
+
+    expected = "a model that chooses neighbours by its fitted lengthscales"
+    advice = "use models.Vecchia"
 
     @abstractmethod
-    def distribution_at(self, theta: Theta, f: Tensor) -> Distribution:
-        """Return the distribution of y where boosting has come to f [*draw, K, n]."""
+    def outdated(self, theta: Theta, data: Dataset) -> bool:
+        """Return whether that part would be chosen otherwise at theta, {site: [*event]}."""
 
     @abstractmethod
-    def from_start(self, theta: Theta, sums: Tensor) -> Tensor:
-        """Return f [*draw, K, n], given the sums of the learners [*draw, K, n]."""
-
-    @abstractmethod
-    def functions(self, theta: Theta, X: Tensor) -> Tensor:
-        """Return f at the rows of X, [*draw, K, n], before the temperature."""
+    def reselected(self, theta: Theta, data: Dataset) -> Any:
+        """Return the recipe with that part chosen again at theta, {site: [*event]}."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from .base import Capability
@@ -116,3 +117,14 @@ class GeneralisedLinear(Capability):
         The coordinates are the coefficients that have a prior and the likelihood's parameters that
         have one, but for a dispersion.
         """
+
+
+class ProbitPrediction(Capability):
+    """Class probabilities in closed form; the logits are taken as Gaussian over the draws."""
+
+    expected = "a model with MacKay's approximation of its predictions"
+    advice = "use predict, the average over draws"
+
+    @abstractmethod
+    def probit(self, theta: Theta, X: Tensor) -> Distribution:
+        """Return the distribution of y at X, batch [1, n]."""

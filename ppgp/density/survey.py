@@ -101,7 +101,7 @@ def survey(
         NotApplicable: If a latent site has infinitely many discrete values, or there is nothing to
             search and ``empty`` is False.
     """
-    declared = model.sites(data.d)
+    declared = model.sites_at(data.d)
     # buffers and frozen weights of a network: nothing moves them
     frozen = {name for name, s in declared.items() if isinstance(s, Param) and not s.trained}
     slices: dict[str, Slice] = {}

@@ -9,8 +9,7 @@ import numpy as np
 from scipy.special import logsumexp
 from torch import Tensor
 
-from ..capabilities import LeaveOneOut
-from ..capabilities.base import supports
+from ..capabilities import LeaveOneOut, supports
 from ..data.roles import refuse_weights
 from ..errors import NotApplicable, UnknownName
 from ..posterior.convergence import k_hat_limit, psis

@@ -90,6 +90,8 @@ class Model(NamedArguments):
         own_method: The method of ``fit`` without ``how``, a name of ``inference.fitting.fit``; "":
             NUTS up to ``sampled_rows`` rows (some ten minutes), and Laplace past them.
         sampled_rows: See ``own_method``; None: there is no limit.
+        guide: A Pyro guide that belongs to the model, a method with the arguments of ``model``;
+            None: SVI takes an autoguide.
         takes_missing: Whether X may hold NaN, a missing value (``Dataset(missing="keep")``).
         takes_censored: Whether targets may be right-censored (``Dataset(right_censored=)``). Then
             ``model`` takes their flags by that name.
@@ -160,6 +162,7 @@ class Model(NamedArguments):
     loo_keeps_factor: ClassVar[bool] = False
     own_method: str = ""
     sampled_rows: ClassVar[int | None] = None
+    guide: ClassVar[Any] = None
     takes_missing: bool = False
     takes_censored: bool = False
     takes_categories: bool = False
@@ -183,7 +186,9 @@ class Model(NamedArguments):
         """Convert and check the numbers; a subclass's ``__post_init__`` calls this first."""
         with_plain_fields(self)
         for name in LEVELS:
-            refuse_negative(name, getattr(self, name, None))
+            given = getattr(self, name, None)
+            if given is not None and not isinstance(given, Prior):
+                refuse_negative(name, given)
 
     def __repr__(self) -> str:
         names = [f.name for f in fields(cast(Any, self)) if f.repr]

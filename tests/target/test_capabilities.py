@@ -72,6 +72,6 @@ def test_the_readme_has_the_table_of_the_classes() -> None:
     matrix = tool("matrix")
     assert matrix.tables_of_docs.in_docs(matrix.NAME) == matrix.table()
     named = set(matrix.CALLS.values())
-    internal = ("FollowsFit", "OwnGuide", "SubsetModel", "WarmStart")
+    internal = ("FollowsFit", "SubsetModel", "WarmStart")
     asked_for_inside = {getattr(capabilities, name) for name in internal}
     assert named | asked_for_inside == set(KINDS)

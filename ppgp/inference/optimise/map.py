@@ -448,7 +448,7 @@ def _overfitting_notes(optimizer: str, guarded: bool, target: Target) -> list[st
     """
     if guarded or not target.data.is_table:
         return []
-    sites, rows = target.model.sites(target.data.d), target.data.n
+    sites, rows = target.model.sites_at(target.data.d), target.data.n
     networks = [name for name, s in sites.items() if isinstance(s, Param) and s.of_network]
     weights = sum(
         s.stop - s.start for name, s in target.slices.items() if s.param and name in networks

@@ -266,7 +266,7 @@ def _vague_sites(target: Target) -> list[str]:
     A model of the library knows its priors; a program is run once.
     """
     wanted = {name for name, s in target.slices.items() if not s.param}
-    sites: Mapping[str, Any] = target.model.sites(target.data.d)
+    sites: Mapping[str, Any] = target.model.sites_at(target.data.d)
     if wanted <= sites.keys():
         known = {name: sites[name] for name in wanted if isinstance(sites[name], Site)}
         like = target.data.like

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
-from ...capabilities import CollapsedBound, OwnGuide, supports
+from ...capabilities import CollapsedBound, supports
 from ...density.target import Target
 from ...display.overrides import computed
 from ...errors import NotApplicable, SettingError
@@ -218,8 +218,7 @@ class SVI(Inference):
                 f"params alone ({', '.join(target.slices)})",
                 "use MAP, which optimises them",
             )
-        own = target.model.guide if isinstance(target.model, OwnGuide) else None
-        guide = self.guide or own or "multivariate_normal"
+        guide = self.guide or target.model.guide or "multivariate_normal"
         has_params = any(s.param for s in target.slices.values())
         if guide in GAUSSIAN and not has_params:
             correlated = guide == "multivariate_normal"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ...capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
+from ...capabilities import CollapsedBound, LatentFunction, SubsetModel
 from ...data.dataset import Dataset, Scaler
 from ...data.roles import at_rows
 from ...display.overrides import computed
@@ -58,7 +58,7 @@ Q = ("v_loc", "v_scale_tril", "v_scale")  # the params of q(v)
 
 
 @dataclass(frozen=True, repr=False)
-class SVGP(WithMean, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
+class SVGP(WithMean, LatentFunction, CollapsedBound, SubsetModel):
     """Stochastic variational GP: f ~ GP(mean, kernel), and y given f by any likelihood.
 
     Hensman, Fusi & Lawrence (2013); Hensman, Matthews & Ghahramani (2015). The m inducing
