@@ -22,7 +22,7 @@ def test_the_table_of_times() -> None:
 
 def test_what_is_chosen_is_what_a_gradient_gets(monkeypatch) -> None:
     """One thread for few rows, and every core for many, where threads sleep while they wait."""
-    monkeypatch.setattr(threads, "wait_policy", lambda: "passive")
+    monkeypatch.setattr(threads, "WAIT_POLICY", "passive")
     monkeypatch.setattr(threads, "available_cores", lambda: 2)
     assert [script.chosen(n) for n in script.ROWS] == [1, 1, 1, 2, 2]
 
@@ -42,7 +42,7 @@ def test_the_work_is_a_density_with_its_gradient() -> None:
 
 
 def test_the_readme_has_a_table_of_these_rows_and_choices(monkeypatch) -> None:
-    monkeypatch.setattr(threads, "wait_policy", lambda: "passive")
+    monkeypatch.setattr(threads, "WAIT_POLICY", "passive")
     monkeypatch.setattr(threads, "available_cores", lambda: 2)
     lines = script.tables_of_docs.in_docs(script.NAME).splitlines()[2:]
     found = [line.strip("| ").split(" | ") for line in lines]

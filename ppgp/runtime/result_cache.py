@@ -52,25 +52,22 @@ class ResultCache:
             alike: Whether other processes compute the result together with this one, so that all
                 keep the same ones, whatever memory each has available.
         """
-        kept: Any = self.found(key, inputs)
+        full = _full(key, inputs)
+        kept: Any = self._results.get(full)
         if kept is not None:
-            return kept
+            return kept[1]
         result = compute()
         size = sum(tensor.numel() * tensor.element_size() for tensor in result)
         if size > self.limit - self.size:
             return result
         few = alike or size <= SHARE * SMALL
         if few or size <= SHARE * available(result[0].device):
-            self._keep(_full(key, inputs), inputs, result, size)
+            with self._lock:  # another thread may have kept it, or have filled the store
+                if full not in self._results and self.size + size <= self.limit:
+                    # while the inputs are held, no other tensor has their addresses
+                    self._results[full] = (inputs, result)
+                    self.size += size
         return result
-
-    def _keep(self, key: Hashable, inputs: Any, result: tuple[Tensor, ...], size: int) -> None:
-        """Keep a result, unless another thread has kept it or has filled the store."""
-        with self._lock:
-            if key not in self._results and self.size + size <= self.limit:
-                # while the inputs are held, no other tensor has their addresses
-                self._results[key] = (inputs, result)
-                self.size += size
 
     def found(
         self, key: Hashable, inputs: Mapping[str, Tensor] = MappingProxyType({})

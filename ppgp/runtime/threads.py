@@ -26,6 +26,8 @@ import torch
 from .libraries import imported
 from .openmp import set_own_threads, wait_policy
 
+#: "passive" or "active", as ``openmp`` found it when the library was imported; "": unknown
+WAIT_POLICY = wait_policy() or ""
 #: multiplications of one evaluation from which a second thread pays, by how threads wait: those of
 #: a Gaussian process of 2,000 rows, and of 500
 PAYS_FROM = {"passive": 2000.0**3, "active": 500.0**3}
@@ -60,7 +62,7 @@ def threads_for(work: float, pays_from: Mapping[str, float] = PAYS_FROM) -> int:
         work: The number of multiplications.
         pays_from: The number from which a second thread pays, by how threads wait.
     """
-    least = pays_from.get(wait_policy() or "", math.inf)
+    least = pays_from.get(WAIT_POLICY, math.inf)
     if _LIMITER.forked or work < least:
         return 1
     return available_cores()

@@ -139,7 +139,7 @@ def test_sleeping_threads_pay_earlier_for_predictions_than_for_fits(passive: lis
 @pytest.fixture
 def two_threads(monkeypatch: pytest.MonkeyPatch):
     """Simulate a machine on which two threads pay."""
-    monkeypatch.setattr(threads, "wait_policy", lambda: "passive")
+    monkeypatch.setattr(threads, "WAIT_POLICY", "passive")
     monkeypatch.setattr(threads, "available_cores", lambda: 2)
     before = torch.get_num_threads()
     torch.set_num_threads(2)

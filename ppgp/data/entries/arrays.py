@@ -52,7 +52,9 @@ def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tenso
     if isinstance(values, Tensor):
         tensor = of_tensor(values, what)
     else:
-        array = real_numbers(array_of(values, what), what)
+        array = array_of(values, what)
+        if array.dtype.kind not in "fiub":
+            array = real_numbers(array, what)
         own_order = array.dtype.newbyteorder("=")
         tensor = of_array(array, torch.float32 if own_order == np.float32 else torch.float64)
     return tensor if dtype is None else tensor.to(dtype)
@@ -211,7 +213,7 @@ def as_pandas(frame: Any) -> Any:
     """
     if hasattr(frame, "iloc"):
         return frame
-    if labels_of(frame) is not None and hasattr(frame, "__arrow_c_stream__"):
+    if hasattr(frame, "__arrow_c_stream__") and labels_of(frame) is not None:
         import pyarrow
 
         return pyarrow.table(frame).to_pandas()
