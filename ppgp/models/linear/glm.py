@@ -53,12 +53,15 @@ from ...priors import (
     value_of,
 )
 from ..base import AnyLikelihood
-from ..classification import check_coefficients_determined
+from ..classification import (
+    check_coefficients_determined,
+    check_overlap,
+    separation_under,
+)
 from ..independent_rows import observed, predicted
 from ..sites import Theta, draw
 from ..units import coefficients_in_units, times
 from .glm_curvature import predictor_curvature
-from .glm_separation import check_overlap, separated
 from .joint_slopes import JointSlopes, Rows, free_sites, has_joint_slopes, starting_constants
 from .linear_regression import EXACT, LinearRegression
 from .varying import Varying
@@ -571,7 +574,7 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
     def check_identifiability(self, data: Dataset) -> list[str]:
         """Return a warning if the inputs separate the classes and the priors are nearly flat."""
         counted = data if data.weights is None else data.rows(data.weights > 0)
-        return separated(self.likelihood, counted, self.weight, self.intercept)
+        return separation_under(self.likelihood, counted, self.weight, self.intercept)
 
     # -- derivatives ----------------------------------------------------------------------------
 
