@@ -9,7 +9,7 @@ from typing import Any
 from ..display.user_warnings import warn
 from ..errors import NotApplicable, PpgpWarning, SettingError, UnknownName, nearest
 from ..recipes import parsing as recipes
-from ..recipes.model_options import with_groups, with_likelihood
+from ..recipes.parsing import with_groups, with_likelihood
 
 __all__ = [
     "AUTO",

@@ -23,7 +23,7 @@ from ..inference.runs import raise_if_interrupted
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from ..recipes import parsing as recipes
-from ..recipes.model_options import with_likelihood
+from ..recipes.parsing import with_likelihood
 from ..runtime.libraries import settings_unchanged
 from ..runtime.process_locks import silenced
 from .estimator_inputs import (

@@ -17,7 +17,7 @@ from ..likelihoods import (
 )
 from ..posterior.prediction import covariance
 from ..posterior.region import Region
-from ..recipes.model_options import with_groups
+from ..recipes.parsing import with_groups
 from ..runtime.libraries import settings_unchanged
 from .estimator_inputs import FROM_DTYPE, columns_given
 from .probabilistic_fit import ProbabilisticEstimator, weights_of

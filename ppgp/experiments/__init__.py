@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from ..errors import SettingError, UnknownName
+from ..files import JsonLines
 
 #: one module per name, with ``_`` for ``-``
 EXPERIMENTS = ("classification", "iris", "latent-intervals", "league", "ne-gp", "olivetti", "uci")
@@ -61,3 +63,13 @@ def experiment(name: str) -> Callable[..., list[dict[str, Any]]]:
     from ..runtime.libraries import imported  # it takes a second
 
     return imported(f"{__name__}.{name.replace('-', '_')}").run
+
+
+def start_rows(out: Path) -> JsonLines:
+    """Return the log ``rows.jsonl`` of a folder, without the rows of an earlier run.
+
+    Rows are written as they are complete, so that a stopped run keeps them.
+    """
+    log = JsonLines(out / "rows.jsonl")
+    log.clear()
+    return log

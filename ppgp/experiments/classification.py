@@ -41,7 +41,7 @@ from ..posterior.prediction import Prediction
 from ..priors import Flat
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import standard_normal, standard_uniform
-from .saved_rows import start_rows
+from . import start_rows
 
 LEVEL = 0.9
 SETS = ("german-credit", "linear", "wave")

@@ -30,7 +30,7 @@ from ..models import LinearRegression, SoftmaxRegression
 from ..posterior.posterior import Posterior
 from ..priors import Flat
 from ..runtime.process_locks import silenced
-from .saved_rows import start_rows
+from . import start_rows
 
 FEATURES = {"sepals": [0, 1], "petals": [2, 3]}
 SPLITS = 5

@@ -36,10 +36,9 @@ from ..models import GP, SVGP, Model
 from ..networks.networks import MLP
 from ..posterior.posterior import Posterior
 from ..runtime.process_locks import silenced
-from .animations import points_coming
-from .calibration_animation import bands_before_and_after
+from . import start_rows
+from .animations import bands_before_and_after, points_coming
 from .heteroscedastic_data import dots, table, uneven
-from .saved_rows import start_rows
 
 SETS = ("concrete", "power")
 LEVELS = (0.9, 0.95)

@@ -29,17 +29,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from .. import conformal
 from ..files import write_figure
 from ..metrics import metrics
+from ..plots.common import COLOURS, panels
+from ..posterior.region import Region
+from . import start_rows
 from .olivetti_data import PROTOCOLS, SCALE, Parts, parts, photographs, turned
-from .olivetti_figure import LEVEL, Bands, figure_of
 from .olivetti_models import QUICK, Budget, Fitters, Predictor
-from .saved_rows import start_rows
 
+LEVEL = 0.95
 CONFIDENCE = 0.99  # of the range in which calibrated coverage lies
 PUBLISHED = {"gp": 3.476, "nn": 2.570, "sgp": 4.775, "svgp": 5.886, "dkl": 1.687, "svdkl": 1.783}
 ON_NETWORK = ("nn", "dkl", "svdkl", "sdkl")  # the network is trained on mirror images too
+
+#: predictive mean, the model's own interval, and the calibrated one
+Bands = tuple[Tensor, Region, Region]
 
 
 def run(
@@ -76,7 +83,7 @@ def run(
             row["seconds"] = time.perf_counter() - started
             rows.append(row)
             log.append(row)
-        figure = figure_of(bands, data.test.y * SCALE, protocol)
+        figure = _figure_of(bands, data.test.y * SCALE, protocol)
         write_figure(out / f"olivetti-{protocol}.png", figure, dpi=110)
     return rows
 
@@ -112,3 +119,39 @@ def _evaluate(
         "n_test": data.test.n,
     }
     return row, (test.mean, own, calibrated)
+
+
+def _figure_of(bands: dict[str, Bands], y: Tensor, protocol: str) -> Any:
+    """Draw the prediction error with its 95 % bands, one panel per model."""
+    columns = 3
+    lines = -(-len(bands) // columns)
+    figure, axes = panels(12, 3.4 * lines, lines, columns)
+    for axis, (name, band) in zip(axes.flat, bands.items(), strict=False):
+        _draw_errors(axis, name, band, y)
+    for axis in list(axes.flat)[len(bands) :]:
+        axis.set_visible(False)
+    figure.suptitle(f"{protocol}: {PROTOCOLS[protocol]}", fontsize=11)
+    return figure
+
+
+def _draw_errors(axis: Any, name: str, band: Bands, y: Tensor) -> None:
+    """Draw errors and both bands of one model; a band covers a row if it contains 0."""
+    mean, own, calibrated = band
+    for region, colour, label, width in (
+        (calibrated, COLOURS[5], "calibrated", 2.2),
+        (own, "#777777", "model's own", 0.9),
+    ):
+        lower, upper = region
+        share = float(region.covers(y).double().mean())
+        label = f"{label}: covers {share:.1%}"
+        axis.vlines(y, lower - y, upper - y, color=colour, lw=width, label=label, zorder=1)
+    axis.plot(y, mean - y, ".", ms=2.5, color="black", zorder=3)
+    axis.axhline(0, color=COLOURS[1], lw=0.8, zorder=2)
+    rmse = float((mean - y).square().mean().sqrt())
+    axis.set(
+        title=f"{name}: RMSE {rmse:.2f} degrees",
+        xlabel="angle (degrees)",
+        ylabel="error, with 95 % bands",
+    )
+    axis.title.set_fontsize(10)
+    axis.legend(frameon=False, fontsize=8, loc="upper left")

@@ -1,4 +1,7 @@
-"""The models of the Olivetti experiment and how each is fitted."""
+"""The models of the Olivetti experiment and how each is fitted.
+
+Mirror images of faces are rows that are added, and change the sign of functions of an angle.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Normal
 
 from ..data.dataset import Dataset
@@ -25,7 +28,6 @@ from ..networks.pretraining import regressor
 from ..posterior.prediction import Prediction
 from ..priors import LogNormal
 from ..runtime.process_locks import silenced
-from .mirror_images import Odd, mirrored
 
 CHANNELS = (16, 32, 32, 32)
 RESELECT_EVERY = 5  # steps between two placements of the inducing inputs
@@ -40,6 +42,35 @@ NOISE = LogNormal(-4.0, 2.0)
 Predictor = Callable[[Tensor], Prediction]
 #: a predictor, and a description of how it was fitted
 Fitted = tuple[Predictor, str]
+
+
+def mirrored(data: Dataset) -> Dataset:
+    """Return the rows and their mirror images, whose angles have the opposite sign."""
+    side = round(data.d**0.5)
+    other = data.X.reshape(-1, side, side).flip(2).flatten(1)
+    return Dataset(
+        torch.cat([data.X, other]), torch.cat([data.y, -data.y]), target_name=data.target_name
+    )
+
+
+class Odd(nn.Module):
+    """The odd part (g(x) - g(mirror image of x)) / 2 of a module g.
+
+    It changes its sign under a mirror, as the angle does.
+
+    Args:
+        module: The module g of images [n, side^2].
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Evaluate the odd part at images [n, side^2]."""
+        side = round(x.shape[-1] ** 0.5)
+        other = x.reshape(-1, side, side).flip(2).flatten(1)
+        return (self.module(x) - self.module(other)) / 2
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,13 @@
-"""Any scikit-learn regressor."""
+"""Any scikit-learn regressor.
+
+Decision trees become the tensors of ``tree_tensors``. Every other regressor stays a Python object,
+and tensors hold its number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,10 +27,76 @@ from .base import (
     scaled,
     seed_of,
 )
-from .fitted_regressors import Regressors, is_tree, tree_of
 from .stacking import by_member
+from .tree import Tree
 from .tree_table import TreeTable
 from .tree_tensors import gains, partial_sums, tree_sum
+
+PADDING = 0  # the number that fills the tensors of shorter members
+
+
+def _is_tree(estimator: Any) -> bool:
+    """Return whether a scikit-learn estimator is one decision tree."""
+    from sklearn.tree import BaseDecisionTree
+
+    return isinstance(estimator, BaseDecisionTree)
+
+
+def _tree_of(fitted: Any) -> Tree:
+    """Return a fitted ``DecisionTreeRegressor`` of one output as a Tree."""
+    tree = fitted.tree_
+    nodes, leaf = np.arange(tree.node_count), tree.children_left < 0
+    rows = tree.weighted_n_node_samples
+    within = tree.impurity * rows
+    left = np.where(leaf, nodes, tree.children_left)
+    right = np.where(leaf, nodes, tree.children_right)
+    return Tree(
+        feature=np.where(leaf, -1, tree.feature).astype(np.int32),
+        threshold=np.where(leaf, 0.0, tree.threshold),
+        missing_left=np.asarray(tree.missing_go_to_left, dtype=bool),
+        left=left.astype(np.int32),
+        right=right.astype(np.int32),
+        value=np.where(leaf, tree.value[:, 0, 0], 0.0),
+        gain=np.where(leaf, 0.0, within - within[left] - within[right]),
+        category=np.full(len(nodes), -1, dtype=np.int32),
+        categories=np.zeros((0, 1), dtype=np.int64),
+        constant=np.where(leaf, tree.value[:, 0, 0], 0.0),
+        columns=np.zeros((len(nodes), 0), dtype=np.int32),
+        coefficients=np.zeros((len(nodes), 0)),
+    )
+
+
+class _Regressors:
+    """Fitted regressors by their numbers.
+
+    Numbers are random, so that those of another record are not found here.
+    """
+
+    def __init__(self) -> None:
+        self._by_number: dict[int, Any] = {}
+
+    def add(self, fitted: Any) -> int:
+        """Keep a regressor and return its number."""
+        number = 1 + secrets.randbits(62)
+        self._by_number[number] = fitted
+        return number
+
+    def at(self, numbers: Iterable[int]) -> list[Any]:
+        """Return the regressors of these numbers; None for padding.
+
+        Raises:
+            NotApplicable: If one of them is not kept here.
+        """
+        found = []
+        for number in numbers:
+            if number != PADDING and number not in self._by_number:
+                raise NotApplicable(
+                    "the learners.Estimator whose regressors these are, in the process of the fit",
+                    "another one",
+                    "use the model of the posterior, or fit again",
+                )
+            found.append(self._by_number.get(number))
+        return found
 
 
 @dataclass(frozen=True)
@@ -60,7 +131,7 @@ class Estimator(Learner):
     """
 
     estimator: Any
-    _fitted: Regressors = field(default_factory=Regressors, init=False, repr=False, compare=False)
+    _fitted: _Regressors = field(default_factory=_Regressors, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,7 +160,7 @@ class Estimator(Learner):
         return _GrowingEstimators(self.estimator, self._fitted, X, outputs, valid, rows, seed)
 
     def check_storable(self) -> None:
-        if not is_tree(self.estimator):
+        if not _is_tree(self.estimator):
             raise NotApplicable(
                 "a learner whose stages are tensors, for a file",
                 f"Estimator({type(self.estimator).__name__}())",
@@ -151,7 +222,7 @@ class _GrowingEstimators(Growing):
     def __init__(
         self,
         estimator: Any,
-        regressors: Regressors,
+        regressors: _Regressors,
         X: Tensor,
         outputs: int,
         valid: Tensor | None,
@@ -162,7 +233,7 @@ class _GrowingEstimators(Growing):
         self.outputs, self.rows, self.seed = outputs, rows, seed
         self.X = X.detach().cpu().numpy()
         self.valid = None if valid is None else valid.detach().cpu().numpy()
-        self.trees = TreeTable(outputs) if is_tree(estimator) else None
+        self.trees = TreeTable(outputs) if _is_tree(estimator) else None
         self.numbers: list[int] = []  # those of the fitted regressors, if they are no trees
         self.powers: list[int] = []  # what their outputs are multiplied by, as powers of two
 
@@ -218,7 +289,7 @@ class _GrowingEstimators(Growing):
             self.powers += powers
             return
         pairs = zip(fitted, powers, strict=True)
-        self.trees.append([tree_of(one).times_power_of_two(p, 2 * p) for one, p in pairs])
+        self.trees.append([_tree_of(one).times_power_of_two(p, 2 * p) for one, p in pairs])
 
     def _check_weights(self) -> None:
         """Raise NotApplicable if the regressor takes no weights."""

@@ -35,7 +35,7 @@ The subject of a figure decides its file:
 - ``groups``: coefficients that vary between groups of rows (shrinkage).
 - ``labels``: predicted classes (reliability, decision regions).
 - ``suited_figures``: the choice that suits one posterior.
-- ``common``: colours, markers and panels. ``notebook_figure``: the Figure that notebooks show.
+- ``common``: colours, markers, panels and the Figure that notebooks show.
   ``densities``: densities within the bounds of a site. ``shown_scalars``: the scalars that a
   figure shows. ``table_columns``: the training table, and the names of its columns.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Mapping
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from matplotlib.ticker import MaxNLocator
 
 from ..errors import SettingError, an
 from ..posterior.posterior import Posterior
-from .notebook_figure import NotebookFigure
 
 #: colours that colour-blind readers can tell apart; Okabe & Ito (2008)
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -32,6 +32,20 @@ NARROW = 5.5
 MOST_NAMES = 3
 #: intervals between the ticks of a small panel, at most
 FEW_TICKS = 4
+
+
+class NotebookFigure(Figure):
+    """A matplotlib Figure that IPython shows as a PNG, also where pyplot was never imported.
+
+    pyplot does not know the figure, so that it neither keeps it alive nor draws it a second time.
+    Where ``%matplotlib inline`` is active, its own format of figures applies instead.
+    """
+
+    def _repr_png_(self) -> bytes:
+        """Return the figure as a PNG at its own resolution, for IPython's display."""
+        image = BytesIO()
+        self.savefig(image, format="png", bbox_inches="tight")
+        return image.getvalue()
 
 
 def panels(

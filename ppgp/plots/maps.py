@@ -11,8 +11,7 @@ from mpl_toolkits.mplot3d.axes3d import Axes3D
 
 from ..capabilities import LatentFunction, supports
 from ..posterior.posterior import Posterior
-from .common import described, legend_below, panels
-from .notebook_figure import NotebookFigure
+from .common import NotebookFigure, described, legend_below, panels
 from .table_columns import column_names, columns_of_plane, inputs_and_targets, target_name
 
 Columns = tuple[int | str, int | str]

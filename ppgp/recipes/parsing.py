@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-from ..errors import PpgpError, SettingError, UnknownName, an
+from ..errors import NotApplicable, PpgpError, SettingError, UnknownName, an
 from .members import named_recipes
-from .unknown_recipes import unknown_recipe
 
 __all__ = [
     "HOWS",
@@ -29,6 +28,8 @@ __all__ = [
     "build_score",
     "changed",
     "own_how",
+    "with_groups",
+    "with_likelihood",
 ]
 
 PRIOR = "Prior"  # in the annotations of fields that take a prior or a number
@@ -212,7 +213,7 @@ def _build(kind: str, text: str, families: list[Any], wanted: type) -> Any:
     named = TABLES[kind]
     text = _known(text, named)
     if text not in named and "(" not in text:
-        raise unknown_recipe(kind, text, TABLES)
+        raise _unknown_recipe(kind, text, TABLES)
     recipe, _ = named.get(text, (text, ""))
     built = read(recipe, families, wanted.__name__)
     if not isinstance(built, wanted):
@@ -379,3 +380,85 @@ def _option(text: str, wanted: str) -> Any:
         return text
     families = [_with_groups(), networks, learners, likelihoods, kernels, priors]
     return read(text, families, wanted)
+
+
+def with_likelihood(model: Any, likelihood: Any, called: str) -> Any:
+    """Return the model with another likelihood.
+
+    Args:
+        model: A model.
+        likelihood: A name that ``ppgp list`` prints, a recipe, or a likelihood; None: the model's
+            own.
+        called: What the user called the model.
+
+    Raises:
+        NotApplicable: If the model has no likelihood to change.
+        UnknownName: If there is no likelihood of that name.
+        SettingError: If the recipe cannot be read, or the model refuses the likelihood.
+    """
+    if likelihood is None:
+        return model
+    if not any(field.name == "likelihood" for field in fields(model)):
+        do = "use glm, gp, svgp, vecchia, state_space, or leave the likelihood out"
+        raise NotApplicable("a model that takes a likelihood", called, do)
+    if isinstance(likelihood, str):
+        likelihood = build_likelihood(likelihood)
+    return replace(model, likelihood=likelihood)
+
+
+def with_groups(model: Any, names: Iterable[str]) -> Any:
+    """Return a GLM with an intercept that varies between the groups of each grouping.
+
+    Any other model, and one whose recipe has groups, is returned as it is.
+
+    Args:
+        model: A model.
+        names: The groupings of the table.
+    """
+    from ..models import GLM, Varying
+
+    names = list(names)
+    if type(model) is not GLM or not names:
+        return model
+    return replace(model, groups={name: Varying("1") for name in names})
+
+
+class _OtherKind(UnknownName):
+    """A name is known, but as that of something else.
+
+    Args:
+        kind: What it should name.
+        name: The name.
+        other: What it names.
+        known: The names of the right kind.
+    """
+
+    def __init__(self, kind: str, name: str, other: str, known: Mapping[str, object]) -> None:
+        got, do = f"{name!r}, {an(other)}", f"name one of {', '.join(known)}"
+        PpgpError.__init__(self, f"the name of {an(kind)}", got, do)
+
+
+class _NoCall(UnknownName):
+    """A recipe has no parentheses."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        do = "write a call with parentheses, as in GP(RBF())"
+        PpgpError.__init__(self, f"the name of {an(kind)}, or its recipe", repr(text), do)
+
+
+def _unknown_recipe(
+    kind: str, text: str, tables: Mapping[str, Mapping[str, object]]
+) -> UnknownName:
+    """Return the error for a text without parentheses that is no name of its kind.
+
+    Args:
+        kind: What it should name, a key of ``tables``.
+        text: The text.
+        tables: The known names of each kind.
+    """
+    for other, names in tables.items():
+        if text in names:
+            return _OtherKind(kind, text, other, tables[kind])
+    if not re.fullmatch(r"[\w .-]*", text):
+        return _NoCall(kind, text)
+    return UnknownName(kind, text, tables[kind])

@@ -186,7 +186,7 @@ def test_faces_are_rotated_by_the_angle_and_parts_are_disjoint() -> None:
     photograph. A mirror image changes the sign of the angle.
     """
     from ppgp.experiments import olivetti_data as faces
-    from ppgp.experiments.mirror_images import mirrored
+    from ppgp.experiments.olivetti_models import mirrored
 
     side = 16
     flat = faces.disc(side).double().expand(20, side, side)

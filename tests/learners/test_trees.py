@@ -16,7 +16,7 @@ import torch
 
 from ppgp.errors import NotApplicable, NotEnoughMemory, SettingError, StorageError
 from ppgp.learners import Trees, lightgbm_trees
-from ppgp.learners.model_text import read_trees
+from ppgp.learners.lightgbm_trees import read_trees
 from ppgp.learners.tree_table import TreeTable
 from ppgp.learners.tree_tensors import tree_sum
 from ppgp.runtime import memory
