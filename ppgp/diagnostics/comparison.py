@@ -11,23 +11,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..conformal import Score
+from ..conformal.scores.base import check_score
 from ..data.dataset import Dataset
+from ..data.new_rows import in_order
+from ..display import tables as html
 from ..display.user_warnings import warn
-from ..errors import DataWarning, NotApplicable
+from ..errors import DataError, DataWarning, NotApplicable, SettingError, UnknownName, an
+from ..posterior.multi import MultiPosterior
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .choice_of_reference import Side, reference_of, same_data, same_model
-from .comparison_checks import check_arguments, check_reference
-from .exchangeability import not_exchangeable, used_in_fit
+from ..provenance.provenance import numbers, same_rows
+from .choice_of_reference import Side, reference_of, same_data, same_model, same_sites
 from .judging import judge
 from .leave_one_out import LOO, leave_one_out
 from .predictive_differences import PredictiveDifference, predictive_difference
 from .predictive_metrics import PredictiveMetrics, predicted, predictive_metrics, with_heuristic
 from .ranking import ranking_of
-from .same_training_rows import same_targets
+from .stacking import same_targets
 from .verdicts import CUT_SHORT, REFERENCE, UNJUDGED, Verdict
-from .verdicts_html import comparison_as_html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +45,8 @@ OTHER_ROWS = "the training rows differ: fit all models to the same rows, or pass
 OTHER_KINDS = "densities and probabilities of y are not comparable, and some models take y as {}"
 REFERENCE_OF_OTHER_ROWS = "the reference was fitted to other rows"
 LEFT_OUT_BY_FEW = "fewer than two have leave-one-out densities, of which test= needs none"
+SHOWN = 20  # rows that a notebook shows
+REASONS = ["reason", "predictions_reason"]  # columns that become sentences there
 NO_DRAWS = "every hyperparameter is a number, or a param: no draws to judge"
 
 
@@ -154,7 +158,17 @@ class Comparison:
             table = table.join(self.ranking[shown]).sort_values("rank")
         return table
 
-    _repr_html_ = comparison_as_html
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: a line for each posterior, and the reasons."""
+        table = self.to_frame()
+        reasons = [f"{name}: {text}" for name, text in self.reasons.items() if text]
+        predicted = [f"{name}: {text}" for name, text in self.predictive_reasons.items() if text]
+        parts = [html.frame(table.drop(columns=REASONS, errors="ignore"), SHOWN)]
+        parts.append(html.items("Reasons", reasons))
+        parts.append(html.items("Reasons, of predictions", predicted))
+        if self.not_ranked:
+            parts.append(html.sentence(f"not ranked: {self.not_ranked}"))
+        return html.page("Comparison", f"{len(table)} posteriors", *parts)
 
     def __repr__(self) -> str:
         table = self.to_frame().drop(columns=["reason", "predictions_reason"], errors="ignore")
@@ -235,8 +249,8 @@ def compare(
     import pandas as pd
 
     exact_level(level)
-    check_arguments(posteriors, {"test": test, "calibration": calibration}, score)
-    check_reference(reference, posteriors)
+    _check_arguments(posteriors, {"test": test, "calibration": calibration}, score)
+    _check_reference(reference, posteriors)
     sides = {name: Side(posterior) for name, posterior in posteriors.items()}
     given: Side | None = None
     if isinstance(reference, Posterior):
@@ -285,6 +299,52 @@ def compare(
     )
 
 
+def _check_arguments(posteriors: Any, tables: Mapping[str, Any], score: Any) -> None:
+    """Raise the error of the first argument of a type that ``compare`` does not take."""
+    do = "pass {name: posterior}, such as {'nuts': posterior}"
+    if not isinstance(posteriors, Mapping):
+        raise SettingError("posteriors by name", an(type(posteriors).__name__), do)
+    if not posteriors:
+        raise SettingError("at least one posterior to compare", "none", do)
+    for name, posterior in posteriors.items():
+        if not isinstance(posterior, Posterior):
+            got = f"{an(type(posterior).__name__)} as {name!r}"
+            if isinstance(posterior, MultiPosterior):
+                do = f"pass those of one output, such as posterior[{posterior.names[0]!r}]"
+            raise SettingError("posteriors by name", got, do)
+    for name, table in tables.items():
+        if not (table is None or isinstance(table, Dataset)):
+            raise DataError(f"a Dataset as {name}", an(type(table).__name__), "pass Dataset(X, y)")
+    if tables["test"] is not None:
+        _check_on_tables(posteriors)
+    if score is not None:
+        check_score(score)
+
+
+def _check_on_tables(posteriors: Mapping[str, Posterior]) -> None:
+    """Raise NotApplicable for a user's program, whose arguments no rows of a table stand for."""
+    for name, posterior in posteriors.items():
+        if not posterior.data.is_table:
+            do = "leave test out, and apply ppgp.metrics to posterior.predict(...)"
+            raise NotApplicable("fits to a Dataset, with test rows", f"a program as {name!r}", do)
+
+
+def _check_reference(reference: Any, posteriors: Mapping[str, Posterior]) -> None:
+    """Raise an error where no posterior can be judged by the reference."""
+    if reference is None:
+        return
+    if isinstance(reference, str):
+        if reference not in posteriors:
+            raise UnknownName("reference", reference, posteriors)
+        return
+    if not isinstance(reference, Posterior):
+        expected = "a name, a Posterior or None as reference"
+        raise SettingError(expected, an(type(reference).__name__), "pass one of those")
+    if not any(same_sites(posterior, reference) for posterior in posteriors.values()):
+        got = f"sites {sorted(reference.draws)}"
+        raise NotApplicable("a reference of the same model", got, "pass one with the same sites")
+
+
 def _table(rows: Mapping[str, Iterable[Mapping[str, Any]]]) -> pd.DataFrame:
     """Return one table of the rows of all posteriors, the name in the first column."""
     import pandas as pd
@@ -304,10 +364,10 @@ def _on_test_rows(
     names_by_reason: dict[str, list[str]] = {}
     shared = None
     if calibration is not None:
-        shared = not_exchangeable(test, calibration)
+        shared = _not_exchangeable(test, calibration)
     for name, side in sides.items():
         own = predictive_metrics(side.posterior, test, calibration, level, score)
-        used = used_in_fit(own.prediction, test)
+        used = _used_in_fit(own.prediction, test)
         if used:
             names_by_reason.setdefault(used, []).append(name)
         found[name] = with_heuristic(own, shared or used)
@@ -320,6 +380,31 @@ def _on_test_rows(
         message = f"conformal coverage is not that of new rows: {sentence}"
         warn(message, DataWarning)
     return found
+
+
+def _used_in_fit(prediction: Prediction, test: Dataset) -> str | None:
+    """Return how many test rows were used in the fit, in words; None where none was."""
+    count = int(prediction.in_training_with(test.y).sum())
+    if not count:
+        return None
+    return f"{count} of {test.n} test rows were also used in the fit"
+
+
+def _not_exchangeable(test: Dataset, calibration: Dataset) -> str | None:
+    """Return why rows of the two tables are not exchangeable; None where nothing shows it.
+
+    They may hold the same rows, or the noise of one table alone may be known.
+    """
+    rows = in_order(test, calibration.feature_names, levels=calibration.levels_by_name)
+    if rows.shape[1] == calibration.d:
+        old = np.column_stack([numbers(calibration.X), numbers(calibration.y)])
+        new = np.column_stack([numbers(rows), numbers(test.y)])
+        same = int(same_rows(old, new).sum())
+        if same:
+            return f"{same} of {test.n} test rows are calibration rows"
+    if (test.noise_sd is None) != (calibration.noise_sd is None):
+        return "the noise of the test rows or of the calibration rows is known, not of both"
+    return None
 
 
 def _with_advice(side: Side, reason: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from ..display import tables as html
 from ..errors import NotApplicable, counted
 from ..posterior.arviz import arviz
 from ..posterior.convergence import (
@@ -26,16 +27,15 @@ from ..posterior.summary import cut_short
 from .choice_of_reference import Side, same_sites
 from .differences import Difference, worst
 from .judging import judge
-from .projections import random_directions
-from .scalar_samples import Sample
+from .scalar_samples import Sample, random_directions
 from .verdicts import AGREES, CUT_SHORT, REJECTED, SEVERITY, SPREAD, UNJUDGED
-from .verdicts_html import diagnosis_as_html
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Diagnosis", "diagnose", "k_hat", "log_ratio", "reweighted"]
 
+SHOWN = 20  # rows that a notebook shows
 EBFMI_LIMIT = 0.3  # Betancourt (2016)
 FAR_APART = 1.1  # R-hat above which chains are in different places
 MOST_DIVERGENT = 0.05  # share of divergent transitions above which the draws are not to be used
@@ -90,7 +90,12 @@ class Diagnosis:
     table: pd.DataFrame
     k_hat: float | None = None
 
-    _repr_html_ = diagnosis_as_html
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the verdict, the findings and the worst scalars."""
+        findings = [text for text in self.findings if text != self.reason]
+        parts = [html.sentence(self.reason), html.items("Findings", findings)]
+        parts.append(html.frame(self.worst_first, SHOWN))
+        return html.page("Diagnosis", self.verdict, *parts)
 
     @property
     def worst_first(self) -> pd.DataFrame:
