@@ -15,7 +15,7 @@ from ..runtime.process_locks import silenced
 from .arviz import effective_sizes
 from .axes import named_scalars, scalar_names
 from .posterior import Posterior
-from .statistics.sample_statistics import ess, k_hat_limit, mcse, psis, rhat, wasserstein
+from .sample_statistics import ess, k_hat_limit, mcse, psis, rhat, wasserstein
 from .summary import chain_statistics
 from .units_of_draws import quantities
 

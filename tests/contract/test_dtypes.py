@@ -21,7 +21,7 @@ from ppgp.errors import NotApplicable
 from ppgp.inference import Inference
 from ppgp.inference.mcmc import nutpie_chains
 from ppgp.posterior.posterior import Posterior
-from ppgp.posterior.statistics.sample_statistics import ess
+from ppgp.posterior.sample_statistics import ess
 
 script = tool("dtypes")
 CASES = cases()

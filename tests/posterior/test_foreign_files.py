@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ppgp import models
 from ppgp.errors import StorageError
-from ppgp.posterior.files import encoding, file_checks, storage
+from ppgp.posterior.files import encoding, storage
 from ppgp.posterior.loading import load_posterior, table
 
 
@@ -65,7 +65,7 @@ def test_another_safetensors_file_is_refused(tmp_path: Path) -> None:
     for metadata in (
         None,
         {"format": "pt"},
-        {"format": file_checks.FORMAT},
+        {"format": storage.FORMAT},
         {"format": "ppgp-1", "record": "{}"},
         {"format": "ppgp-1", "record": "{}", "checksum": "0" * 64},
     ):
@@ -78,9 +78,9 @@ def test_a_file_without_its_checksum_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "record.ppgp"
     record = {"record": "{}"}
     for metadata in (
-        {**record, "format": file_checks.FORMAT},
-        {**record, "format": file_checks.FORMAT, "checksum": "0" * 64},
-        {**record, "format": file_checks.FORMAT, "checksum": "none"},
+        {**record, "format": storage.FORMAT},
+        {**record, "format": storage.FORMAT, "checksum": "0" * 64},
+        {**record, "format": storage.FORMAT, "checksum": "none"},
     ):
         save_file({"w": torch.zeros(2)}, str(path), metadata=metadata)
         with pytest.raises(StorageError, match="checksum"):

@@ -19,7 +19,7 @@ from safetensors import safe_open
 import ppgp
 from ppgp import Posterior, inference, kernels, models, networks
 from ppgp.errors import StorageError
-from ppgp.posterior.files import file_checks, storage
+from ppgp.posterior.files import storage
 
 FIXTURES = Path(__file__).parent / "fixtures" / "ppgp-2"
 MEMORY = 2**30  # bytes that a load may take beyond what the process has
@@ -96,9 +96,7 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
         lambda: content[: length - rng.randrange(1, length)],
         lambda: rng.choice([2**63, 2**40, 10**8, length, 0]).to_bytes(8, "little") + content[8:],
         lambda: content.replace(*(str(rng.randrange(10)).encode() for _ in range(2))),
-        lambda: content.replace(
-            file_checks.FORMAT.encode(), rng.choice([b"ppgp-1", b"ppgp-3", b"pt"])
-        ),
+        lambda: content.replace(storage.FORMAT.encode(), rng.choice([b"ppgp-1", b"ppgp-3", b"pt"])),
         lambda: content.replace(
             b'"checksum"', rng.choice([b'"checksun"', b'"record"', b'"format"'])
         ),
@@ -151,11 +149,11 @@ def parts(path: Path) -> tuple[Any, dict[str, torch.Tensor]]:
 def with_digest(content: bytes) -> bytes:
     """Return a file with a correct digest, if its header still has the place of one."""
     start = 8 + int.from_bytes(content[:8], "little")
-    place = file_checks.DIGEST.search(content, 8, start)
+    place = storage.DIGEST.search(content, 8, start)
     if place is None:
         return content
     before, after = content[: place.start(1)], content[place.end(1) :]
-    digest = hashlib.sha256(before + file_checks.BLANK.encode() + after).hexdigest()
+    digest = hashlib.sha256(before + storage.BLANK.encode() + after).hexdigest()
     return before + digest.encode() + after
 
 
@@ -251,7 +249,7 @@ def test_a_forged_record_with_its_checksum_loads_or_is_refused(
     assert set(outcomes(path, mutants)) <= {"loaded", "refused"}
 
 
-@pytest.mark.parametrize("deep", [file_checks.DEEPEST, 10**5, 10**6])
+@pytest.mark.parametrize("deep", [storage.DEEPEST, 10**5, 10**6])
 @pytest.mark.parametrize(
     "bracket", ["[", '{"tuple":[', '{"map":[[1,', '{"class":"models.GP","fields":{"kernel":']
 )

@@ -6,13 +6,14 @@ damage; it is not a signature. Size and depth of the header are bounded before i
 The format is "ppgp-2". Numbers inside ``posterior.model`` are on the model's scale, not in the
 user's units.
 
-Every init field of the record is written; ``loaded_checks.py`` checks those of a Posterior.
+Every init field of the record is written; ``loading.py`` checks those of a Posterior.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,15 @@ from torch import Tensor
 
 from ... import files
 from ...errors import StorageError
-from .encoding import Source, Written, encode
-from .file_checks import (
-    BLANK,
-    DIGEST,
-    FORMAT,
-    LONGEST,
-    SAVED,
-    check_digest,
-    damaged,
-    header_of,
-    parsed,
-)
+from .encoding import DEEPEST, Source, Written, encode
+
+SAVED = "a file that ppgp fit or posterior.save wrote"
+FORMAT = "ppgp-2"
+LONGEST = 2**25  # the most bytes in the header, which holds the record
+CHUNK = 2**20  # bytes that are read at a time for the digest
+BLANK = "0" * 64  # in place of the digest while it is computed
+DIGEST = re.compile(rb'"checksum":"([0-9a-f]{64})"')
+_TEXT = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
 def save(path: str | Path, record: Any) -> Path:
@@ -99,19 +97,86 @@ def load(
     if not found:
         raise StorageError(SAVED, files.no_file(path), "check the path")
     try:
-        header = header_of(path)
+        header = _header_of(path)
         with safe_open(str(path), "pt") as file:
             metadata = file.metadata() or {}
-            check_digest(path, header, metadata)
-            tree = parsed(metadata["record"])
+            _check_digest(path, header, metadata)
+            tree = _parsed(metadata["record"])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         return Source(tensors, table, dict(given or {})).decode(tree)
     except StorageError:
         raise
     except Exception as error:  # the constructor of a record may raise anything on foreign numbers
-        raise damaged(path, first_line(error)) from None
+        raise _damaged(path, first_line(error)) from None
 
 
 def first_line(error: BaseException) -> str:
     """Return the first line of the message of an error, or the name of its class."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _damaged(path: Path, reason: str) -> StorageError:
+    """Return the error for a file that cannot be read."""
+    got = f"{path.name}, unreadable ({reason})"
+    do = "it is damaged or foreign; save again"
+    return StorageError(SAVED, got, do)
+
+
+def _foreign(path: Path) -> StorageError:
+    do = "pass the file that ppgp fit or posterior.save wrote"
+    return StorageError("a saved posterior", f"{path.name}, another kind of file", do)
+
+
+def _header_of(path: Path) -> bytes:
+    """Return the header with its length; it is read only if that length is possible."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = file.read(8)
+        start = 8 + int.from_bytes(length, "little")
+        if len(length) == 8 and start > 8 and file.read(1) != b"{":
+            raise _foreign(path)
+        file.seek(8)
+        if len(length) < 8 or start > min(size, LONGEST):
+            raise _damaged(path, f"a header of {start:,} bytes in {size:,}")
+        return length + file.read(start - 8)
+
+
+def _check_digest(path: Path, header: bytes, metadata: Mapping[str, str]) -> None:
+    """Check the format of a file and its digest.
+
+    Raises:
+        StorageError: If it is not a file of this library, or differs from what was written.
+    """
+    if metadata.get("format") != FORMAT or "record" not in metadata:
+        raise _foreign(path)
+    places = list(DIGEST.finditer(header))
+    if len(places) != 1:
+        raise _damaged(path, "its header must hold one checksum")
+    if places[0][1].decode() != digest_of(path, places[0].span(1)):
+        raise _damaged(path, "its checksum does not match")
+
+
+def digest_of(path: Path, where: tuple[int, int]) -> str:
+    """Return the digest of the whole file, with the bytes of the digest itself left blank."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        digest.update(file.read(where[0]))
+        digest.update(BLANK.encode())
+        file.seek(where[1])
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _parsed(text: str) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: If its brackets are nested too deep to be walked recursively.
+    """
+    depth = 0
+    for bracket in re.finditer(r"[\[\]{}]", _TEXT.sub("", text)):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth > DEEPEST:
+            raise ValueError(f"brackets more than {DEEPEST} deep")
+    return json.loads(text)

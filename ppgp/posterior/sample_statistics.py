@@ -9,9 +9,9 @@ import numpy as np
 from scipy.special import boxcox, logsumexp, softmax
 from scipy.stats import wasserstein_distance
 
-from ...data.entries.arrays import as_tensor
-from ...errors import DataError, NotApplicable, UnknownName
-from ..arviz import arviz
+from ..data.entries.arrays import as_tensor
+from ..errors import DataError, NotApplicable, UnknownName
+from .arviz import arviz
 
 __all__ = ["ess", "k_hat_limit", "mcse", "psis", "rhat", "wasserstein"]
 

@@ -1,1 +1,0 @@
-"""Convergence statistics of draws."""
