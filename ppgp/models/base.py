@@ -18,7 +18,16 @@ from ..data.dataset import Dataset, Scaler, of_all_ranks
 from ..data.training_data import Rows
 from ..display.overrides import computed
 from ..display.tables import record_page
-from ..errors import DataError, NotApplicable, SettingError, UnknownName, an, counted
+from ..errors import (
+    DataError,
+    NotApplicable,
+    NumericalError,
+    SettingError,
+    UnknownName,
+    an,
+    counted,
+)
+from ..kernels import Kernel
 from ..likelihoods import Bernoulli, Likelihood
 from ..likelihoods.target_checks import FOR_REGRESSION, distinct
 from ..priors import (
@@ -618,6 +627,31 @@ def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) ->
             f"a mini-batch of {len(X)}",
             instead,
         )
+
+
+def refuse_broken(kernel: Kernel, X: Tensor) -> None:
+    """Refuse a network whose units are all dead or saturated at the initial weights.
+
+    No gradient leads away from such a start.
+
+    Raises:
+        NumericalError: If the kernel of such a network does not distinguish the rows of X.
+    """
+    broken = kernel.check_fit({}, X)
+    if not broken:
+        return
+    tiny = torch.finfo(X.dtype).tiny
+    largest_ratio = float((X.mean(0).abs() / X.std(0).clamp_min(tiny)).max())
+    cause = ""
+    if largest_ratio > 3:
+        cause = f" (a column of X has a mean of {largest_ratio:.3g} times its sd)"
+    raise NumericalError(
+        "a kernel that tells these rows apart before the fit",
+        "a network that does not, its units dead or saturated at the initial weights"
+        f"{cause}: {broken[0]}",
+        "standardise X, as fit(standardise=True) does, or give the network another seed, more "
+        "units, or activation='tanh'",
+    )
 
 
 def linear(weight: Tensor, bias: Tensor, X: Tensor) -> Tensor:

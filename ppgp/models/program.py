@@ -1,36 +1,68 @@
-"""A Pyro program written by the user, as a model that ``ppgp.fit`` accepts."""
+"""A Pyro program written by the user, as a model that ``ppgp.fit`` accepts, and its predictions.
+
+A prediction runs the program again at draws of its posterior. Discrete sites that were summed out
+are drawn given the data. Each site that was not drawn then has its predictive distribution.
+"""
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pyro.distributions import ExpandedDistribution, MaskedDistribution
+from pyro.infer import config_enumerate, infer_discrete
+from pyro.poutine import condition
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MixtureSameFamily
 from torch.nn import Module
 
 from ..data.training_data import same_value
+from ..density.enumeration import plate_nesting
 from ..density.handlers import (
     Run,
     check_unweighted,
     entries_of_data,
+    is_data,
+    is_discrete,
     numbers_seen,
     over_draws,
     quietly,
     site_log_prob,
 )
+from ..distributions import univariate
 from ..errors import DataError, NotApplicable
 from ..priors import Param, Site
+from ..runtime.seeding import seeded
 from ..runtime.threads import ELEMENT
 from .base import Model
-from .program_predictions import Same, inferred_discrete, predictive_distributions
 
 Theta = Mapping[str, Tensor]
 SCALAR = (bool, int, float, str)
 SEEN = "\0seen"  # suffix of the entry that marks which numbers of a site a mask keeps
+
+# The least number of runs if a run draws random numbers: each draw of the posterior is then used
+# several times. It is also about the number of runs if discrete sites are inferred, one draw at a
+# time.
+RUNS = 1000
+Values = dict[str, Tensor]
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Same:
+    """What the arguments of a prediction have in common with those of the fit.
+
+    Attributes:
+        arguments: Whether all that are given are the same.
+        arrays: Whether those are the same that are arrays, and so may have an entry per row.
+    """
+
+    arguments: bool
+    arrays: bool
 
 
 @dataclass(frozen=True)
@@ -156,7 +188,7 @@ class Program(Model):
         Discrete sites that were summed out are drawn given the data of the fit. Latent sites of
         single rows, in just the plates of y, are those of the fit if the arrays among the arguments
         are, and are drawn from their prior otherwise, as those of new rows. If a run draws random
-        numbers, there are at least ``program_predictions.RUNS`` runs.
+        numbers, there are at least ``RUNS`` runs.
 
         Args:
             theta: {site: [draw, *event]}.
@@ -286,3 +318,269 @@ def _without_masked(per_draw: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if bool(seen[0].any()):
             unmasked[name] = value if bool(seen[0].all()) else value[:, seen[0]]
     return unmasked
+
+
+class Replay(Run):
+    """A ``Run`` at given values, which must have the shapes of the program's sites.
+
+    Sites in ``own`` belong to the rows of the fit: here they are drawn, as those of new rows.
+    """
+
+    def __init__(self, values: Values, own: frozenset[str] = frozenset()) -> None:
+        super().__init__({name: v for name, v in values.items() if name not in own})
+        self.shapes = {name: tuple(value.shape) for name, value in values.items()}
+
+    def _pyro_sample(self, msg: Any) -> None:
+        super()._pyro_sample(msg)
+        name = msg["name"]
+        if msg["is_observed"] or name not in self.shapes or not hasattr(msg["fn"], "event_shape"):
+            return
+        here = tuple(msg["fn"].batch_shape + msg["fn"].event_shape)
+        there = self.shapes[name]
+        if here != there:
+            raise DataError(
+                f"{name!r} of shape {list(there)}, as in the fit",
+                f"shape {list(here)}",
+                "give new groups or rows a site of their own in the program: it is drawn from "
+                "its prior",
+            )
+
+
+def predictive_distributions(
+    program: Call, fitted: Call, same: Same, draws: Values, seed: int
+) -> dict[str, Distribution]:
+    """Return the predictive distribution of every site that was not drawn.
+
+    Args:
+        program: Runs the program with the arguments of the prediction.
+        fitted: Runs it with the arguments of the fit.
+        same: What both have in common: with the same rows, the sites of rows are those of the fit.
+        draws: {site: [draw, *event]}.
+        seed: Seed of the random numbers.
+
+    Returns:
+        {site: a distribution of batch [draw, n]}. Nested plates are concatenated.
+    """
+    first = {name: value[0] for name, value in draws.items()}
+    with seeded(seed), Run(first) as run:
+        fitted()
+    of_rows = _sites_of_rows(run)
+    left_out = set() if same.arguments else of_rows - set(draws)
+    own = frozenset() if same.arrays else frozenset(of_rows & set(draws))
+    inferred = _inferred_sites(run, set(draws), left_out)
+    if left_out or own:
+        with seeded(seed):
+            _check_nothing_known(program, first, own, left_out | own)
+    repeats = max(1, math.ceil(RUNS / len(next(iter(draws.values())))))
+    kinds: dict[str, Distribution] = {}
+
+    def one(values: Values) -> Values:
+        return _parameters(program, values, set(inferred), own, kinds)
+
+    with seeded(seed):
+        if inferred:
+            # each of these runs takes milliseconds, so there are few of them
+            draws = _repeated(_thinned(draws, RUNS), repeats)
+            draws = draws | over_draws(lambda v: _infer_discrete(fitted, run, v, inferred), draws)
+        elif repeats > 1 and _draws_something(one, first, seed):
+            draws = _repeated(draws, repeats)
+        stacked = over_draws(one, draws)
+    return {name: _over_all_draws(name, kind, stacked) for name, kind in kinds.items()}
+
+
+def inferred_discrete(fitted: Call, draws: Values) -> Values:
+    """Return draws of the discrete sites that were summed out, given the data: {site: [draw, ...]}.
+
+    Args:
+        fitted: Runs the program with the arguments of the fit.
+        draws: {site or param: [draw, *event]}.
+    """
+    with Run({name: value[0] for name, value in draws.items()}) as run:
+        fitted()
+    wanted = _inferred_sites(run, set(draws), set())
+    if not wanted:
+        return {}
+    return over_draws(lambda values: _infer_discrete(fitted, run, values, wanted), draws)
+
+
+def _repeated(draws: Values, times: int) -> Values:
+    return {name: value.repeat_interleave(times, 0) for name, value in draws.items()}
+
+
+def _thinned(draws: Values, most: int) -> Values:
+    """Return at most this many draws, equally spaced."""
+    size = len(next(iter(draws.values())))
+    index = torch.linspace(0, size - 1, min(most, size)).long()
+    return {name: value[index] for name, value in draws.items()}
+
+
+def _inferred_sites(run: Run, drawn: set[str], of_rows: set[str]) -> list[str]:
+    """Return the discrete sites that were summed out and are inferred given the data.
+
+    Those of rows that the prediction does not have are left out.
+    """
+    left_out = drawn | of_rows
+    return [name for name, s in run.latents().items() if is_discrete(s) and name not in left_out]
+
+
+def _sites_of_rows(run: Run) -> set[str]:
+    """Return the latent sites that each row has for itself: those in just the plates of data.
+
+    A plate whose elements have several numbers each (an event) is one of groups, not of rows.
+    """
+    of_data = {_plates(s) for _, s in run.samples() if is_data(s) and not s["fn"].event_shape}
+    latents = run.latents().items()
+    return {name for name, s in latents if _plates(s) and _plates(s) in of_data}
+
+
+def _plates(site: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(f.name for f in site["cond_indep_stack"])
+
+
+def _check_nothing_known(program: Call, first: Values, own: frozenset[str], rows: set[str]) -> None:
+    """Refuse new rows with data on them beside latent sites of their own.
+
+    Raises:
+        NotApplicable: Those sites would be drawn from their prior, not given these data.
+    """
+    with Replay(first, own) as run:
+        program()
+    latent = {_plates(s): name for name, s in run.latents().items() if name in rows}
+    for name, s in run.samples():
+        if is_data(s) and _plates(s) in latent:
+            raise NotApplicable(
+                "new rows about which nothing is observed, or the rows of the fit",
+                f"{name!r} observed at new rows that have {latent[_plates(s)]!r} of their own",
+                "fit with these rows as well, and mask what is to be predicted",
+            )
+
+
+def _infer_discrete(fitted: Call, run: Run, values: Values, wanted: list[str]) -> Values:
+    """Draw the discrete sites given the data and one draw of the other sites.
+
+    ``run`` is a run of the fitted program, which shows its sites and plates.
+    """
+    latent = {name: value for name, value in values.items() if name in run.latents()}
+    runs: list[Run] = []
+
+    def conditioned() -> None:
+        with Run({}, params=values) as inner, condition(data=latent):
+            fitted()
+        runs.append(inner)
+
+    enumerated: Any = config_enumerate(conditioned)
+    inference: Any = infer_discrete(enumerated, first_available_dim=-1 - plate_nesting(run))
+    inference()
+    return {name: runs[-1].sites[name]["value"] for name in wanted}
+
+
+def _draws_something(one: Callable[[Values], Values], first: Values, seed: int) -> bool:
+    """Return whether the distributions depend on random numbers.
+
+    This is so if one site that was not drawn depends on another.
+    """
+    results = []
+    for own in (seed, seed + 1):
+        with seeded(own):
+            results.append(one(first))
+    return any(not torch.equal(value, results[1][name]) for name, value in results[0].items())
+
+
+def _parameters(
+    program: Call,
+    values: Values,
+    inferred: set[str],
+    own: frozenset[str],
+    kinds: dict[str, Distribution],
+) -> Values:
+    """Run the program once, and return the parameters of each distribution of the prediction.
+
+    Args:
+        program: Runs the program.
+        values: The drawn and inferred values {site: [*event]}.
+        inferred: Names of the discrete sites that were inferred.
+        own: Names of drawn sites of the rows of the fit, which are no rows of the prediction.
+        kinds: Receives {site: its distribution in this run}.
+
+    Returns:
+        {site, NUL, parameter: tensor}.
+    """
+    with Replay(values, own) as run:
+        program()
+    parameters = {}
+    for name, site in run.latents().items():
+        if name in values and name not in inferred:
+            continue
+        distribution = _certain(site) if name in values else _plain(site["fn"])
+        if distribution is None:
+            continue
+        tensors = univariate.parameters(distribution)
+        if not tensors:
+            raise NotApplicable(
+                f"a distribution with tensor parameters for {name!r}",
+                type(distribution).__name__,
+                "use a plain Pyro distribution for it",
+            )
+        kinds[name] = distribution
+        parameters |= {f"{name}\0{k}": v for k, v in tensors.items()}
+    return parameters
+
+
+def _certain(site: Mapping[str, Any]) -> Distribution | None:
+    """Return a distribution with all its mass at the inferred value of a discrete site.
+
+    None for a distribution that is neither Bernoulli nor Categorical.
+    """
+    distribution, value = _plain(site["fn"]), site["value"]
+    if isinstance(distribution, Bernoulli):
+        return Bernoulli(probs=value)
+    if isinstance(distribution, Categorical):
+        classes = distribution.probs.shape[-1]
+        probs = torch.nn.functional.one_hot(value.long(), classes).to(distribution.probs)
+        return Categorical(probs=probs)
+    return None
+
+
+def _plain(distribution: Any) -> Any:
+    """Return a distribution without the wrappers that only reshape or mask it.
+
+    Of a mixture it is one component, drawn by the weights.
+    """
+    while isinstance(distribution, Independent | MaskedDistribution | ExpandedDistribution):
+        inner = distribution.base_dist
+        if isinstance(distribution, ExpandedDistribution):
+            inner = inner.expand(distribution.batch_shape)
+        distribution = inner
+    if isinstance(distribution, MixtureSameFamily) and not distribution.event_shape:
+        which = distribution.mixture_distribution.sample()
+        component = distribution.component_distribution
+        parameters = univariate.parameters(component)
+        chosen = {k: _taken(v, which) for k, v in parameters.items()}
+        return univariate.rebuilt(component, chosen)
+    return distribution
+
+
+def _taken(parameter: Tensor, which: Tensor) -> Tensor:
+    """Return [*batch, *event] from a parameter [*batch, K, *event], at ``which`` [*batch]."""
+    axis = which.ndim
+    index = which.reshape(*which.shape, *(1,) * (parameter.ndim - axis))
+    return torch.take_along_dim(parameter, index, axis).squeeze(axis)
+
+
+def _over_all_draws(name: str, kind: Distribution, stacked: Values) -> Distribution:
+    """Return the distribution of a site over all draws, its plates concatenated.
+
+    Raises:
+        NotApplicable: For several joint distributions in one site.
+    """
+    values = {k.split("\0")[1]: v for k, v in stacked.items() if k.split("\0")[0] == name}
+    batch, size = kind.batch_shape, math.prod(kind.batch_shape)
+    if kind.event_shape and size > 1:
+        raise NotApplicable(
+            f"one joint distribution, or one number per row, for {name!r}",
+            f"a distribution of batch {list(batch)} and event {list(kind.event_shape)}",
+            "predict fewer rows at a time",
+        )
+    rows = () if kind.event_shape else (size,)
+    flat = {k: v.reshape(len(v), *rows, *v.shape[1 + len(batch) :]) for k, v in values.items()}
+    return univariate.rebuilt(kind, flat)

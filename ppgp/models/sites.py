@@ -8,10 +8,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..priors import Param, Site
+from ..priors import Param, Prior, Site
 from ..priors.sites import draw as draw
+from ..runtime.seeding import seeded
 
 Theta = Mapping[str, Tensor]
+
+
+def medians(sites: Mapping[str, Site | Param], X: Tensor, seed: int) -> dict[str, Tensor]:
+    """Return {site: the median of 101 draws from its prior}.
+
+    A selection of inducing inputs uses these values before there is a fit. Sites without a prior
+    are left out.
+    """
+    with seeded(seed):
+        values = {}
+        for name, one in sites.items():
+            if isinstance(one, Site) and isinstance(one.prior, Prior):
+                prior = one.distribution(X)
+                draws = torch.stack([prior.sample() for _ in range(101)])
+                values[name] = draws.median(0).values
+        return values
 
 
 def starting_values(sites: Mapping[str, Site | Param]) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from ppgp.distributions import univariate
 from ppgp.errors import DataError, SettingError
 from ppgp.likelihoods import Bernoulli, Categorical, Likelihood, Predicted
 from ppgp.likelihoods.base import hermite
-from ppgp.models.before_fit import medians
+from ppgp.models.sites import medians
 from ppgp.posterior.prediction import Prediction
 from ppgp.recipes import parsing as recipes
 from ppgp.runtime.seeding import seeded

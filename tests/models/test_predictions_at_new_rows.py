@@ -74,7 +74,7 @@ def test_effects_of_rows_are_reused_at_the_training_rows_only() -> None:
 
 
 def test_discrete_sites_in_a_loop_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ppgp.models.program_predictions.RUNS", DRAWS // 4)
+    monkeypatch.setattr("ppgp.models.program.RUNS", DRAWS // 4)
     y = torch.tensor([0.0, 5.0], dtype=F64)
     posterior = at(in_a_loop, {"x": torch.zeros(2, dtype=F64), "y": y}, p=number(0.3))
     others = posterior.predict(x=torch.ones(2, dtype=F64))

@@ -22,7 +22,7 @@ RUNS = 250
 
 @pytest.fixture(autouse=True)
 def fewer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ppgp.models.program_predictions.RUNS", RUNS)
+    monkeypatch.setattr("ppgp.models.program.RUNS", RUNS)
 
 
 def number(value: float) -> Tensor:

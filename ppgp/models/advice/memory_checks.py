@@ -29,27 +29,19 @@ def check_memory_of_predictions(draws: int, rows: int, like: Tensor, joint: bool
         NotEnoughMemory: With the number of rows per call that does fit.
     """
     number = like.element_size() * draws
-    if not joint:
-        per_row = 2.0 * number
-        must_fit(
-            per_row * rows,
-            f"the predictive distribution of {rows:,} rows under {draws:,} draws",
-            rows_per_call(per_row),
-            like.device,
-        )
-        return
+    per_row = 2.0 * number
     per_pair = 3.0 * number  # the covariance, its root, and a copy with the noise on its diagonal
 
     def advice(available: float) -> str:
+        if not joint:
+            return rows_per_call(per_row)(available)
         fewer = rounded_down(math.sqrt(available / per_pair))
         return f"pass at most {fewer:,} rows per call, or leave joint=True out"
 
-    must_fit(
-        per_pair * rows * rows,
-        f"the joint predictive distribution of {rows:,} rows under {draws:,} draws",
-        advice,
-        like.device,
-    )
+    size, what = per_row * rows, "the predictive distribution"
+    if joint:
+        size, what = per_pair * rows * rows, "the joint predictive distribution"
+    must_fit(size, f"{what} of {rows:,} rows under {draws:,} draws", advice, like.device)
 
 
 def check_memory_of_conditioning(n: int, m: int, draws: int, kernel: Kernel, like: Tensor) -> None:

@@ -45,8 +45,7 @@ from ..advice.memory_checks import (
     check_memory_of_covariance,
     check_memory_of_predictions,
 )
-from ..base import full_batch_only
-from ..before_fit import medians, refuse_broken
+from ..base import full_batch_only, refuse_broken
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import (
     NOT_OF_THE_RECIPE,
@@ -55,7 +54,7 @@ from ..noise import (
     with_known,
     with_noise,
 )
-from ..sites import Theta, draw, first_draw, number_of_draws, split_params
+from ..sites import Theta, draw, first_draw, medians, number_of_draws, split_params
 from ..units import power
 from .factor_updates import ROOT, Extension, extension, grown_root
 from .latent_gp import with_likelihood
@@ -256,7 +255,7 @@ class GP(
     def _chunks(self, theta: Theta, n: int, m: int, like: Tensor) -> list[Chunk]:
         """Split the draws into chunks whose matrices fit into ``MEMORY_BUDGET``, or into one each.
 
-        Up to ``_rows_at_once`` new rows the chunks do not depend on ``m``, so that predictions
+        Up to the rows of ``_at_once`` the chunks do not depend on ``m``, so that predictions
         share what is kept of each chunk.
 
         Args:
@@ -273,7 +272,8 @@ class GP(
         """
         drawn, params = split_params(self.sites_at(like.shape[-1]), theta)
         count = number_of_draws(drawn)
-        size = max(1, min(_draws_at_once(n, like), MEMORY_BUDGET // _bytes_of_draw(n, m, like)))
+        at_once, _ = _at_once(n, like)
+        size = max(1, min(at_once, MEMORY_BUDGET // _bytes_of_draw(n, m, like)))
         check_memory_of_conditioning(n, m, min(size, count), self.kernel, like)
         slices = [slice(i, min(i + size, count)) for i in range(0, count, size)]
         return [(s, {**params, **{k: v[s] for k, v in drawn.items()}}) for s in slices]
@@ -318,7 +318,7 @@ class GP(
         covariance [draw, m, m].
         """
         m = len(X)
-        width = max(1, m if joint else min(m, _rows_at_once(train.n, X)))
+        width = max(1, m if joint else min(m, _at_once(train.n, X)[1]))
         count = number_of_draws(split_params(self.sites_at(X.shape[-1]), theta)[0])
         check_memory_of_predictions(count, m, X, joint)
         means = X.new_empty(count, m)
@@ -573,24 +573,23 @@ def _for_each(
     )
 
 
-def _draws_at_once(n: int, like: Tensor) -> int:
-    """Return the draws of a chunk whose covariances of n rows fit into ``CACHED`` on the CPU."""
-    if like.device.type != "cpu":
-        return MEMORY_BUDGET // _bytes_of_draw(n, n, like)
-    return max(1, CACHED // (like.element_size() * n**2))
-
-
 def _bytes_of_draw(n: int, m: int, like: Tensor) -> int:
     """Return the bytes of the matrices of one draw, for n training rows and m new ones at once."""
     return like.element_size() * 4 * n * (n + m)
 
 
-def _rows_at_once(n: int, like: Tensor) -> int:
-    """Return the new rows to predict at once, so that their matrices too stay in the cache."""
-    draws = _draws_at_once(n, like)
-    if draws == 1 or like.device.type != "cpu":
-        return ROWS_AT_ONCE
-    return max(1, min(ROWS_AT_ONCE, 2 * CACHED // (like.element_size() * draws * n)))
+def _at_once(n: int, like: Tensor) -> tuple[int, int]:
+    """Return how many draws, and how many new rows of each, to compute with at once.
+
+    On the CPU the covariances of n rows at these draws fit into ``CACHED``, and so do their
+    covariances with the new rows.
+    """
+    if like.device.type != "cpu":
+        return MEMORY_BUDGET // _bytes_of_draw(n, n, like), ROWS_AT_ONCE
+    draws = max(1, CACHED // (like.element_size() * n**2))
+    if draws == 1:
+        return 1, ROWS_AT_ONCE
+    return draws, max(1, min(ROWS_AT_ONCE, 2 * CACHED // (like.element_size() * draws * n)))
 
 
 # -- the marginal distribution of y, with the slopes of its kernel by formula -------------------

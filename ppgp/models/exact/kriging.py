@@ -43,11 +43,10 @@ from ..advice.memory_checks import (
     check_memory_of_predictions,
 )
 from ..advice.suitability import MOST_ROWS
-from ..base import Model, full_batch_only
-from ..before_fit import medians, refuse_broken
+from ..base import Model, full_batch_only, refuse_broken
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import NOT_OF_THE_RECIPE, check_aligned, refuse_duplicate_rows, with_known, with_noise
-from ..sites import Theta, draw, first_draw, number_of_draws, split_params, starting_values
+from ..sites import Theta, draw, first_draw, medians, number_of_draws, split_params, starting_values
 from .drift import (
     Drift,
     basis,

@@ -28,8 +28,7 @@ from ..advice.memory_checks import (
     check_memory_of_covariance,
     check_memory_of_predictions,
 )
-from ..base import full_batch_only
-from ..before_fit import refuse_broken
+from ..base import full_batch_only, refuse_broken
 from ..means import MeanLike, rows_of_mean
 from ..sites import Theta, draw, one_by_one
 from .latent_model import LatentModel, check_latent

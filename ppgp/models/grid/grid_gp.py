@@ -35,10 +35,9 @@ from ...runtime.memory import must_fit
 from ...runtime.result_cache import ResultCache
 from ..advice.advice import instead_of
 from ..base import full_batch_only
-from ..before_fit import medians
 from ..exact.gp import GP
 from ..means import MeanLike
-from ..sites import Theta, draw
+from ..sites import Theta, draw, medians
 from ..units import power
 from .kronecker import GridMarginal, eigen, outer, rotated
 from .ski import MOST_COLUMNS

@@ -24,11 +24,10 @@ from ...runtime.memory import must_fit
 from ...runtime.result_cache import ResultCache
 from ...runtime.team import ALONE, Team
 from ..advice.advice import instead_of
-from ..base import full_batch_only
-from ..before_fit import medians, refuse_broken
+from ..base import full_batch_only, refuse_broken
 from ..exact.gp import GP
 from ..means import MeanLike
-from ..sites import Theta, draw, one_by_one
+from ..sites import Theta, draw, medians, one_by_one
 from ..units import power
 from .cubic_interpolation import Axis, cubic_weights, interpolation, nodes_of
 from .grid_space import GridSpaceMarginal, projected

@@ -24,12 +24,11 @@ from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
 from ..advice.advice import instead_of
 from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
-from ..base import full_batch_only
-from ..before_fit import medians, refuse_broken
+from ..base import full_batch_only, refuse_broken
 from ..exact.latent_gp import LatentGP
 from ..exact.latent_model import LatentModel, check_latent
 from ..means import MeanLike
-from ..sites import Theta, draw, first_draw, one_by_one
+from ..sites import Theta, draw, first_draw, medians, one_by_one
 from .nearest_rows import NearestRows, nearest_rows
 from .sparse_laplace import MOST_DENSE, MOST_DENSE_COVARIANCE, SparseLaplace
 from .weights import Law, Sets, part_of_new_rows, solve_earlier

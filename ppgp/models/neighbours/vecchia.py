@@ -28,8 +28,7 @@ from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ..advice.memory_checks import check_memory_of_predictions
-from ..base import full_batch_only
-from ..before_fit import medians, refuse_broken
+from ..base import full_batch_only, refuse_broken
 from ..exact.drift import (
     Drift,
     basis,
@@ -43,7 +42,7 @@ from ..exact.gp import GP
 from ..exact.latent_model import show_latent
 from ..means import MeanLike, UserMean, WithMean, rows_of_mean
 from ..noise import check_aligned, refuse_duplicate_rows, with_known, with_noise
-from ..sites import Theta, draw, first_draw, one_by_one
+from ..sites import Theta, draw, first_draw, medians, one_by_one
 from ..units import power
 from .latent_vecchia import with_likelihood
 from .nearest_rows import NearestRows, nearest_rows

@@ -35,12 +35,11 @@ from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
-from ..base import full_batch_only
-from ..before_fit import medians, refuse_broken
+from ..base import full_batch_only, refuse_broken
 from ..exact.gp import GP
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import with_noise
-from ..sites import Theta, draw, one_by_one
+from ..sites import Theta, draw, medians, one_by_one
 from ..units import power
 from .collapsed_bound import Slopes, SparseMarginal, slopes_of
 from .inducing import (

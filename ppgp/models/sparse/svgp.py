@@ -28,11 +28,10 @@ from ...priors import Normal, Param, Prior, Site, prefixed, under
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
-from ..base import Model
-from ..before_fit import medians, refuse_broken
+from ..base import Model, refuse_broken
 from ..independent_rows import observed
 from ..means import MeanLike, UserMean, WithMean, rows_of_mean
-from ..sites import Theta, draw, split_params
+from ..sites import Theta, draw, medians, split_params
 from .inducing import (
     GREEDY,
     all_rows,
