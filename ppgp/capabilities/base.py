@@ -14,10 +14,14 @@ __all__ = ["Capability", "require", "supports"]
 
 
 class Capability(ABC):
-    """Something that a model can do besides its density and its predictions."""
+    """Something that a model can do besides its density and its predictions.
+
+    What only some kernels or likelihoods can do is one too, beside their family: ``Markov`` and
+    ``Scored``.
+    """
 
     #: what an error states as expected, and what to do without it
-    expected: ClassVar[str]
+    wanted: ClassVar[str]
     advice: ClassVar[str]
 
     def lacks(self, capability: type[Capability]) -> NotApplicable | None:
@@ -41,7 +45,7 @@ def require(model: object, capability: type[C]) -> C:
     """
     if not isinstance(model, capability):
         name = "a Pyro program" if type(model).__name__ == "Program" else type(model).__name__
-        raise NotApplicable(capability.expected, name, capability.advice)
+        raise NotApplicable(capability.wanted, name, capability.advice)
     reason = model.lacks(capability)
     if reason is not None:
         raise reason

@@ -25,7 +25,7 @@ Functions = Callable[[Tensor], Tensor]
 class LatentFunction(Capability):
     """A latent function f, the mean of y without its noise."""
 
-    expected = "a model with a latent function"
+    wanted = "a model with a latent function"
     advice = "use predict, the distribution of y"
 
     @abstractmethod
@@ -36,7 +36,7 @@ class LatentFunction(Capability):
 class JointLatent(Capability):
     """The joint Gaussian distribution of f at some places under each draw, with a gradient in X."""
 
-    expected = "a model with a joint Gaussian distribution of f"
+    wanted = "a model with a joint Gaussian distribution of f"
     advice = "use GP, SGPR or Kriging"
 
     @abstractmethod
@@ -49,7 +49,7 @@ class JointLatent(Capability):
 class PosteriorFunctions(Capability):
     """Whole functions drawn from the posterior."""
 
-    expected = "a model with functions of the posterior"
+    wanted = "a model with functions of the posterior"
     advice = "use predict(X, joint=True).sample(k)"
 
     @abstractmethod
@@ -67,7 +67,7 @@ class PosteriorFunctions(Capability):
 class Components(Capability):
     """A latent function that is a sum of terms."""
 
-    expected = "a model with components, a sum of terms"
+    wanted = "a model with components, a sum of terms"
     advice = "use latent"
 
     @abstractmethod
@@ -78,7 +78,7 @@ class Components(Capability):
 class LeaveOneOut(Capability):
     """Leave-one-out predictions in closed form."""
 
-    expected = "a model with leave-one-out predictions in closed form"
+    wanted = "a model with leave-one-out predictions in closed form"
     advice = "use PSIS-LOO: ppgp.psis_loo(posterior)"
 
     @abstractmethod
@@ -89,7 +89,7 @@ class LeaveOneOut(Capability):
 class JointGaussian(Capability):
     """y that is jointly Gaussian given the hyperparameters."""
 
-    expected = "a model whose y is jointly Gaussian, such as GP"
+    wanted = "a model whose y is jointly Gaussian, such as GP"
     advice = "use split conformal: calibrate"
 
     @abstractmethod
@@ -106,7 +106,7 @@ class JointGaussian(Capability):
 class Updates(Capability):
     """What predictions share of the training rows, from which further rows go on."""
 
-    expected = "a model that takes further rows without a fit"
+    wanted = "a model that takes further rows without a fit"
     advice = "fit all rows again, or use GP, SGPR, Kriging or StateSpaceGP without a likelihood"
 
     @abstractmethod
@@ -137,7 +137,7 @@ class Updates(Capability):
 class BlockMeans(Capability):
     """The mean of the surface over a block."""
 
-    expected = "a model with blocks"
+    wanted = "a model with blocks"
     advice = "fit models.Kriging, or average posterior.predict(X, joint=True)"
 
     @abstractmethod
@@ -148,7 +148,7 @@ class BlockMeans(Capability):
 class Reselects(Capability):
     """Inducing inputs that are selected again during a search, every ``reselect`` steps."""
 
-    expected = "a model that selects its inducing inputs again"
+    wanted = "a model that selects its inducing inputs again"
     advice = "use SGPR(reselect=)"
 
     reselect: int | None
@@ -161,7 +161,7 @@ class Reselects(Capability):
 class FollowsFit(Capability):
     """A recipe with a part that ``prepare`` chose before the fit, and that suits it no longer."""
 
-    expected = "a model that chooses neighbours by its fitted lengthscales"
+    wanted = "a model that chooses neighbours by its fitted lengthscales"
     advice = "use models.Vecchia"
 
     @abstractmethod

@@ -20,7 +20,7 @@ Theta = Mapping[str, Tensor]
 class LinearCoefficients(Capability):
     """A linear predictor, whose coefficients have units."""
 
-    expected = "a model with coefficients"
+    wanted = "a model with coefficients"
     advice = "use a linear model, or read posterior.draws"
 
     @abstractmethod
@@ -31,7 +31,7 @@ class LinearCoefficients(Capability):
 class IntegratedCoefficients(Capability):
     """A linear part whose coefficients are normal given theta, and integrated out."""
 
-    expected = "a model with coefficients"
+    wanted = "a model with coefficients"
     advice = "use a linear model, or read posterior.draws"
 
     @abstractmethod
@@ -46,7 +46,7 @@ class IntegratedCoefficients(Capability):
 class GroupEffects(Capability):
     """Coefficients that vary between groups of rows."""
 
-    expected = "a model with coefficients that vary between groups"
+    wanted = "a model with coefficients that vary between groups"
     advice = "fit models.GLM(..., groups={name: Varying()})"
 
     @abstractmethod
@@ -94,7 +94,7 @@ class GeneralisedLinear(Capability):
         likelihood: A likelihood of ``ppgp.likelihoods``.
     """
 
-    expected = "a generalised linear model without groups"
+    wanted = "a generalised linear model without groups"
     advice = "fit models.GLM(likelihood, Flat(), Flat()) by MAP('newton')"
 
     likelihood: Any
@@ -122,7 +122,7 @@ class GeneralisedLinear(Capability):
 class ProbitPrediction(Capability):
     """Class probabilities in closed form; the logits are taken as Gaussian over the draws."""
 
-    expected = "a model with MacKay's approximation of its predictions"
+    wanted = "a model with MacKay's approximation of its predictions"
     advice = "use predict, the average over draws"
 
     @abstractmethod

@@ -23,7 +23,7 @@ Theta = Mapping[str, Tensor]
 class ClosedForm(Capability):
     """The posterior itself, in closed form."""
 
-    expected = "a model with a closed-form posterior"
+    wanted = "a model with a closed-form posterior"
     advice = "use NUTS, or Laplace for an approximation"
 
     @abstractmethod
@@ -36,7 +36,7 @@ class ClosedForm(Capability):
 class FullConditionals(Capability):
     """The conditional distribution of each block of sites given the others."""
 
-    expected = "a model with closed-form conditionals"
+    wanted = "a model with closed-form conditionals"
     advice = "use NUTS"
 
     @abstractmethod
@@ -47,7 +47,7 @@ class FullConditionals(Capability):
 class CollapsedBound(Capability):
     """A bound on log p(y given theta), some sites integrated under a variational distribution."""
 
-    expected = "a model with a collapsed bound"
+    wanted = "a model with a collapsed bound"
     advice = "use SVI with guide='multivariate_normal'"
 
     @abstractmethod
@@ -80,7 +80,7 @@ class CollapsedBound(Capability):
 class SubsetModel(Capability):
     """A smaller model with the same sites on fewer rows, whose mode is near."""
 
-    expected = "a model that can be fitted on a subset first"
+    wanted = "a model that can be fitted on a subset first"
     advice = "start from init="
 
     @abstractmethod
@@ -99,7 +99,7 @@ class WarmStart(SubsetModel):
 class LikelihoodDerivatives(Capability):
     """The first two derivatives of the log likelihood by formula."""
 
-    expected = "a model that knows the derivatives of its likelihood"
+    wanted = "a model that knows the derivatives of its likelihood"
     advice = "use Target.hessian"
 
     @abstractmethod
@@ -120,7 +120,7 @@ class LikelihoodOfFunctions(Capability):
     With the functions f(x), the density is the prior of the sites times the product of p(y | f).
     """
 
-    expected = "a network, or LinearRegression, LogisticRegression or SoftmaxRegression"
+    wanted = "a network, or LinearRegression, LogisticRegression or SoftmaxRegression"
     advice = "use MAP('newton') for a GLM, and MAP('lbfgs') for others"
 
     @abstractmethod
@@ -135,7 +135,7 @@ class LikelihoodOfFunctions(Capability):
 class BoostedSum(Capability):
     """Functions of x that are a constant plus a sum of learners, found by boosting."""
 
-    expected = "a model that is a sum of learners"
+    wanted = "a model that is a sum of learners"
     advice = "fit models.Boosted(likelihood, learner), or use MAP, SVI or NUTS"
 
     likelihood: Any

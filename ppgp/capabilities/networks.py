@@ -18,7 +18,7 @@ Theta = Mapping[str, Tensor]
 class NetworkWeights(Capability):
     """Sites that are the weights of a network, and that searches start at random weights."""
 
-    expected = "a model that is a network"
+    wanted = "a model that is a network"
     advice = "use models.NeuralRegression"
 
     @abstractmethod
@@ -33,7 +33,7 @@ class NetworkWeights(Capability):
 class GaussianNetwork(Capability):
     """A network of dense layers, whose output is the mean of y, with one variance of the noise."""
 
-    expected = "a network of dense layers with Gaussian noise of one variance"
+    wanted = "a network of dense layers with Gaussian noise of one variance"
     advice = "use NUTS, or models.NeuralRegression(MLP(), Gaussian())"
 
     @abstractmethod

@@ -115,7 +115,7 @@ class StateSpace:
 class Markov(Capability):
     """A kernel with a state space; one of several parts ``lacks`` it if a part has none."""
 
-    expected = "a kernel with a state space, such as Matern, Cosine or Linear"
+    wanted = "a kernel with a state space, such as Matern, Cosine or Linear"
     advice = "use models.GP"
 
     @abstractmethod
@@ -133,7 +133,7 @@ def lacking(kernel: object) -> NotApplicable | None:
     if isinstance(kernel, Markov):
         return kernel.lacks(Markov)
     name = type(kernel).__name__
-    return NotApplicable(Markov.expected, name, RELATIVES.get(name, Markov.advice))
+    return NotApplicable(Markov.wanted, name, RELATIVES.get(name, Markov.advice))
 
 
 def supports(kernel: object) -> bool:

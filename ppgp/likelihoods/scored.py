@@ -16,6 +16,7 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
+from ..capabilities import Capability
 from ..errors import DataError, NotApplicable, SettingError, UnknownName
 
 Theta = Mapping[str, Tensor]
@@ -29,7 +30,7 @@ ROUNDING = 1e-9  # the last step of a search that has converged
 NO_THETA: Theta = {}
 
 
-class Scored:
+class Scored(Capability):
     """What a likelihood offers to natural gradient boosting.
 
     A subclass defines ``_score``, ``_slopes``, ``_second_slopes`` and ``_curvature`` for the
@@ -44,6 +45,9 @@ class Scored:
         spikes_on_ties: Whether the density of a few equal targets among others has no bound, so
             that no constant has the least score.
     """
+
+    wanted = "a likelihood with scores (one that inherits Scored)"
+    advice = "for example Gaussian(noise=Predicted())"
 
     kinds: ClassVar[tuple[str, ...]] = KINDS
     limits: ClassVar[tuple[float, ...]] = (math.inf,)

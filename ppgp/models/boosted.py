@@ -82,11 +82,7 @@ class Boosted(Model, BoostedSum):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.likelihood, Scored):
-            raise SettingError(
-                "a likelihood with scores (one that inherits Scored)",
-                repr(self.likelihood),
-                "for example Gaussian(noise=Predicted())",
-            )
+            raise SettingError(Scored.wanted, repr(self.likelihood), Scored.advice)
         self.likelihood.check_real_f()
         if not isinstance(self.learner, Learner):
             raise SettingError(

@@ -514,7 +514,7 @@ class Posterior:
             NotApplicable: If the model does not know these predictions in closed form.
         """
         if is_boosted(self):
-            raise NotApplicable(LeaveOneOut.expected, "a boosted posterior", INSTEAD)
+            raise NotApplicable(LeaveOneOut.wanted, "a boosted posterior", INSTEAD)
         model = require(self.model, LeaveOneOut)
         with torch.no_grad(), limited(self.data.work(self.model)):
             found = model.loo(self.theta, self.data, **self._kept_for_loo)
@@ -1431,7 +1431,7 @@ def _boosted(posterior: Posterior) -> Any:
     """
     if posterior.data.is_table and not isinstance(posterior.model, BoostedSum):
         raise NotApplicable(
-            BoostedSum.expected,
+            BoostedSum.wanted,
             type(posterior.model).__name__,
             "fit models.Boosted(likelihood, learner); for CV+ of this model call "
             "cross_calibrate(posterior.recipe, data, how)",

@@ -117,7 +117,7 @@ class MarkovProcess:
         """Return why a model of this name cannot tell the parts of the process apart, if so."""
         if capability is IntegratedCoefficients and self.regressors is None:
             got = f"{model} without regressors"
-            return NotApplicable(capability.expected, got, "pass regressors=Normal(0, scale)")
+            return NotApplicable(capability.wanted, got, "pass regressors=Normal(0, scale)")
         if capability is Components and not isinstance(self.kernel, Sum):
             got = type(as_written(self.kernel)).__name__
             return NotApplicable("a sum of kernels", got, "add kernels with +, or use latent")
