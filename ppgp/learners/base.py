@@ -75,8 +75,7 @@ class Learner(NamedArguments, ABC):
     """A regression of K outputs [K, n] on X [n, d]: the base learner of boosting.
 
     Friedman (2001), algorithm 1. Outputs are in the units of the targets that it is given. A new
-    one defines the methods below, or inherits ``Stagewise`` of ``ppgp.learners.stagewise``: one
-    function fits a stage, and one evaluates it.
+    one defines the methods below.
 
     Attributes:
         takes_missing: Whether X may hold NaN, which stands for a missing value.
@@ -86,22 +85,18 @@ class Learner(NamedArguments, ABC):
         TypeError: If a subclass does not define the methods.
 
     Examples:
-        A learner that fits a constant:
+        Two stages, of which a prediction is the sum, here with a tenth of the second one:
 
         >>> import torch
         >>> from ppgp import learners
-        >>> from ppgp.learners.stagewise import Stagewise
-        >>> class Mean(Stagewise):
-        ...     def fit_stage(self, X, g, weights, generator):
-        ...         return {"mean": g.mean(1)}
-        ...     def evaluate(self, stage, X):
-        ...         return stage["mean"][:, None].expand(-1, len(X))
-        >>> issubclass(Mean, learners.Learner)
-        True
-        >>> growing = Mean().begin(torch.zeros(2, 1), outputs=1)
-        >>> at_rows, _ = growing.add(torch.tensor([[1.0, 3.0]]))
-        >>> at_rows
-        tensor([[2., 2.]])
+        >>> line = learners.Linear(penalty=0.0)
+        >>> X = torch.tensor([[0.0], [1.0], [2.0]])
+        >>> growing = line.begin(X, outputs=1)
+        >>> at_rows, _ = growing.add(torch.tensor([[1.0, 3.0, 5.0]]))
+        >>> at_rows, _ = growing.add(torch.tensor([[0.0, 1.0, 2.0]]))
+        >>> stages = growing.tensors(torch.tensor([1.0, 0.1]))
+        >>> line.predict(stages, X).round(decimals=4)
+        tensor([[1.0000, 3.1000, 5.2000]])
     """
 
     takes_missing: ClassVar[bool] = False
