@@ -265,7 +265,7 @@ def check_overlap(likelihood: Likelihood, data: Dataset, weight: PriorLike) -> N
         )
 
 
-def _is_flat(law: Any, weight: PriorLike) -> bool:
+def _is_flat(law: Likelihood, weight: PriorLike) -> bool:
     """Whether both the weights and the cutpoints between ordered classes have flat priors."""
     ordered = isinstance(law, Ordinal) and isinstance(law.cutpoints, Flat)
     return ordered and isinstance(bare(weight), Flat)

@@ -315,18 +315,8 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
         each = tuple(factors)
         return RowSums(starts, columns, values, Wz, W1, total, square, origin, each, int(n))
 
-    def _covariance_of_nodes(
-        self, theta: Theta, kernel: Kernel, hyper: Theta, axes: tuple[Axis, ...], like: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return the covariance of the nodes [m, m] and the noise variance, for one draw.
-
-        White counts as noise, since no other row shares it.
-        """
-        noise = self._all_noise(theta, kernel, hyper, like)
-        return kernel.shared(hyper, nodes_of(axes, like)), noise
-
     def _all_noise(self, theta: Theta, kernel: Kernel, hyper: Theta, like: Tensor) -> Tensor:
-        """Return the noise variance, with that of White, for one draw."""
+        """Return the noise variance for one draw, with that of White, which no rows share."""
         noise, nugget = self.value(theta, "noise", like), kernel.nugget(hyper, like[:1])
         return noise if nugget is None else noise + nugget[0]
 
@@ -341,7 +331,8 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
         """Return the distribution of y at X, which can be drawn from if ``draws``."""
         axes = self._axes(X)
         kernel, hyper, F = self._inputs(theta, X)
-        K, noise = self._covariance_of_nodes(theta, kernel, hyper, axes, F)
+        K = kernel.shared(hyper, nodes_of(axes, F))
+        noise = self._all_noise(theta, kernel, hyper, F)
         sums: Callable[[Tensor], GridStatistics] = partial(self._sums, X, axes, team)
         at, weights = X.new_zeros(len(X), 1, dtype=torch.long), X[:, :1]
         mean = self._mean_of_rows(theta, X)

@@ -742,7 +742,7 @@ def _in_first(before: Tensor, value: Tensor, several: bool) -> Tensor:
     return after
 
 
-def _of_functions(likelihood: Any, scaler: Scaler) -> tuple[Tensor, Tensor]:
+def _of_functions(likelihood: Likelihood, scaler: Scaler) -> tuple[Tensor, Tensor]:
     """Return factor and shift [K] from the functions on the scale of the model to data units."""
     K = likelihood.latents
     factor, shift = torch.ones(K).to(scaler.x_mean), torch.zeros(K).to(scaler.x_mean)

@@ -178,7 +178,7 @@ class Multilevel(GLM, GroupEffects, LeaveOneOut):
             do = "use coefficients('draws') of a fit by Laplace or NUTS, and residuals('quantile')"
         return NotApplicable("a GLM without groups", got, do)
 
-    def chunked(self, data: Any) -> bool:
+    def chunked(self, data: Dataset) -> bool:
         """Return whether the density has a search inside, which cannot be compiled."""
         return self.integrated and not self.gaussian
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from ...distributions.univariate import JointRows
+from ...likelihoods import Likelihood
 from ...likelihoods.joint_rows import LikelihoodRows
 from ...numerics.cholesky import LOG_2PI
 from .grouped_effects import Blocks, grouped_log_evidence
@@ -84,7 +85,7 @@ class WeightedRows:
 
 
 def rows_of(
-    likelihood: Any,
+    likelihood: Likelihood,
     names: Sequence[str],
     y: Tensor,
     gaussian: bool,
