@@ -955,7 +955,7 @@ def _numbers(column: Tensor) -> Any:
     return column.detach().cpu().numpy()
 
 
-def _labels(codes: Tensor, labels: Any) -> list[Any]:
+def _labels(codes: Tensor, labels: Sequence[Any]) -> list[Any]:
     """Return the labels of codes [n]; None for NaN and for codes without a label."""
     known = torch.nan_to_num(codes, nan=-1.0).long().tolist()
     return [labels[code] if 0 <= code < len(labels) else None for code in known]
@@ -972,7 +972,7 @@ def _moments(column: Tensor) -> tuple[Any, Any, str]:
     return float(known.mean()), float(known.std()) if len(known) > 1 else "", words
 
 
-def _counts(codes: Tensor, labels: Any) -> str:
+def _counts(codes: Tensor, labels: Sequence[Any] | None) -> str:
     """Return how often each label occurs, such as "no: 3, yes: 7"."""
     known = codes[~codes.isnan()] if codes.is_floating_point() else codes
     values, counts = torch.unique(known.long(), return_counts=True)

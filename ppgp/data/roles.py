@@ -258,10 +258,6 @@ def _refuse(wrong: Tensor, wanted: str, do: str) -> None:
         raise WrongRows(wanted, lambda rows: f"others in {listed(rows, 'row')}", rows, do)
 
 
-def _named_groups(groups: Mapping[str, Tensor]) -> str:
-    return f"groups {', '.join(groups)}"
-
-
 _EACH = (
     Role(
         "noise_sd",
@@ -318,7 +314,7 @@ _EACH = (
         "a model with coefficients that vary between groups",
         "GLM(groups={name: Varying()}), or columns of 0 and 1 (one_hot=True)",
         _check_group_codes,
-        _named_groups,
+        lambda groups: f"groups {', '.join(groups)}",
         predicts=True,
         needed=True,
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from torch import Tensor
 
 from ..runtime.seeding import permutation
 from ..runtime.team import ALONE, Team
+
+if TYPE_CHECKING:
+    from .formula_design import Design
 
 __all__ = ["Batch", "Rows", "Tables", "TrainingData", "same_value"]
 
@@ -74,7 +77,7 @@ class TrainingData:
     d: int = 0
     together: list[int]
     coded: list[int]
-    design: Any = None
+    design: Design | None = None
     alphabetical: bool = False
     team: Team = ALONE
     writers: Team = ALONE
@@ -103,7 +106,7 @@ class TrainingData:
         vars(table).update(writers=team, workers=team)
         return table
 
-    def with_design(self, design: Any) -> Any:
+    def with_design(self, design: Design) -> Any:
         """Return the same data, with the formula that made its columns."""
         table = copy(self)
         vars(table)["design"] = design

@@ -180,7 +180,9 @@ def array_of(values: Any, what: str) -> np.ndarray:
         raise _own_object(values, what)
     if isinstance(values, list | tuple):
         values = [_without_torch(v, what) for v in values]
-        masked = [isinstance(v, np.ma.MaskedArray) and _any_masked(v) for v in values]
+        masked = [
+            isinstance(v, np.ma.MaskedArray) and bool(np.ma.getmaskarray(v).any()) for v in values
+        ]
         refuse_masked(np.array(masked, dtype=bool), what)
     if isinstance(values, np.ma.MaskedArray):
         refuse_masked(np.ma.getmaskarray(values), what)
@@ -260,11 +262,6 @@ def _without_torch(value: Any, what: str) -> Any:
     if isinstance(value, Tensor):
         return of_tensor(value, what).cpu().numpy()
     return value
-
-
-def _any_masked(array: np.ma.MaskedArray) -> bool:
-    """Return whether an entry is masked."""
-    return bool(np.ma.getmaskarray(array).any())
 
 
 def laid_out(values: Tensor) -> Tensor:

@@ -120,7 +120,7 @@ def load(
     absent = [role for role in roles if role not in data.columns_with_roles]
     if classes is not None and len(data.classes or ()) != len(classes):
         absent.append("classes")
-    if _is_bundled(name_or_path):
+    if str(name_or_path) in (*BUNDLED, "olivetti"):  # bundled, or fetched without a frame
         given = {"drop": drop, "one_hot": one_hot, "sep": sep}
         absent += [name for name, value in given.items() if value]
     for name in absent:
@@ -180,11 +180,6 @@ def _without(
         if name == target:
             raise SettingError("to drop other columns than the target", repr(name), "keep it")
     return from_frame(frame.drop(columns=list(drop)), target)
-
-
-def _is_bundled(name_or_path: str | Path) -> bool:
-    """Return whether a data set is bundled, or fetched without a frame."""
-    return str(name_or_path) in (*BUNDLED, "olivetti")
 
 
 def _loaded(

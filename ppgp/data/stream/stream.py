@@ -103,13 +103,9 @@ class Stream:
     def __len__(self) -> int:
         return self.n
 
-    @property
+    @cached_property
     def n(self) -> int:
         """The number of rows."""
-        return self._n
-
-    @cached_property
-    def _n(self) -> int:
         return sum(piece.n for piece in self.pieces)
 
     @property
@@ -156,13 +152,9 @@ class Stream:
             return None
         return (self.whole or self).statistics().classes
 
-    @property
+    @cached_property
     def reader(self) -> ParquetRows:
         """What reads the rows, labels as codes."""
-        return self._reader
-
-    @cached_property
-    def _reader(self) -> ParquetRows:
         classes = self.classes if self.kind == "text" else None
         return replace(self._numbers, classes=classes)
 
@@ -302,7 +294,10 @@ class Stream:
     def _table(self, parts: Sequence[Sequence[np.ndarray]]) -> Dataset:
         """Return rows that were read in parts as a table."""
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        numbers = np.empty((len(columns[0]), self.d), dtype=_in_numpy(self.dtype))
+        numbers = np.empty(
+            (len(columns[0]), self.d),
+            dtype=np.float32 if self.dtype == torch.float32 else np.float64,
+        )
         for j in range(self.d):
             numbers[:, j] = columns[j]
         names: dict[str, Any] = {}
@@ -524,11 +519,6 @@ def _order_of(batch_size: Any, seed: Any, pool: Any, epochs: Any) -> _Order:
             continue
         check_whole_number(name, value, least[name], "change it")
     return _Order(int(batch_size), int(seed), int(pool), None if epochs is None else int(epochs))
-
-
-def _in_numpy(dtype: torch.dtype) -> type:
-    """Return a dtype of torch as that of NumPy."""
-    return np.float32 if dtype == torch.float32 else np.float64
 
 
 def stream(

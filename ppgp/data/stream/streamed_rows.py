@@ -182,7 +182,7 @@ class StreamedRows(Dataset):
         X, y, *others = columns
         return (self.scaler.inputs(X), self.scaler.targets(y), *others)
 
-    def with_numbers(self, X: Tensor, y: Tensor, columns: Any) -> Dataset:
+    def with_numbers(self, X: Tensor, y: Tensor, columns: Mapping[str, Any]) -> Dataset:
         own = ("stream", "scaler", "streamed", "own_batch", "_drawn")
         table = object.__new__(Dataset)
         kept = {name: value for name, value in vars(self).items() if name not in own}
