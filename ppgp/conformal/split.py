@@ -24,7 +24,7 @@ from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, NotApplicable, SettingError, counted_are, listed
 from ..numerics.finite import all_finite
 from ..posterior.posterior import Posterior
-from ..posterior.prediction import Origin, Prediction
+from ..posterior.prediction import Origin, Prediction, training_rows
 from ..posterior.region import Region, exact_level
 from ..runtime.fingerprint import fingerprint
 from .calibration_checks import (
@@ -242,7 +242,7 @@ class Calibrator:
     @cached_property
     def _in_training(self) -> tuple[int, int]:
         """How many calibration rows the fit used, and how many equal a training row."""
-        used, alike = self.prediction.in_training_with(self.y), self.prediction.alike_with(self.y)
+        used, alike = training_rows(self.prediction, self.y)
         return int(used.sum()), int(alike.sum())
 
     @property
@@ -591,8 +591,8 @@ class StreamCalibrator(Calibrator):
             if prediction.kind == "classes":
                 check_codes(y, prediction.probabilities.shape[-1])
             parts.append(self.score.score(prediction, y, level))
-            repeated += int(prediction.in_training_with(y).sum())
-            alike += int(prediction.alike_with(y).sum())
+            used, equal = training_rows(prediction, y)
+            repeated, alike = repeated + int(used.sum()), alike + int(equal.sum())
         self._scores[self._key(level)] = _without_nan(torch.cat(parts))
         return repeated, alike
 

@@ -330,14 +330,6 @@ class Posterior:
         if not self.data.is_table:
             named = {"X": X, "joint": joint, "seed": seed}
             return self._predict_program(named, arguments)
-        return self._predict_table(X, joint, arguments)
-
-    def _predict_table(self, X: Any, joint: Any, arguments: Mapping[str, Any]) -> Prediction:
-        """Return the prediction of a model on a table.
-
-        Raises:
-            NotApplicable: If there are arguments which only a program takes.
-        """
         roles = [name for name, role in ROLES.items() if role.predicts]
         others = [name for name in arguments if name not in roles]
         if others:

@@ -338,12 +338,7 @@ class Prediction:
         Raises:
             DataError: If there is not one y per row.
         """
-        y = one_per_row(y, len(self), do="pass the y of those rows")
-        if isinstance(self.in_training, Provenance):
-            return self.in_training.compared_with(y)[0]
-        if self.in_training is None:
-            return torch.zeros(len(self), dtype=torch.bool)
-        return self.in_training
+        return training_rows(self, one_per_row(y, len(self), do="pass the y of those rows"))[0]
 
     def alike_with(self, y: Any) -> Tensor:
         """Return which rows equal a training row with this y, whether by chance or not, [n] bool.
@@ -357,10 +352,7 @@ class Prediction:
         Raises:
             DataError: If there is not one y per row.
         """
-        y = one_per_row(y, len(self), do="pass the y of those rows")
-        if isinstance(self.in_training, Provenance):
-            return self.in_training.compared_with(y)[1]
-        return self.in_training_with(y)
+        return training_rows(self, one_per_row(y, len(self), do="pass the y of those rows"))[1]
 
     @property
     def joint(self) -> bool:
@@ -739,6 +731,24 @@ def _refuse(strange: Tensor, wanted: str, do: str, got: str = "others") -> None:
     rows = torch.nonzero(strange).flatten().tolist()
     if rows:
         raise DataError(wanted, f"{got} in {listed(rows, 'row')}", do)
+
+
+def training_rows(prediction: Prediction, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which rows are training rows with this y, and which equal one by chance or not.
+
+    Args:
+        prediction: The prediction of n rows.
+        y: Their targets [n], which are checked.
+
+    Returns:
+        Two masks, [n] bool.
+    """
+    flags = prediction.in_training
+    if isinstance(flags, Provenance):
+        return flags.compared_with(y)
+    if flags is None:
+        flags = torch.zeros(len(prediction), dtype=torch.bool)
+    return flags, flags
 
 
 def frame_of(
