@@ -49,6 +49,7 @@ BINARY: dict[Any, float] = {
     aten.div.Tensor: 1.0,
 }
 COMMUTES = {aten.add.Tensor, aten.mul.Tensor}
+SUMS = {aten.sum.default, aten.sum.dim_IntList}
 RESHAPES = {aten.view.default, aten.squeeze.dim, aten.unsqueeze.default}
 LONGEST = 4096  # numbers in a vector, beyond which an operation costs more than its overhead
 
@@ -78,12 +79,11 @@ def fuse_parts(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
     """
     known = _Fusion(module, mutated)
     known.run()
-    gathering = _Gathering(known)
     for node in list(module.graph.nodes):
         if node.target is aten.add.Tensor:
-            gathering.summed(node)
+            known.summed(node)
         elif node.target is aten.cat.default:
-            gathering.put_together(node)
+            known.put_together(node)
     module.graph.eliminate_dead_code()
 
 
@@ -310,14 +310,7 @@ class _Fusion:
             node = cast(fx.Node, node.args[0])
         return node
 
-
-SUMS = {aten.sum.default, aten.sum.dim_IntList}
-
-
-class _Gathering:
-    def __init__(self, known: _Fusion) -> None:
-        self.known, self.graph, self.mutated = known, known.graph, known.mutated
-        self.parts = known.parts
+    # -- parts put together ------------------------------------------------------------------------
 
     def summed(self, root: fx.Node) -> None:
         """Replace a sum of parts that make up whole vectors by a sum of these."""
@@ -375,7 +368,7 @@ class _Gathering:
         layout: Any = node.meta.get("layout")
         if len(node.args) > 1 or node.kwargs or not is_vector(layout):
             return
-        pieces = [self.known.without_reshapes(p) for p in cast(Any, node.args)[0]]
+        pieces = [self.without_reshapes(p) for p in cast(Any, node.args)[0]]
         sizes = [piece.meta["layout"].shape.numel() for piece in pieces]
         ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
         members = dict(zip(pieces, pairwise(ends), strict=True))
@@ -389,7 +382,8 @@ class _Gathering:
             for piece in pieces
         ):
             return
-        for vector in [*self._vectors_of(first), None]:
+        parts = [self.parts.get(x) for x in first.args if isinstance(x, fx.Node)]
+        for vector in [*(part.vector for part in parts if part is not None), None]:
             sides = [self._side(p, vector, r, layout.shape[0]) for p, r in members.items()]
             if None in sides or (len(set(sides)) > 1 and first.target not in COMMUTES):
                 continue
@@ -400,17 +394,13 @@ class _Gathering:
                 inner = self.graph.call_function(aten.cat.default, (rest,))
                 operand: Any = vector
                 if vector is None:
-                    operand = self.known.joined(members, given, layout, 0.0)
+                    operand = self.joined(members, given, layout, 0.0)
                 pair = (operand, inner) if given[0] == 0 else (inner, operand)
                 whole = self.graph.call_function(cast(Any, first.target), pair)
             inner.meta["layout"] = whole.meta["layout"] = layout
             node.replace_all_uses_with(whole)
             self.put_together(inner)
             return
-
-    def _vectors_of(self, node: fx.Node) -> list[fx.Node]:
-        parts = [self.parts.get(x) for x in node.args if isinstance(x, fx.Node)]
-        return [part.vector for part in parts if part is not None]
 
     def _side(
         self, node: fx.Node, vector: fx.Node | None, own: tuple[int, int], size: int
@@ -429,20 +419,20 @@ class _Gathering:
             ):
                 continue
             if vector is None:
-                constant = self.known.constant(x)
+                constant = self.constant(x)
                 if constant is not None and (not constant.ndim or constant.shape == layout.shape):
                     return i
                 continue
             part = self.parts.get(cast(fx.Node, x))
             if part is None or part[1:] != own or size != vector.meta["layout"].shape[0]:
                 continue
-            if vector is part.vector or vector in self.known.equal.get(part, []):
+            if vector is part.vector or vector in self.equal.get(part, []):
                 return i
         return None
 
     def _flat(self, node: fx.Node) -> fx.Node:
         """Return a node with the same numbers as a vector."""
-        node = self.known.without_reshapes(node)
+        node = self.without_reshapes(node)
         shape = node.meta["layout"].shape
         if len(shape) == 1:
             return node
