@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -163,15 +163,16 @@ class TableCommand(TyperCommand):
     """A command that reads a table of the user's."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of the command.
-
-        Raises:
-            SettingError: For ``--drop-missing``, whose place ``--missing drop`` takes.
-        """
-        if "--drop-missing" in args:
-            wanted = f"an option of ppgp {self.name}"
-            raise SettingError(wanted, "'--drop-missing'", "write --missing drop")
+        """Parse the words of the command."""
+        refuse_drop_missing(self.name, args)
         return super().parse_args(ctx, args)
+
+
+def refuse_drop_missing(command: str | None, words: Sequence[str]) -> None:
+    """Raise SettingError for ``--drop-missing`` among the words of a command."""
+    if "--drop-missing" in words:
+        wanted = f"an option of ppgp {command}"
+        raise SettingError(wanted, "'--drop-missing'", "write --missing drop")
 
 
 def _option(words: str) -> Callable[[re.Match[str]], str]:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from typer import BadParameter
+from typer.core import TyperCommand
 
 from .. import files
 from ..errors import DataError, SettingError, UnknownName
-from .data_options import TableCommand
+from .data_options import refuse_drop_missing
 from .fit_commands import compare, fit
 
 __all__ = ["ExperimentCommand", "words_of"]
@@ -26,7 +27,7 @@ SUFFIX = ".toml"
 PATHS = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")  # of data that are files
 
 
-class ExperimentCommand(TableCommand):
+class ExperimentCommand(TyperCommand):
     """A command that takes an experiment file in place of its data.
 
     Options beside the file come after those of the file, and so override them.
@@ -34,6 +35,7 @@ class ExperimentCommand(TableCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of the command, with those of the file in place of its name."""
+        refuse_drop_missing(self.name, args)
         found = [word for word in args if word.endswith(SUFFIX)]
         if found:
             at = args.index(found[0])

@@ -23,7 +23,10 @@ STRUCTURE = tool("structure")
 HOUSE = STRUCTURE.House()
 MOST_CLASSES = 4  # classes of ppgp among the parents of a public class and itself
 #: short modules with one importer, in their own folder, and why each one is an idea of its own
-SCRAPS: dict[str, str] = {}
+SCRAPS: dict[str, str] = {
+    "ppgp/plots/counts.py": "a figure: the rootogram",
+    "ppgp/plots/groups.py": "a figure: shrinkage",
+}
 LOOSE = ["arguments.py"]  # what every constructor needs, above the errors that it raises
 #: the journeys of ``tests/tools/journeys.py`` -> most functions, most files
 JOURNEYS = {

@@ -185,7 +185,7 @@ def test_faces_are_rotated_by_the_angle_and_parts_are_disjoint() -> None:
     A uniform disc does not change under rotation. No row is in two parts, and under "strict" no
     photograph. A mirror image changes the sign of the angle.
     """
-    from ppgp.experiments import olivetti_data as faces
+    from ppgp.experiments import olivetti as faces
     from ppgp.experiments.olivetti_models import mirrored
 
     side = 16
