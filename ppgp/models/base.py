@@ -390,6 +390,9 @@ class Model(NamedArguments):
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         """Run the Pyro program of the model.
 
+        A model with ``known_noise`` also takes the ``noise_sd`` [n] of these rows, and others take
+        the columns of their ``roles``, such as how often each row counts, ``weights`` [n].
+
         Args:
             X: Inputs [n, d].
             y: Targets [n]; None: they are drawn.
@@ -405,6 +408,10 @@ class Model(NamedArguments):
         self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
     ) -> Distribution:
         """Return the predictive distribution of y at X for each draw of theta.
+
+        A model with ``known_noise`` also takes the ``noise_sd`` [n] of these rows, one that
+        ``keeps_factor`` takes ``kept``, where that factor is kept between predictions, and others
+        take the columns of their ``roles``.
 
         Args:
             theta: {site: [draw, *event]}.
@@ -533,17 +540,6 @@ class WeightedRows(Model):
         total: int | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Run the Pyro program of the model.
-
-        Args:
-            X: Inputs [n, d].
-            y: Targets [n]; None: they are drawn.
-            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
-            weights: How many rows each row counts as, [n]; None: one.
-
-        Returns:
-            The targets [n].
-        """
         theta = draw(self.sites_at(X.shape[-1]), X)
         return observed(self.distribution(theta, X), X, y, total, weights)
 

@@ -224,15 +224,6 @@ class Boosted(Model, BoostedSum):
     def predict(
         self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
     ) -> Distribution:
-        """Return the predictive distribution of y at X, batch [draw, n].
-
-        Args:
-            theta: {site: [draw, *event]}.
-            X: Inputs [n, d].
-            train: The training rows, which are not used.
-            joint: Whether to return one distribution of batch [draw] and event [n]; rows are
-                independent given a draw.
-        """
         draws = len(theta["start"])
         if joint:
             return Independent(self.distribution(theta, X), 1)

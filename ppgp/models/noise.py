@@ -54,13 +54,13 @@ def with_noise(mean: Tensor, spread: Tensor, noise: Tensor, joint: bool) -> Dist
     return dist.Normal(mean, spread.add_(noise).sqrt_())
 
 
-def check_aligned(noise_sd: Tensor | None, X: Tensor) -> None:
+def check_aligned(noise_sd: Tensor, X: Tensor) -> None:
     """Check that the known noise that a program is given has one number per row of X.
 
     Raises:
         DataError: If it has not.
     """
-    if noise_sd is not None and noise_sd.shape != X.shape[:1]:
+    if noise_sd.shape != X.shape[:1]:
         raise DataError(
             f"noise_sd with shape [{len(X)}], one per row",
             f"shape {list(noise_sd.shape)}",

@@ -330,13 +330,13 @@ class GP(
             hyper, mean = under("kernel", part), self.mean_at(part, X)
             for row in range(0, m, width):
                 rows = slice(row, row + width)
-                cross = self.kernel(hyper, train.X, X[rows])
-                V = solved(L, cross)
+                new = X[rows]
+                V = solved(L, self.kernel(hyper, train.X, new))
                 means[draws, rows] = rows_of_mean(mean, rows) + (V.mT @ w).squeeze(-1)
                 if joint:
                     spreads[draws] = self.kernel(hyper, X) - V.mT @ V
                 else:
-                    prior = self.kernel.diag(hyper, X[rows])
+                    prior = self.kernel.diag(hyper, new)
                     left = prior - V.square().sum(-2)
                     spreads[draws, rows] = at_least_rounding(left, prior)
 
@@ -355,20 +355,6 @@ class GP(
         noise_sd: Tensor | None = None,
         kept: ResultCache | None = None,
     ) -> Distribution:
-        """Return the predictive distribution of y at X.
-
-        Args:
-            theta: {site: [draw, *event]}.
-            X: Inputs [m, d].
-            train: The training rows.
-            joint: Whether the rows are predicted jointly.
-            noise_sd: The known noise sd of the new rows [m], if any.
-            kept: Where the factor of the training covariance is kept between predictions.
-
-        Returns:
-            A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
-            event [m].
-        """
         mean, spread = self._conditional(theta, X, train, joint, kept)
         noise = self._noise(theta, X, noise_sd)
         return with_noise(mean, spread, noise, joint)

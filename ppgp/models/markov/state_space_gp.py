@@ -224,7 +224,8 @@ class StateSpaceGP(
             NotApplicable: For a mini-batch.
         """
         full_batch_only(self, X, total, "use the full batch, which costs O(n)")
-        check_aligned(noise_sd, X)
+        if noise_sd is not None:
+            check_aligned(noise_sd, X)
         theta = draw(self.sites_at(X.shape[-1]), X)
         loc = self.mean_at(theta, X).expand(len(X))
         steps = self.noisy_steps(theta, X, noise_sd)

@@ -291,7 +291,8 @@ class Vecchia(WithMean, LatentFunction, LeaveOneOut, WarmStart, FollowsFit):
                 return pyro.sample("y", self._of_batch(theta, X, noise_sd), obs=y)
         do = 'use the full batch (its cost grows linearly), or drift="none" and a method of ppgp'
         full_batch_only(self, X, total, do)
-        check_aligned(noise_sd, X)
+        if noise_sd is not None:
+            check_aligned(noise_sd, X)
         theta = draw(self.sites_at(X.shape[-1]), X)
         return pyro.sample("y", self._marginal(theta, X, noise_sd, team), obs=y)
 
