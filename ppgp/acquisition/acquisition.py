@@ -22,7 +22,7 @@ from ..capabilities import JointLatent, LatentFunction, require
 from ..data.entries.arrays import laid_out
 from ..distributions.standard_normal import log_improvement
 from ..errors import DataError, NotApplicable, SettingError, an
-from ..kernels.places import check_places
+from ..kernels import Kernel
 from ..numerics.cholesky import cholesky
 from ..posterior.multi import MultiPosterior
 from ..posterior.posterior import Posterior, kept_by
@@ -317,7 +317,9 @@ def _places(posterior: Posterior, X: Any) -> Tensor:
     if not bool(torch.isfinite(rows).all()):
         raise DataError("finite places", "NaN or infinity", "correct X")
     rows = posterior.scaler.inputs(rows)
-    check_places(posterior.model.covariance, rows.detach())
+    kernel = posterior.model.covariance
+    if isinstance(kernel, Kernel):
+        kernel.check_places(rows.detach())
     return rows
 
 

@@ -14,7 +14,7 @@ from ..data.dataset import Dataset
 from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, SettingError
 from ..kernels import Exponential
-from ..kernels.places import flat_degrees
+from ..kernels.sphere import flat_degrees
 from ..models.exact.drift import Drift, basis, checked, coordinate_columns, nothing_left, places
 
 __all__ = ["EmpiricalVariogram", "empirical_variogram"]

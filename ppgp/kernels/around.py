@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -48,6 +48,9 @@ class Around(Kernel):
 
     def output_columns(self) -> Mapping[int, OutputColumn]:
         return self.kernel.output_columns()
+
+    def check_places(self, X: Tensor, names: Sequence[str] | None = None) -> None:
+        self.kernel.check_places(X, names)
 
     def in_units(self, units: Units) -> Kernel:
         return replaced(self, kernel=self.kernel.in_units(units))
@@ -100,6 +103,9 @@ class Unscaled(Around, Markov):
         """Return X as the kernel inside sees it."""
         self.check_columns(X.shape[-1])
         return X * tensor_of(self.factor, X) + tensor_of(self.shift, X)
+
+    def check_places(self, X: Tensor, names: Sequence[str] | None = None) -> None:
+        self.kernel.check_places(self.rescaled(X), names)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         self.check_columns(d)

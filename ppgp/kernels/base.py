@@ -10,7 +10,7 @@ Names: ``+`` and ``*`` flatten their operands and number them (``0.lengthscale``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, mul
@@ -306,6 +306,20 @@ class Kernel(NamedArguments):
         """Return the columns of X that tell the output of a row; {} without Coregionalisation."""
         return {}
 
+    def check_places(self, X: Float[Tensor, "n d"], names: Sequence[str] | None = None) -> None:
+        """Check the rows of data, which a kernel with places of its own does not take everywhere.
+
+        Places that a search tries, such as inducing inputs, are not checked.
+
+        Args:
+            X: Rows, as the kernel sees them.
+            names: The names of the columns; None: they have none.
+
+        Raises:
+            DataError: If a row is no place of the kernel, or of one inside it; if the names say
+                that a ``Sphere`` would read a longitude as latitude.
+        """
+
     def check_fit(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> list[str]:
         """Return warnings that this kernel (a deep one) cannot distinguish the rows of X."""
         return []
@@ -418,6 +432,10 @@ class _Combination(Kernel, Markov):
         for i, child in enumerate(self.children):
             sites |= prefixed(str(i), child.sites(d))
         return sites
+
+    def check_places(self, X: Tensor, names: Sequence[str] | None = None) -> None:
+        for child in self.children:
+            child.check_places(X, names)
 
     def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
         return [

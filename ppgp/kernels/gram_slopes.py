@@ -105,13 +105,6 @@ def gram(
         case Product():
             parts = [gram(child, part, rows) for child, part in kernel.parts(theta)]
             return _multiplied_together(parts)
-        case _:
-            return _leaf(kernel, theta, rows, lengthscale)
-
-
-def _leaf(kernel: Kernel, theta: Theta, rows: RowDistances, lengthscale: Tensor | None) -> Gram:
-    """Return the covariance of a kernel that holds no other kernel with formulas."""
-    match kernel:
         case Constant():
             level = value_of(theta, "variance", kernel.variance, rows.given)
             K = level.expand(rows.n, rows.n)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,12 +14,23 @@ from torch import Tensor
 from ..errors import DataError, SettingError
 from ..priors import Param, Site, finite_numbers
 from .around import Around, Unscaled
-from .base import Kernel, Theta, mapped
+from .base import Kernel, Product, Sum, Theta, mapped
 from .fourier_features import Draw, Path
 from .units import Factor, Units
 
 RADIAN = math.pi / 180.0
 ROUNDING = 1e-4  # degrees by which a latitude may exceed 90, after a column was standardised
+LATITUDE, LONGITUDE = "latitude", "longitude"
+#: words that stand for the one or the other in the name of a column
+WORDS = {
+    LATITUDE: {"lat", "lats", "latdeg", "latdd", "breitengrad"},
+    LONGITUDE: {"lon", "lons", "lng", "long", "longs", "londeg", "londd", "längengrad"},
+}
+#: names that do so beside one another
+PAIR = {"x": LONGITUDE, "y": LATITUDE}
+PARTS = {LATITUDE: "latitud", LONGITUDE: "longitud"}  # in English and in the Romance languages
+BOUNDS = {LATITUDE: (-90.0, 90.0), LONGITUDE: (-180.0, 360.0)}
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 @dataclass(frozen=True)
@@ -97,10 +111,12 @@ class Sphere(Around):
     def factors(self, units: Units) -> dict[str, Factor]:
         return self.kernel.factors(self._inner(units))
 
-    def check_places(self, X: Tensor) -> None:
-        """Raise DataError if a latitude among rows of data is not from -90 to 90."""
+    def check_places(self, X: Tensor, names: Sequence[str] | None = None) -> None:
+        if names is not None:
+            _check_order(names)
         self.check_columns(X.shape[-1])
         _check_latitudes(X[..., 0] * (self.degrees or 1.0))
+        super().check_places(X)
 
     def _points(self, X: Tensor) -> Tensor:
         """Return the points [*b, n, 3] of latitudes and longitudes."""
@@ -143,3 +159,83 @@ def _check_latitudes(latitude: Tensor) -> None:
         if beyond:
             do = "put latitude first, then longitude, both in degrees"
             raise DataError("latitudes from -90 to 90 in the first column", f"{worst:.4g}", do)
+
+
+def flat_degrees(kernel: Any, X: Tensor, names: Sequence[str] | None) -> str | None:
+    """Return the warning about latitudes and longitudes that a kernel takes as flat, or None.
+
+    Args:
+        kernel: A kernel; None: a model without one, which has no distances.
+        X: Rows [n, d] in the units of the data.
+        names: The names of the columns; None: they have none.
+    """
+    if kernel is None or names is None or any(isinstance(k, Sphere) for k in _every(kernel)):
+        return None
+    found: dict[str, int] = {}
+    for c, name in enumerate(names):
+        kind = _kind(name)
+        if kind is not None:
+            found.setdefault(kind, c)
+    if len(found) < len(BOUNDS):
+        return None
+    for kind, (low, high) in BOUNDS.items():
+        x = X[:, found[kind]]
+        if not bool(((x >= low) & (x <= high)).all()):
+            return None
+    latitude, longitude = found[LATITUDE], found[LONGITUDE]
+    pair = f"{names[latitude]} and {names[longitude]}"
+    share = float(X[:, latitude].deg2rad().cos().mean())
+    advice = (
+        f"Sphere({type(kernel).__name__}(...), radius=6371.0) on the columns {pair}, in this order"
+    )
+    if len(names) > len(BOUNDS):
+        advice = (
+            "Subspace(Sphere(Exponential(...), radius=6371.0), "
+            f"[{latitude}, {longitude}]) for these two columns"
+        )
+    return (
+        f"the columns {pair} look like degrees, which the kernel takes as places on a plane; "
+        f"a degree of longitude is {share:.2g} times as long as one of latitude here: use "
+        f"{advice}, or project them to metres"
+    )
+
+
+def _kind(name: str) -> str | None:
+    """Return whether the name of a column says latitude or longitude."""
+    text = str(name)
+    words = set(re.findall(r"[^\W\d_]+", _CAMEL.sub(" ", text).lower()))
+    for kind, known in WORDS.items():
+        if PARTS[kind] in text.lower() or words & known:
+            return kind
+    return None
+
+
+def _check_order(names: Sequence[str]) -> None:
+    """Raise DataError where the two columns of a Sphere are longitude and latitude by name."""
+    kinds = [_kind(name) for name in names]
+    if all(str(name).lower() in PAIR for name in names):
+        kinds = [PAIR[str(name).lower()] for name in names]
+    wrong = LONGITUDE in kinds[:1] or LATITUDE in kinds[1:2]
+    if wrong and kinds[:1] != kinds[1:2]:
+        first, second = names
+        wanted = "latitude first, then longitude, in degrees for Sphere"
+        got = f"the columns {first}, {second}"
+        do = (
+            f"put {second} before {first} in the table, or pass their numbers in this order, as "
+            "Subspace(Sphere(...), [1, 0]) does"
+        )
+        raise DataError(wanted, got, do)
+
+
+def _every(kernel: Any) -> Iterator[Any]:
+    """Yield a kernel and all kernels inside it."""
+    yield kernel
+    for child in _inside(kernel):
+        yield from _every(child)
+
+
+def _inside(kernel: Any) -> tuple[Any, ...]:
+    """Return the kernels that a kernel combines or wraps."""
+    if isinstance(kernel, Sum | Product):
+        return kernel.children
+    return (kernel.kernel,) if isinstance(kernel, Around) else ()

@@ -337,6 +337,10 @@ class Subspace(Around, Markov):
             wanted = f"X with at least {counted(max(self.columns) + 1, 'column')} for {self!r}"
             raise SettingError(wanted, f"{d}", "name columns that exist")
 
+    def check_places(self, X: Tensor, names: Sequence[str] | None = None) -> None:
+        inner = names and [names[c] for c in self.columns]
+        self.kernel.check_places(self.chosen(X), inner)
+
     def in_units(self, units: Units) -> Kernel:
         self._check(len(units.x_sd))
         return replace(self, kernel=self.kernel.in_units(units.columns(self.columns)))

@@ -59,7 +59,7 @@ from ..errors import (
     an,
     counted,
 )
-from ..kernels.places import check_places
+from ..kernels import Kernel
 from ..provenance.provenance import of_table
 from ..runtime.batching import in_chunks
 from ..runtime.result_cache import ResultCache
@@ -1364,7 +1364,9 @@ def _on_scale(posterior: Posterior, table: Any) -> Tensor:
     rows = posterior.scaler.inputs(check_inputs(table, names, missing=missing).to(data.X))
     if data.coded:
         check_codes(rows, data.coded, data.feature_names)
-    check_places(posterior.model.covariance, rows)
+    kernel = posterior.model.covariance
+    if isinstance(kernel, Kernel):
+        kernel.check_places(rows)
     return rows
 
 

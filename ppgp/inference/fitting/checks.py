@@ -16,7 +16,7 @@ from ...density.target import Target
 from ...display.user_warnings import warn
 from ...errors import DataError, DataWarning, NotApplicable, SettingError, an, counted, own_class
 from ...kernels import Kernel
-from ...kernels.places import flat_degrees
+from ...kernels.sphere import flat_degrees
 from ...likelihoods import Likelihood
 from ...models import Model
 from ...posterior.posterior import Posterior

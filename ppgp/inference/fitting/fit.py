@@ -30,7 +30,7 @@ from ...errors import (
     PpgpError,
     UnknownName,
 )
-from ...kernels.places import check_places
+from ...kernels import Kernel
 from ...models import Model, Multi, Program
 from ...networks.networks import instances_in
 from ...posterior.convergence import convergence_warnings
@@ -406,7 +406,8 @@ def _problem_of_model(
         columns = model.covariance_columns(data.d)
         names = data.feature_names and [data.feature_names[c] for c in columns]
         seen = data.X if len(columns) == data.d else data.X[:, columns]
-        check_places(model.covariance, seen, names)
+        if isinstance(model.covariance, Kernel):
+            model.covariance.check_places(seen, names)
         prepared = model.for_method(how).prepare(data.shared)
         prepared = prepared.made_from(recipe, (data.in_memory, scaler))
     if not team.alone:
