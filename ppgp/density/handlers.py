@@ -1,4 +1,4 @@
-"""Pyro handlers: run a program with given values, or draw its data again."""
+"""Pyro handlers: run a program with given values, or draw its data again; what its sites are."""
 
 from __future__ import annotations
 
@@ -38,7 +38,12 @@ from .layout import Angle
 
 
 class _NetworkParams(TorchFunctionMode):
-    """Inside the block, operations on the parameters that were ``put`` see their values."""
+    """Inside the block, operations on the parameters that were ``put`` see their values.
+
+    ``pyro.module`` and ``PyroModule`` call ``pyro.param`` for each parameter of a network and
+    ignore what it returns: the network computes with its own. Here each operation of torch on such
+    a parameter receives the value instead, and the network itself stays as it is.
+    """
 
     def __init__(self) -> None:
         super().__init__()

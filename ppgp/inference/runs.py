@@ -1,4 +1,8 @@
-"""One run of a method on a Target, made again if the compiled graph of a program was wrong."""
+"""One run of a method on a Target, and Ctrl-C in fits.
+
+A run is made again if the compiled graph of a program was wrong. The first Ctrl-C ends a fit, and a
+second one soon after it ends the caller's loop.
+"""
 
 from __future__ import annotations
 

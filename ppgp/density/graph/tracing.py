@@ -1,4 +1,7 @@
-"""Trace a density and its gradient to a graph, and compare graph and program."""
+"""Trace a density and its gradient to a graph, and compare graph and program.
+
+A graph that calls loops is compiled in pieces: what lies between two loops.
+"""
 
 from __future__ import annotations
 

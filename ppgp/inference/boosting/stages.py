@@ -1,4 +1,4 @@
-"""One boosted fit: stages of learners along the natural gradient of a score."""
+"""One boosted fit, in a unit of y: stages of learners along the natural gradient of a score."""
 
 from __future__ import annotations
 

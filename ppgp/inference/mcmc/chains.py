@@ -1,4 +1,4 @@
-"""The interface of the samplers written here, whose chains advance side by side."""
+"""The interface of the samplers written here, whose chains advance side by side; their starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The length of the warm-up and the acceptance of NUTS where the caller gives none."""
+"""What an engine of NUTS takes and returns, and the options that the caller leaves open.
+
+These are the length of the warm-up and the acceptance.
+"""
 
 from __future__ import annotations
 

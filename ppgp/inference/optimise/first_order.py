@@ -1,4 +1,7 @@
-"""Stochastic optimisers that use the gradient alone: gradient descent, Adam and AdaGrad."""
+"""Optimisers that use the gradient alone: gradient descent, Adam and AdaGrad on mini-batches.
+
+``gd`` is steepest ascent on all rows, with a step size found by backtracking.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Several starts of one search: draws from the prior, and the best of the ends."""
+"""Several starts of one search: draws from the prior, and the best of the ends.
+
+They are the default where priors leave the scale of a site open.
+"""
 
 from __future__ import annotations
 

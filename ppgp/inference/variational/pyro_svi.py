@@ -1,4 +1,4 @@
-"""SVI with any other guide, trained by Pyro on the program."""
+"""SVI with any other guide, trained by Pyro on the program, and compared with a Gaussian one."""
 
 from __future__ import annotations
 

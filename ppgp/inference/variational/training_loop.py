@@ -1,4 +1,4 @@
-"""The training loop of stochastic variational inference; ``Plateau`` is the rule that ends it."""
+"""The options and the training loop of stochastic fits; ``Plateau`` is the rule that ends it."""
 
 from __future__ import annotations
 
