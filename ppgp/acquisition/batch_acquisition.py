@@ -15,35 +15,7 @@ __all__ = ["qEI", "qUCB"]
 
 
 @dataclass(frozen=True)
-class _Batch(Acquisition):
-    """An average over samples of f at all places of a batch.
-
-    Args:
-        samples: The number of quasi-random samples under each draw of the hyperparameters.
-        seed: Their seed; the value is a smooth function of X, as they stay the same.
-    """
-
-    samples: int = 256
-    seed: int = 0
-    batch = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("samples", self.samples)
-
-    def _normal(self, mean: Tensor) -> Tensor:
-        """Return quasi-random numbers of N(0, 1), [samples, q]. Owen (1998) for the scrambling."""
-        sobol = torch.quasirandom.SobolEngine(mean.shape[-1], scramble=True, seed=self.seed)
-        uniform = sobol.draw(self.samples, dtype=torch.float64).clamp(1e-12, 1 - 1e-12)
-        return (math.sqrt(2) * torch.erfinv(2 * uniform - 1)).to(mean)
-
-    def _deviations(self, mean: Tensor, root: Tensor) -> Tensor:
-        """Return samples of f - mean, [draw, samples, q]."""
-        return self._normal(mean) @ root.mT
-
-
-@dataclass(frozen=True)
-class qEI(_Batch, Improvement):
+class qEI(Improvement):
     """E(max_j f_j - best)+ of a batch of places. Ginsbourger, Le Riche & Carraro (2010), section 2.
 
     Args:
@@ -77,14 +49,22 @@ class qEI(_Batch, Improvement):
         (True, True)
     """
 
+    samples: int = 256
+    seed: int = 0
+    batch = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("samples", self.samples)
+
     def value(self, posterior: Posterior, rows: Tensor) -> Tensor:
         mean, root = self._joint(posterior, rows)
-        f = mean[:, None] + self._deviations(mean, root)
+        f = mean[:, None] + _deviations(mean, root, self.samples, self.seed)
         return (f.amax(-1) - self._level()).clamp_min(0.0).mean()
 
 
 @dataclass(frozen=True)
-class qUCB(_Batch):
+class qUCB(Acquisition):
     """E max_j (mean_j + sqrt(beta pi / 2) |f_j - mean_j|) of a batch, which is UCB for one place.
 
     Wilson, Moriconi, Hutter & Deisenroth (2017), table 1.
@@ -119,13 +99,34 @@ class qUCB(_Batch):
         (True, True)
     """
 
+    samples: int = 256
+    seed: int = 0
     beta: float = 4.0
+    batch = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_count("samples", self.samples)
         check_beta(self.beta)
 
     def value(self, posterior: Posterior, rows: Tensor) -> Tensor:
         mean, root = self._joint(posterior, rows)
-        width = math.sqrt(self.beta * math.pi / 2) * self._deviations(mean, root).abs()
+        deviations = _deviations(mean, root, self.samples, self.seed)
+        width = math.sqrt(self.beta * math.pi / 2) * deviations.abs()
         return (mean[:, None] + width).amax(-1).mean()
+
+
+def _deviations(mean: Tensor, root: Tensor, samples: int, seed: int) -> Tensor:
+    """Return quasi-random samples of f - mean, [draw, samples, q]. Owen (1998) for the scrambling.
+
+    They are a smooth function of the places, as the same seed gives the same numbers of N(0, 1).
+
+    Args:
+        mean: [draw, q], of f.
+        root: [draw, q, q], of its covariance.
+        samples: The number under each draw of the hyperparameters.
+        seed: Their seed.
+    """
+    sobol = torch.quasirandom.SobolEngine(mean.shape[-1], scramble=True, seed=seed)
+    uniform = sobol.draw(samples, dtype=torch.float64).clamp(1e-12, 1 - 1e-12)
+    return (math.sqrt(2) * torch.erfinv(2 * uniform - 1)).to(mean) @ root.mT
