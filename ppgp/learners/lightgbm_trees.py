@@ -63,7 +63,7 @@ PENALTY_OF_LEAVES = 1.0  # ridge penalty of the coefficients of a linear leaf
 def _lightgbm() -> Any:
     """Return LightGBM.
 
-    ``numerics.libraries`` has imported torch before, whose OpenMP LightGBM then shares.
+    ``runtime.libraries`` has imported torch before, whose OpenMP LightGBM then shares.
 
     Raises:
         NotApplicable: If it is not installed.

@@ -1,7 +1,7 @@
 """Imports of libraries that would otherwise change Python's warning filters or the environment.
 
 Every package of ``ppgp`` that needs NumPy, SciPy, torch or Pyro imports this module before any
-other, so that these libraries are imported here first. ``ppgp.numerics.__init__`` imports nothing,
+other, so that these libraries are imported here first. ``ppgp.runtime.__init__`` imports nothing,
 so that ``import ppgp`` does not load torch.
 """
 
