@@ -306,13 +306,13 @@ class Kernel(NamedArguments):
         """Return the columns of X that tell the output of a row; {} without Coregionalisation."""
         return {}
 
-    def check_places(self, X: Float[Tensor, "n d"], names: Sequence[str] | None = None) -> None:
+    def check_places(self, X: Float[Tensor, "*b d"], names: Sequence[str] | None = None) -> None:
         """Check the rows of data, which a kernel with places of its own does not take everywhere.
 
         Places that a search tries, such as inducing inputs, are not checked.
 
         Args:
-            X: Rows, as the kernel sees them.
+            X: Rows [*b, d], as the kernel sees them.
             names: The names of the columns; None: they have none.
 
         Raises:
