@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
+from .display.overrides import set_attributes
 from .errors import NotApplicable, UnknownArgument, an
+
+C = TypeVar("C", bound=type)
 
 
 class Elsewhere:
@@ -27,27 +30,26 @@ class Elsewhere:
         raise AttributeError(f"{kind!r} has no attribute {self.name!r}: write {self.instead}")
 
 
-class NamedArguments:
-    """The base of records whose constructors offer the nearest name for one that they lack.
+def named_arguments(kind: C) -> C:
+    """Let the constructors of a class and its subclasses offer the nearest name for a wrong one.
 
-    Attributes:
-        arguments_elsewhere: {name of what is not given to the constructor: what to write}.
+    A class attribute ``arguments_elsewhere`` is {name of what is not given to the constructor: what
+    to write}.
     """
+    set_attributes(kind, __new__=staticmethod(_new_with_checked_names))
+    return kind
 
-    arguments_elsewhere: ClassVar[Mapping[str, str]] = {}
 
-    if not TYPE_CHECKING:  # a type checker reads the arguments of the subclass
+def _new_with_checked_names(kind: type, /, *positional: Any, **given: Any) -> Any:
+    """Return an object of a class, after a check of the names of the arguments.
 
-        def __new__(cls, /, *positional: Any, **given: Any) -> Any:
-            """Return an object, after a check of the names of the arguments.
-
-            Raises:
-                UnknownArgument: If the constructor has no argument of a name.
-                NotApplicable: If what it names is given elsewhere.
-            """
-            if given:
-                check_names_of_arguments(cls, given)
-            return super().__new__(cls)
+    Raises:
+        UnknownArgument: If the constructor has no argument of a name.
+        NotApplicable: If what it names is given elsewhere.
+    """
+    if given:
+        check_names_of_arguments(kind, given)
+    return object.__new__(kind)
 
 
 def check_names_of_arguments(kind: type, given: Iterable[str]) -> None:

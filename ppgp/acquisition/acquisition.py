@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import NamedArguments
+from ..arguments import named_arguments
 from ..capabilities import JointLatent, LatentFunction, require
 from ..data.entries.arrays import laid_out
 from ..distributions.standard_normal import log_improvement
@@ -36,7 +36,8 @@ ROUNDINGS = 100  # the least jitter, in roundings of the variance of y
 
 
 @dataclass(frozen=True)
-class Acquisition(NamedArguments):
+@named_arguments
+class Acquisition:
     """A value of places at which y might be measured next.
 
     ``acquisition(posterior, X)`` gives the values [m] of places X [m, d], and ``suggest`` finds the

@@ -106,7 +106,7 @@ def _line(row: Sequence[Any]) -> str:
     return f"<tr><th>{escaped(name)}</th>{columns}</tr>"
 
 
-def record_page(record: Any, part: type, leaf: type) -> str:
+def record_page(record: Any, leaf: type) -> str:
     """Return the HTML of a recipe: one line per part, prior and number.
 
     Lines have the names of the sites where they describe one. A kernel that wraps another, such as
@@ -114,34 +114,33 @@ def record_page(record: Any, part: type, leaf: type) -> str:
 
     Args:
         record: A frozen record.
-        part: The class of the records inside that are shown by their fields.
         leaf: The class of the records inside that are shown by their repr: priors.
     """
-    name, _ = _unwrapped(record, part, leaf)
-    return page(name, "", table(("", "value"), _lines(record, "", part, leaf, 0)))
+    name, _ = _unwrapped(record, leaf)
+    return page(name, "", table(("", "value"), _lines(record, "", leaf, 0)))
 
 
-def _lines(record: Any, path: str, part: type, leaf: type, depth: int) -> Iterator[tuple[str, str]]:
+def _lines(record: Any, path: str, leaf: type, depth: int) -> Iterator[tuple[str, str]]:
     """Yield a line per field of a record and of the records inside it."""
-    for name, value in _unwrapped(record, part, leaf)[1]:
+    for name, value in _unwrapped(record, leaf)[1]:
         place = f"{path}.{name}" if path else name
         if name == "children":
             named = [(f"{path}.{i}" if path else str(i), each) for i, each in enumerate(value)]
         else:
             named = [(place, value)]
         for where, each in named:
-            if depth < DEEPEST and _is_part(each, part, leaf):
-                yield where, _unwrapped(each, part, leaf)[0]
-                yield from _lines(each, where, part, leaf, depth + 1)
+            if depth < DEEPEST and _is_part(each, leaf):
+                yield where, _unwrapped(each, leaf)[0]
+                yield from _lines(each, where, leaf, depth + 1)
             else:
                 yield where, _text(each)
 
 
-def _is_part(value: Any, part: type, leaf: type) -> bool:
-    return isinstance(value, part) and is_dataclass(value) and not isinstance(value, leaf)
+def _is_part(value: Any, leaf: type) -> bool:
+    return is_dataclass(value) and not isinstance(value, leaf)
 
 
-def _unwrapped(record: Any, part: type, leaf: type) -> tuple[str, list[tuple[str, Any]]]:
+def _unwrapped(record: Any, leaf: type) -> tuple[str, list[tuple[str, Any]]]:
     """Return what a record is, and its fields; those of a kernel inside a kernel among them."""
     name = type(record).__name__
     own: list[tuple[str, Any]] = []
@@ -149,10 +148,10 @@ def _unwrapped(record: Any, part: type, leaf: type) -> tuple[str, list[tuple[str
         own = [(f.name, getattr(record, f.name)) for f in fields(record) if f.repr]
     own = [(field, value) for field, value in own if (field, value) != ("standardised", False)]
     inner = dict(own).get("kernel")
-    wraps = hasattr(record, "gram") and inner is not None and _is_part(inner, part, leaf)
+    wraps = hasattr(record, "gram") and inner is not None and _is_part(inner, leaf)
     if not wraps:
         return name, own
-    inside, others = _unwrapped(inner, part, leaf)
+    inside, others = _unwrapped(inner, leaf)
     return f"{name} of {inside}", [pair for pair in own if pair[0] != "kernel"] + others
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from ..arguments import NamedArguments
+from ..arguments import named_arguments
 from ..capabilities import NetworkWeights
 from ..data.training_data import Batch, Rows
 from ..density.target import Target
@@ -22,7 +22,8 @@ T = TypeVar("T")
 OF_DRAWS = "the log density at the draws"  # what ``attempted`` names
 
 
-class Inference(NamedArguments):
+@named_arguments
+class Inference:
     """An inference method: a frozen record of options, which is called with a Target.
 
     ``how(target, seed=, progress=, init=)`` returns a Posterior, also after a run that did not

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..arguments import NamedArguments
+from ..arguments import named_arguments
 from ..capabilities import Capability
 from ..display.overrides import computed
 from ..display.tables import record_page
@@ -102,7 +102,8 @@ def output_of_rows(columns: Mapping[int, OutputColumn], X: Float[Tensor, "*b n d
     return number
 
 
-class Kernel(NamedArguments):
+@named_arguments
+class Kernel:
     """A covariance function. A new one defines ``hyper``, ``gram`` and ``variances``.
 
     ``kernel(theta, X1, X2)`` is the covariance [*batch, n1, n2] of rows X1 [n1, d] and X2 [n2, d],
@@ -195,7 +196,7 @@ class Kernel(NamedArguments):
                 refuse_negative(called, given)
 
     def _repr_html_(self) -> str:
-        return record_page(self, NamedArguments, Prior)
+        return record_page(self, Prior)
 
     def check_columns(self, d: int) -> None:
         """Raise SettingError if this is no covariance for inputs of d columns."""

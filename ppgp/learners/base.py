@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import NamedArguments
+from ..arguments import named_arguments
 from ..errors import NotApplicable, NumericalError, SettingError
 from ..numerics.finite import all_finite
 from ..priors import with_plain_fields
@@ -71,7 +71,8 @@ class Growing(ABC):
         """
 
 
-class Learner(NamedArguments, ABC):
+@named_arguments
+class Learner(ABC):
     """A regression of K outputs [K, n] on X [n, d]: the base learner of boosting.
 
     Friedman (2001), algorithm 1. Outputs are in the units of the targets that it is given. A new
@@ -110,7 +111,7 @@ class Learner(NamedArguments, ABC):
         """Return the approximate number of bytes of one stage of one output, for n rows [n, d]."""
         return 0.0
 
-    def check_storable(self) -> None:  # most learners have nothing to refuse
+    def check_storable(self) -> None:  # noqa: B027  most learners have nothing to refuse
         """Check that the tensors of a fit are all that a file needs.
 
         Raises:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..arguments import NamedArguments
+from ..arguments import named_arguments
 from ..data.dataset import Dataset
 from ..errors import NotApplicable, SettingError, nearest
 from ..numerics.gaussian_nodes import turning_nodes
@@ -24,7 +24,8 @@ Theta = Mapping[str, Tensor]
 OTHER_NAMES = {"Normal": "Gaussian"}
 
 
-class Likelihood(NamedArguments):
+@named_arguments
+class Likelihood:
     """p(y | f), a frozen record of priors and structure.
 
     A new likelihood defines ``distribution`` and ``marginal``, and ``expected`` if it has a closed

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..arguments import NamedArguments
+from ..arguments import named_arguments
 from ..display.overrides import computed_once
 from ..priors import PriorLike, Site, refuse_negative, rescaled, site, with_plain_fields
 from ..priors.units import power as to_power
@@ -21,7 +21,8 @@ from .scored import Scored
 
 
 @dataclass(frozen=True)
-class Predicted(NamedArguments):
+@named_arguments
+class Predicted:
     """Another function of x in place of a number or a prior: the parameter is level * exp(f_k(x)).
 
     A probability is sigmoid(logit(level) + f_k(x)). The functions of x are then [K, n], as in Rigby

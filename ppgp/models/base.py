@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..arguments import Elsewhere, NamedArguments
+from ..arguments import Elsewhere, named_arguments
 from ..data.dataset import Dataset, Scaler, of_all_ranks
 from ..data.training_data import Rows
 from ..display.overrides import computed
@@ -75,7 +75,8 @@ def _for_the_team(prepare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
     return prepared
 
 
-class Model(NamedArguments):
+@named_arguments
+class Model:
     """A recipe: the priors and the structure of a model before it meets data.
 
     A recipe is a frozen dataclass. It holds no training data, no mode and no fitted tensors, and
@@ -207,7 +208,7 @@ class Model(NamedArguments):
         return f"{type(self).__name__}({options})"
 
     def _repr_html_(self) -> str:
-        return record_page(self, NamedArguments, Prior)
+        return record_page(self, Prior)
 
     def __dir__(self) -> list[str]:
         return _names_for_users(self, super().__dir__())

@@ -18,7 +18,7 @@ import pyro
 import torch
 from torch import Tensor
 
-from ..arguments import NamedArguments
+from ..arguments import named_arguments
 from ..data.dataset import Dataset, Scaler
 from ..data.entries.magnitudes import average
 from ..errors import DataError, SettingError, an, counted
@@ -45,7 +45,8 @@ __all__ = ["ConstantMean", "LinearMean", "Mean", "OutputMeans", "UserMean"]
 KEPT = 2  # tables whose means are kept: the training rows and those of a prediction
 
 
-class Mean(NamedArguments):
+@named_arguments
+class Mean:
     """The mean m(x) of a Gaussian process, with sites under "mean".
 
     theta is {site: [*draw, *event]} with the names of the model.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..arguments import NamedArguments
+from ..arguments import named_arguments
 from ..errors import DataError, SettingError, counted
 from .base import Model
 
@@ -12,7 +12,8 @@ __all__ = ["Multi"]
 
 
 @dataclass(frozen=True)
-class Multi(NamedArguments):
+@named_arguments
+class Multi:
     """Independent models of several outputs y [n, q] of the same rows, in one call of ``fit``.
 
     ``ppgp.fit(Multi(GP()), Outputs(X, Y))`` gives a MultiPosterior, whose predictions are one

@@ -19,7 +19,7 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..arguments import NamedArguments
+from ..arguments import named_arguments
 from ..errors import SettingError
 
 #: one number for all entries, or one per entry along the last axis
@@ -29,7 +29,8 @@ else:  # NumPy's numbers and tensors without axes are accepted too, and become P
     Number = float | int | np.generic | np.ndarray | Tensor | tuple
 
 
-class Prior(NamedArguments):
+@named_arguments
+class Prior:
     """The interface of priors.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...arguments import NamedArguments
+from ...arguments import named_arguments
 from ...errors import NotApplicable, an, own_class
 from ...numerics.finite import all_finite
 from ...numerics.float_search import Condition, last_inside
@@ -24,7 +24,8 @@ ULPS = 8  # roundings by which ``widened`` moves an end
 ALL = slice(None)
 
 
-class Score(NamedArguments):
+@named_arguments
+class Score:
     """A nonconformity score and its inverse.
 
     They satisfy ``y in region(prediction, q, level)  <=>  score(prediction, y, level) <= q`` in
