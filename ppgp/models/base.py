@@ -172,7 +172,7 @@ class Model:
     loo_keeps_factor: ClassVar[bool] = False
     own_method: str = ""
     sampled_rows: ClassVar[int | None] = None
-    guide: ClassVar[Any] = None
+    guide: Any = None
     takes_missing: bool = False
     takes_censored: bool = False
     takes_categories: bool = False

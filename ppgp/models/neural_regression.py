@@ -20,9 +20,9 @@ from ..capabilities import (
 from ..data.dataset import Dataset, Scaler
 from ..display.overrides import computed
 from ..errors import NotApplicable, SettingError, an, counted
-from ..kernels.linearised_networks import LINEARISED_AT, linearised_outputs
 from ..likelihoods import Gaussian, Likelihood, Predicted, Scored
 from ..likelihoods.base import check_is_likelihood
+from ..networks.linearised_networks import LINEARISED_AT, linearised_outputs
 from ..networks.networks import ACTIVATIONS, MLP, Network, fresh, module_of, outputs, weights, width
 from ..priors import Flat, InUnitsOfData, Prior, PriorLike, Site, prefixed, site, under
 from .advice.memory_checks import check_memory_of_rows

@@ -16,8 +16,8 @@ from ..data.dataset import IdentityScaler
 from ..data.stream.streamed_rows import SUMS as OF_STREAM
 from ..data.training_data import TrainingData
 from ..errors import StorageError, an
-from ..kernels.linearised_networks import LINEARISED_AT
 from ..networks import networks
+from ..networks.linearised_networks import LINEARISED_AT
 from ..priors import Param
 from .files import encoding, storage
 from .posterior import Posterior

@@ -16,10 +16,10 @@ from ppgp.density import Target
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.inference import MAP, Laplace
 from ppgp.inference.optimise import network_expansion
-from ppgp.kernels.linearised_networks import linearised_outputs
 from ppgp.likelihoods import Bernoulli, Categorical, Gaussian, Poisson, Predicted
 from ppgp.models import GP, NeuralRegression
 from ppgp.networks import CNN, MLP
+from ppgp.networks.linearised_networks import linearised_outputs
 from ppgp.networks.networks import module_of, outputs
 from ppgp.priors import Flat, HalfNormal, Normal
 

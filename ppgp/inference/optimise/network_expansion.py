@@ -14,7 +14,7 @@ from ...capabilities import (
 from ...density.layout import Slice
 from ...density.target import Target
 from ...errors import NotApplicable
-from ...kernels.linearised_networks import LINEARISED_AT
+from ...networks.linearised_networks import LINEARISED_AT
 from .curvature_of_rows import CurvatureOfRows
 from .expansion import Peak, expanded
 from .search import SearchResult

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import jvp
 
-from ..networks.networks import Network, outputs
+from .networks import Network, outputs
 
 #: Names of the weights around which a network is linear begin with this word.
 LINEARISED_AT = "linearised_at"
