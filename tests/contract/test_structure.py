@@ -23,7 +23,11 @@ STRUCTURE = tool("structure")
 HOUSE = STRUCTURE.House()
 MOST_CLASSES = 4  # classes of ppgp among the parents of a public class and itself
 #: short modules with one importer, in their own folder, and why each one is an idea of its own
-SCRAPS: dict[str, str] = {
+SCRAPS = {
+    "ppgp/inference/fitting/streams.py": "fits to rows that do not fit in memory",
+    "ppgp/inference/variational/stopping_rule.py": "the rule that ends SVI, named by CONTRIBUTING",
+    "ppgp/kernels/white.py": "a kernel, and each kernel has a file",
+    "ppgp/runtime/openmp.py": "imported before torch, so it imports nothing",
     "ppgp/plots/counts.py": "a figure: the rootogram",
     "ppgp/plots/groups.py": "a figure: shrinkage",
 }
