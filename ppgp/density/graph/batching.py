@@ -22,11 +22,15 @@ aten = torch.ops.aten
 RULES = ("FuncTorchBatched", "FuncTorchBatchedDecomposition", "CompositeImplicitAutograd")
 OTHER_KINDS = {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}
 
+OUTER_PRODUCTS = (aten.addr.default, aten.addr_.default)  # torch has no rule for them
+
 
 class BatchedOperations(fx.Interpreter):
     """Run a graph under vmap."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        if target in OUTER_PRODUCTS:
+            return _with_outer_product(*args, **kwargs, in_place=target is aten.addr_.default)
         functional = _functional(target) if isinstance(target, OpOverload) else None
         if functional is not None:
             return args[0].copy_(functional(*args, **kwargs))
@@ -58,9 +62,17 @@ class Batched(TorchFunctionMode):
 
 def has_rule(target: Any) -> bool:
     """Return whether an operation of a graph runs under vmap, for all points at once."""
-    if not isinstance(target, OpOverload):
+    if not isinstance(target, OpOverload) or target in OUTER_PRODUCTS:
         return True
     return _has_own_rule(target) or _functional(target) is not None
+
+
+def _with_outer_product(
+    matrix: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1, in_place: bool
+) -> Tensor:
+    """Return beta matrix + alpha a b', as ``addr`` does."""
+    total = beta * matrix + alpha * a[:, None] * b[None, :]
+    return matrix.copy_(total) if in_place else total
 
 
 @cache
