@@ -12,8 +12,8 @@ from xdist.scheduler import LoadScopeScheduling
 #: beginnings of the ids of tests that share a set-up
 TOGETHER = (
     "tests/display/test_in_a_kernel.py",  # a kernel of Jupyter
-    "tests/interfaces/test_site.py",  # the built documentation
-    "tests/interfaces/test_strangers_path.py",  # a checkout
+    "tests/docs/test_site.py",  # the built documentation
+    "tests/cli/test_strangers_path.py",  # a checkout
     "tests/team/test_team.py::TestSameNumbers",  # the results of teams of two and of three
 )
 #: tests of a model with a method, whose ids end with "[model-method]": one worker compiles a model

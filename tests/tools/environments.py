@@ -47,13 +47,13 @@ EXTRAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "dask": (("tests/inference/test_sweeps_on_workers.py", "-k", "dask"), ()),
     "ray": (("tests/inference/test_sweeps_on_workers.py", "-k", "ray"), ()),
-    "excel": (("tests/interfaces/test_cli_tables.py",), ()),
+    "excel": (("tests/cli/test_cli_tables.py",), ()),
     "formula": (
-        ("tests/models/test_glm_formula.py", "tests/data/test_order_of_labels.py"),
+        ("tests/models/linear/test_glm_formula.py", "tests/data/test_order_of_labels.py"),
         ("statsmodels",),
     ),
     "notebook": (
-        ("tests/numerics/test_progress.py", "tests/display/test_in_a_kernel.py"),
+        ("tests/runtime/test_progress.py", "tests/display/test_in_a_kernel.py"),
         ("nbclient", "ipykernel"),
     ),
 }
