@@ -140,7 +140,7 @@ def differences(comparison: Comparison, sites: int = MOST_ROWS, columns: int = 2
     """
     if columns not in (1, 2):
         raise SettingError("1 or 2 columns of panels", str(columns), "write columns=2")
-    table = comparison.sites
+    table: Any = comparison.sites  # its columns are of any kind
     if table.empty:
         do = "add a NUTS posterior of the same model"
         raise SettingError("a comparison with a reference", "none", do)

@@ -99,7 +99,7 @@ def errors_section(comparison: Comparison, names: Sequence[str]) -> str:
         comparison: The comparison.
         names: The posteriors, in the order of the rows.
     """
-    found = comparison.predictive
+    found: Any = comparison.predictive
     columns = [
         column
         for column in ERRORS_OF_PREDICTIONS
@@ -133,7 +133,7 @@ def coverage_section(
         n_test: The number of test rows.
         level: The nominal coverage.
     """
-    found = comparison.predictive
+    found: Any = comparison.predictive
     own = "coverage" in found.columns
     calibrated = "conformal_coverage" in found.columns
     if not own and not calibrated:
@@ -163,7 +163,7 @@ def coverage_section(
 
 def _conformal(comparison: Comparison, name: str) -> list[Cell]:
     """Return the conformal coverage of one posterior, its band, and the width of its sets."""
-    found = comparison.predictive
+    found: Any = comparison.predictive
     covered = float(found["conformal_coverage"][name])
     band = comparison.coverage_bands.get(name)
     width = number(float(found["conformal_width"][name]))
