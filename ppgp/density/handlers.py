@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyro
@@ -76,6 +77,7 @@ class _NetworkParams(TorchFunctionMode):
 AROUND = (Independent, dist.MaskedDistribution, dist.ExpandedDistribution)
 
 
+@dataclass(eq=False, repr=False)
 class Run(Messenger):
     """Give the named sample sites and params their values, and record every site in ``sites``.
 
@@ -84,21 +86,17 @@ class Run(Messenger):
     ``known`` are the only latent sites that the program may have; None for any.
     """
 
-    def __init__(
-        self,
-        values: Mapping[str, Tensor],
-        unconstrained: bool = False,
-        params: Mapping[str, Tensor] | None = None,
-        known: frozenset[str] | None = None,
-    ) -> None:
-        super().__init__()
-        self.known = known
-        self.values, self.unconstrained, self.params = values, unconstrained, params or {}
-        self.sites: dict[str, dict[str, Any]] = {}
-        self.subsampled: dict[str, str] = {}  # plates that draw their rows at random, and how many
-        self.log_jacobian: Tensor | float = 0.0
-        self.drawing: dict[str, Any] | None = None  # the site at which the program is
-        self._network: _NetworkParams | None = None
+    values: Mapping[str, Tensor]
+    unconstrained: bool = False
+    params: Mapping[str, Tensor] = field(default_factory=dict)
+    known: frozenset[str] | None = None
+    sites: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
+    #: plates that draw their rows at random, and how many
+    subsampled: dict[str, str] = field(init=False, default_factory=dict)
+    log_jacobian: Tensor | float = field(init=False, default=0.0)
+    #: the site at which the program is
+    drawing: dict[str, Any] | None = field(init=False, default=None)
+    _network: _NetworkParams | None = field(init=False, default=None)
 
     def __exit__(self, *error: Any) -> None:
         if self._network is not None:
@@ -112,7 +110,9 @@ class Run(Messenger):
             raise NotApplicable(
                 "a name of its own for every site", f"two sites named {msg['name']!r}", do
             )
-        msg["fn"] = without_validation(msg["fn"])
+        law = msg["fn"]
+        if isinstance(law, AROUND) or getattr(law, "_validate_args", False):
+            msg["fn"] = without_validation(law)
         self.drawing = msg
         if site_is_subsample(msg):
             wanted, size = msg["fn"].subsample_size, msg["fn"].size
@@ -210,7 +210,11 @@ class Run(Messenger):
 
     def observed(self) -> dict[str, dict[str, Any]]:
         """Return the observed sample sites that are data: no deterministic values, no factors."""
-        return {name: s for name, s in self.samples() if s["is_observed"] and is_data(s)}
+        return {
+            name: s
+            for name, s in self.samples()
+            if s["is_observed"] and not is_deterministic(s) and not is_factor(s)
+        }
 
     def log_prob(self, likelihood: bool = True) -> Tensor | float:
         """Return the sum of the sites' log densities, with the scales of plates and with masks.
@@ -243,11 +247,15 @@ def mapping(name: str, law: Any) -> Any:
     Raises:
         NotApplicable: If there is none.
     """
-    if is_circular(law):
-        return Angle()
-    through_base = _through_base(law)
-    if through_base is not None:
-        return through_base
+    inner = law
+    while isinstance(inner, (*AROUND, dist.SineSkewed)):
+        inner = inner.base_dist
+    if isinstance(inner, VonMises | dist.SineBivariateVonMises):
+        return Angle()  # whatever torch gives as the support of angles
+    if isinstance(law, Independent) or is_transformed(law):
+        through_base = _through_base(law)
+        if through_base is not None:
+            return through_base
     try:
         return biject_to(law.support)
     except NotImplementedError:
@@ -332,15 +340,6 @@ def is_discrete(site: dict[str, Any]) -> bool:
         and not site["is_observed"]
         and bool(site["fn"].support.is_discrete)
     )
-
-
-def is_circular(law: Any) -> bool:
-    """Return whether a distribution is one of angles, whatever torch gives as its support."""
-    while isinstance(
-        law, Independent | dist.MaskedDistribution | dist.ExpandedDistribution | dist.SineSkewed
-    ):
-        law = law.base_dist
-    return isinstance(law, VonMises | dist.SineBivariateVonMises)
 
 
 def _middle(law: Any) -> Tensor:

@@ -56,6 +56,7 @@ class Slice:
         transform: From the unconstrained value to the value.
         param: Whether it is a ``pyro.param``.
         dtype: The dtype of the value; None for that of z.
+        circular: Whether its numbers are angles, each of which takes two coordinates.
     """
 
     start: int
@@ -65,11 +66,7 @@ class Slice:
     transform: Any
     param: bool
     dtype: torch.dtype | None = None
-
-    @property
-    def circular(self) -> bool:
-        """Whether its numbers are angles, each of which takes two coordinates."""
-        return isinstance(self.transform, Angle)
+    circular: bool = False
 
     def of(self, z: Tensor) -> Tensor:
         """Return the unconstrained value of the site in z [..., p]."""

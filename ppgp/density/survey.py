@@ -16,7 +16,7 @@ from ..priors import FlatDistribution, Param
 from ..runtime.seeding import standard_normal
 from .enumeration import check_enumerable, plate_nesting
 from .handlers import Run, is_deterministic, is_discrete, mapping
-from .layout import Slice
+from .layout import Angle, Slice
 
 LEAST = torch.float32  # the narrowest dtype of z
 
@@ -117,7 +117,7 @@ def survey(
         if is_param and (name in frozen or not optimise_params):
             params[name] = site["value"].detach().clone()
             continue
-        if not is_param and is_discrete(site):
+        if not is_param and site["fn"].support.is_discrete:
             check_enumerable(name, site)
             nesting = plate_nesting(run)
             continue
@@ -128,7 +128,10 @@ def survey(
         value = site["value"].detach()
         last = transform.inv(value)
         stop = position + last.numel()
-        slices[name] = Slice(position, stop, last.shape, value.shape, transform, is_param)
+        circular = isinstance(transform, Angle)
+        slices[name] = Slice(
+            position, stop, last.shape, value.shape, transform, is_param, circular=circular
+        )
         position = stop
         law: Any = site.get("fn")
         while hasattr(law, "base_dist"):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property, partial, reduce
 from operator import add
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyro
@@ -108,13 +108,6 @@ PLACES = 5  # draws of the prior at which validation is tried
 MORE_PLACES = 100  # draws at which a density is looked for where validation refuses those
 
 
-def at_once(
-    z: Tensor, orders: Sequence[int], compute: Callable[[], Sequence[Tensor]]
-) -> Sequence[Tensor]:
-    """Return ``compute()``."""
-    return compute()
-
-
 class Target:
     """log p(theta, y | X) as a function of z in R^p: the sites, unconstrained and laid end to end.
 
@@ -152,6 +145,10 @@ class Target:
             passes.
         notes: Sentences that every Posterior from this target carries.
         visited: Some of the points z at which graphs of a user's program were run.
+        warned: The notes that a warning has stated already.
+        has_curvature: Whether the model knows its second derivatives.
+        parameters: How many numbers can be chosen: p, but 1 for an angle, which takes two
+            coordinates.
 
     Raises:
         NotApplicable: If a latent site has infinitely many discrete values, or there is nothing to
@@ -202,27 +199,33 @@ class Target:
         self.guards: dict[str, Guard] = {}
         self.invalid: str | None = None
         self.notes: list[str] = []
+        self.has_curvature = supports(model, LikelihoodDerivatives)
         self._origin: Tensor | None = None
         of_the_library = data.is_table
         stored = None if of_the_library else pyro.get_param_store().get_state()
         run = Run({})
         with quietly(), seeded(0), explained(data, sites=run.dtypes):
             few = few_rows(model, data)
-            # numbers of rows that fit into memory; None: nothing tells the rows of a program
-            self._fit: set[int | None] = {None} if few else {None, data.n}
+            #: numbers of rows that fit into memory; None: all of them
+            self._fits: set[int | None] = set() if few else {None, data.n}
             if not few and data.n is not None:
                 model.check_memory(data.n, data.d, data.X)
             self._all_rows = arguments(model, data)
             args, named = arguments(model, data, few) if few else self._all_rows
             with quietly(stored), seeded(0), run:  # every site is drawn from its prior
                 self.program(*args, **named)
-            self._take(survey(model, data, run, optimise_params, empty))
-            if not of_the_library and self.needs_own_dtypes():
-                self._take(survey(model, data, run, optimise_params, empty, own_dtypes=True))
+            found = survey(model, data, run, optimise_params, empty)
+            if not of_the_library and self._needs_own_dtypes(found):
+                found = survey(model, data, run, optimise_params, empty, own_dtypes=True)
+            self.survey = found
+            self.dim, self.slices, self.params = found.dim, found.slices, found.params
+            sizes = ((s.stop - s.start) // (2 if s.circular else 1) for s in self.slices.values())
+            self.parameters = sum(sizes)
+            self.static = True
+            self.known = None if of_the_library else found.latents
             if not of_the_library and self.dim:
                 self.guard(run)
                 self.invalid, self.random = self._check_program(run)
-        found = self.survey
         if found.held:
             held = ", ".join(found.held)
             self.notes.append(f"held where they are: params {held} (MAP and SVI optimise them)")
@@ -232,14 +235,7 @@ class Target:
         compile = compile and self.random is None and not model.chunked(data)
         self._at_start: tuple[Tensor, bool, Tensor, Tensor] | None = None
         self._graphs = Graphs(self, compile, self.notes, not of_the_library)
-        self.visited = self._graphs.visited
-
-    def _take(self, found: Survey) -> None:
-        """Take over the sites that a survey found."""
-        self.survey = found
-        self.dim, self.slices, self.params = found.dim, found.slices, found.params
-        self.static = True
-        self.known = None if self.data.is_table else found.latents
+        self.visited, self.warned = self._graphs.visited, self._graphs.warned
 
     def settle(self, jacobian: bool = True) -> None:
         """Compile, and forget values: what follows is equal whatever was evaluated before."""
@@ -272,11 +268,10 @@ class Target:
 
     def check_memory(self, rows: int | None = None) -> None:
         """Raise NotEnoughMemory if the density of so many rows, with its gradient, does not fit."""
-        if rows is None:
-            rows = self.data.n
-        if rows not in self._fit:
-            self.model.check_memory(rows, self.data.d, self.data.X)
-            self._fit.add(rows)
+        if rows not in self._fits:
+            n = self.data.n if rows is None else rows
+            self.model.check_memory(n, self.data.d, self.data.X)
+            self._fits |= {rows, n}
 
     def joint(
         self, z: Tensor, tables: Tables = (), jacobian: bool = True, likelihood: bool = True
@@ -323,17 +318,17 @@ class Target:
             self.run_program()
         return values, run
 
-    def needs_own_dtypes(self) -> bool:
+    def _needs_own_dtypes(self, found: Survey) -> bool:
         """Return whether the program fails where sites have the dtype of z, which is wider."""
-        first = self.survey.first
-        if all(value.dtype == self.survey.like.dtype for value in first.values()):
+        first = found.first
+        if all(value.dtype == found.like.dtype for value in first.values()):
             return False
-        values = {name: value.to(self.survey.like) for name, value in first.items()}
+        values = {name: value.to(found.like) for name, value in first.items()}
         with quietly(), seeded(0), torch.no_grad():
             try:
-                with Run(values, params=self.params) as run:
+                with Run(values, params=found.params) as run:
                     self.run_program()
-                if self.survey.nesting is None:
+                if found.nesting is None:
                     run.log_prob()
             except (RuntimeError, ValueError) as error:
                 return of_dtypes(error) or isinstance(error, DataError)
@@ -503,38 +498,33 @@ class Target:
         z = z.to(self.survey.like)
         total, count = 0.0, 0.0
         for _, rows, share in self.data.portions():
-            value, seen = self._log_likelihood_of(z, self.tables(rows))
+            tables = self.tables(rows)
+            guarding = Guarding(self.guards) if self.guards else nullcontext()
+            with torch.no_grad(), quietly(), self._run(z) as run, guarding:
+                self.run_program(tables)
+            observed = run.observed()
+            data = {} if self.data.is_table else self._entries_of_data(run)
+            value, seen = 0.0, 0
+            for name, s in observed.items():
+                numbers, scale = numbers_seen(s) * data.get(name, 1), s["scale"]
+                if isinstance(scale, int | float) and scale == 1:
+                    seen += int(numbers.sum())
+                else:  # a row of scale w counts w times
+                    seen += round(float((numbers * torch.as_tensor(scale)).sum()))
+                if self.survey.nesting is None:
+                    each = scale_and_mask(site_log_prob(s), s["scale"], s["mask"])
+                    if name in data:
+                        each = torch.where(data[name], each, torch.zeros_like(each))
+                    value += float(each.sum())
+            if self.survey.nesting is not None:
+                joint, prior = (float(self.joint(z, tables, False, of_y)) for of_y in (True, False))
+                value = joint - prior
             total, count = total + share * value, count + share * seen
         if self.model.sums_over_team:
             count *= self.data.team.size  # of rows of this rank, beside the density of all
         if not self.team.alone:
             total, count = self.team.mean(total), self.team.mean(count)
         return total, round(count)
-
-    def _log_likelihood_of(self, z: Tensor, tables: Tables) -> tuple[float, int]:
-        """Return ``log_likelihood`` as some of the rows estimate it; () for all of them."""
-        guarding = Guarding(self.guards) if self.guards else nullcontext()
-        with torch.no_grad(), quietly(), self._run(z) as run, guarding:
-            self.run_program(tables)
-        observed = run.observed()
-        data = {} if self.data.is_table else self._entries_of_data(run)
-        count = 0
-        for name, s in observed.items():
-            seen, scale = numbers_seen(s) * data.get(name, 1), s["scale"]
-            if isinstance(scale, int | float) and scale == 1:
-                count += int(seen.sum())
-            else:  # a row of scale w counts w times
-                count += round(float((seen * torch.as_tensor(scale)).sum()))
-        if self.survey.nesting is not None:
-            joint, prior = (float(self.joint(z, tables, False, of_y)) for of_y in (True, False))
-            return joint - prior, count
-        total = 0.0
-        for name, s in observed.items():
-            each = scale_and_mask(site_log_prob(s), s["scale"], s["mask"])
-            if name in data:
-                each = torch.where(data[name], each, torch.zeros_like(each))
-            total += float(each.sum())
-        return total, count
 
     def _entries_of_data(self, run: Run) -> dict[str, Tensor]:
         """Return which entries are data, for sites of a user's program where not all are."""
@@ -609,15 +599,15 @@ class Target:
         if compile or k is not None:
             graph = self._graphs.of_tables(batch, jacobian, k, reach)
         elif reach is None:
-            graph = self.eager_gradient(jacobian)
+            graph = partial(self.eager_gradient, jacobian)
         else:
-            graph = self.adversarial_gradient(jacobian, reach)
+            graph = partial(self.adversarial_gradient, jacobian, reach)
         graph = self.team.averaged(graph)
         with torch.no_grad():
             return graph(z.to(self.survey.like), *self.tables(rows))
 
     def callback(
-        self, jacobian: bool = True, after: float = 0, evaluated: Evaluated = at_once
+        self, jacobian: bool = True, after: float = 0, evaluated: Evaluated | None = None
     ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         """Return ``value_and_grad`` as a function of NumPy vectors in float64.
 
@@ -628,7 +618,7 @@ class Target:
             after: The first so many calls run the program itself; it is compiled for those that
                 follow.
             evaluated: ``evaluated(z, (0, 1), compute)`` returns value and gradient [p]: what
-                ``compute()`` returns, or has returned before.
+                ``compute()`` returns, or has returned before. None computes them at each call.
         """
         like = self.survey.like
         plain = like.dtype == torch.float64 and like.device.type == "cpu"
@@ -647,43 +637,45 @@ class Target:
                 graph = self.compiled(None, jacobian)
             calls += 1
             z_here = point.to(like)
-            known = None if self._at_start is None else self._known(z_here, jacobian)
-            value, gradient = evaluated(z_here, (0, 1), lambda: known or graph(z_here))
+            known = None
+            if self._at_start is not None and self.random is None:
+                start, with_jacobian, *found = self._at_start
+                self._at_start = None  # once: y may be changed in place before another search
+                if with_jacobian == jacobian and torch.equal(start, z_here):
+                    known = found
+            if evaluated is None:
+                value, gradient = known or graph(z_here)
+            else:
+                value, gradient = evaluated(z_here, (0, 1), lambda: known or graph(z_here))
             if plain:
                 return value.item(), gradient.numpy()
             return value.item(), gradient.double().cpu().numpy()
 
         return in_numpy
 
-    def eager_gradient(self, jacobian: bool) -> ValueAndGradient:
-        """Return the function (z, *tables) -> value, gradient [p] that runs the program itself."""
+    def eager_gradient(self, jacobian: bool, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
+        """Return value and gradient [p] from a run of the program itself."""
+        with torch.enable_grad():
+            z = z.detach().requires_grad_(True)
+            value = self.joint(z, tables, jacobian)
+            (gradient,) = torch.autograd.grad(value, z, materialize_grads=True)
+        return value.detach(), gradient
 
-        def of_program(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
-            with torch.enable_grad():
-                z = z.detach().requires_grad_(True)
-                value = self.joint(z, tables, jacobian)
-                (gradient,) = torch.autograd.grad(value, z, materialize_grads=True)
-            return value.detach(), gradient
-
-        return of_program
-
-    def adversarial_gradient(self, jacobian: bool, reach: Tensor) -> ValueAndGradient:
-        """Return (z, X, y) -> the sum of two densities and its gradient [p].
+    def adversarial_gradient(
+        self, jacobian: bool, reach: Tensor, z: Tensor, X: Tensor, *others: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sum of two densities and its gradient [p].
 
         They are those of the rows and of X - reach * sign(slope by X), where each row is as
         improbable as it becomes by a step of that length. Goodfellow, Shlens & Szegedy (2015).
         """
-
-        def of_both(z: Tensor, X: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
-            with torch.enable_grad():
-                z, X = z.detach().requires_grad_(True), X.detach().requires_grad_(True)
-                here = self.joint(z, (X, *others), jacobian)
-                gradient, slope = torch.autograd.grad(here, (z, X), materialize_grads=True)
-                there = self.joint(z, (X.detach() - reach * slope.sign(), *others), jacobian)
-                (other,) = torch.autograd.grad(there, z, materialize_grads=True)
-            return (here + there).detach(), gradient + other
-
-        return of_both
+        with torch.enable_grad():
+            z, X = z.detach().requires_grad_(True), X.detach().requires_grad_(True)
+            here = self.joint(z, (X, *others), jacobian)
+            gradient, slope = torch.autograd.grad(here, (z, X), materialize_grads=True)
+            there = self.joint(z, (X.detach() - reach * slope.sign(), *others), jacobian)
+            (other,) = torch.autograd.grad(there, z, materialize_grads=True)
+        return (here + there).detach(), gradient + other
 
     @contextmanager
     def same_noise(self, seed: int) -> Iterator[None]:
@@ -710,11 +702,6 @@ class Target:
         if self.has_curvature:
             return self.curvature_by_formula(z, jacobian, expected)
         return (*self.value_and_grad(z, jacobian=jacobian), self.hessian(z, jacobian=jacobian))
-
-    @property
-    def has_curvature(self) -> bool:
-        """Whether the model knows its second derivatives."""
-        return supports(self.model, LikelihoodDerivatives)
 
     def curvature_by_formula(
         self, z: Tensor, jacobian: bool, expected: bool = False
@@ -787,13 +774,13 @@ class Target:
 
         They serve programs with a function of which autograd has first derivatives alone.
         """
-        gradient = self.eager_gradient(jacobian)
         step = torch.finfo(z.dtype).eps ** (1 / 3) * (1 + z.abs())
         rows = []
         for move in torch.diag(step):
             above, below = z + move, z - move
-            change = gradient(above)[1] - gradient(below)[1]
-            rows.append(change / (above - below).sum())
+            _, here = self.eager_gradient(jacobian, above)
+            _, there = self.eager_gradient(jacobian, below)
+            rows.append((here - there) / (above - below).sum())
         H = torch.stack(rows)
         return 0.5 * (H + H.mT)
 
@@ -829,17 +816,13 @@ class Target:
         """Whether the gradient runs Pyro's handlers, which one thread at a time may do."""
         return self._graphs.eager
 
-    @property
-    def warned(self) -> list[str]:
-        """The notes that a warning has stated already."""
-        return self._graphs.warned
-
     def remember(self, points: Sequence[Tensor]) -> None:
         """Add points z [..., p], at which a graph ran in another process, to ``visited``.
 
         They may have another dtype than z.
         """
-        self._graphs.remember(points)
+        like = self.survey.like
+        self.visited += [z for several in points for z in several.reshape(-1, self.dim).to(like)]
 
     def graph_was_wrong(self, z: Tensor | None) -> bool:
         """Return whether a graph differs from the program at z [n, p] or where it was run.
@@ -856,11 +839,6 @@ class Target:
     def enumerates(self) -> bool:
         """Whether discrete latent sites of the program are summed out."""
         return self.survey.nesting is not None
-
-    @property
-    def parameters(self) -> int:
-        """How many numbers can be chosen: p, but 1 for an angle, which takes two coordinates."""
-        return sum((s.stop - s.start) // (2 if s.circular else 1) for s in self.slices.values())
 
     def names(self) -> list[str]:
         """Return the site of each coordinate of z, and its index there where it has several."""
@@ -942,19 +920,6 @@ class Target:
         raise _finite_nowhere(
             value, gradient, self.slices, self.data, self.invalid, STARTS, without
         )
-
-    def _known(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor] | None:
-        """Return value and gradient at the point of the last ``start``; None elsewhere.
-
-        They are asked for once.
-        """
-        if self.random is not None:
-            return None
-        point, with_jacobian, value, gradient = cast(Any, self._at_start)
-        self._at_start = None  # once: y may be changed in place before another search
-        if with_jacobian != jacobian or not torch.equal(point, z):
-            return None
-        return value, gradient
 
     def placed(self, values: Mapping[str, Tensor]) -> Tensor:
         """Return the origin z [p] except at the sites of ``values``, {site: [*event]}."""
@@ -1188,6 +1153,7 @@ def _blocks(data: Any) -> Iterator[tuple[Tensor, Tensor]]:
             yield table.X[rows].double(), table.y[rows].double()
 
 
+@dataclass(eq=False, repr=False)
 class Graphs:
     """The graphs of one density: of all rows or a mini-batch, of one point or several.
 
@@ -1204,14 +1170,16 @@ class Graphs:
         warned: Those of ``notes`` that a warning has stated.
     """
 
-    def __init__(self, density: Target, compile: bool, notes: list[str], watch: bool) -> None:
-        self.density, self.compile, self.notes, self.watch = density, compile, notes, watch
-        self.visited: list[Tensor] = []
-        self.failed = False
-        self.warned: list[str] = []
-        self._graphs: dict[Key, ValueAndGradient] = {}
-        self._recorded: dict[tuple[int | None, bool], _Recorded] = {}
-        self._of_tables: dict[tuple[Any, ...], ValueAndGradient] = {}
+    density: Target
+    compile: bool
+    notes: list[str]
+    watch: bool
+    visited: list[Tensor] = field(init=False, default_factory=list)
+    failed: bool = field(init=False, default=False)
+    warned: list[str] = field(init=False, default_factory=list)
+    _graphs: dict[Key, ValueAndGradient] = field(init=False, default_factory=dict)
+    _recorded: dict[tuple[int | None, bool], _Recorded] = field(init=False, default_factory=dict)
+    _of_tables: dict[tuple[Any, ...], ValueAndGradient] = field(init=False, default_factory=dict)
 
     @property
     def eager(self) -> bool:
@@ -1229,9 +1197,10 @@ class Graphs:
         """Return (z, *tables) -> value, gradient; see ``Target.compiled``."""
         key = (batch, jacobian, k)
         if key not in self._graphs:
-            self.density.check_memory(batch)
+            if batch not in self.density._fits:
+                self.density.check_memory(batch)
             if not compile and k is None:
-                return self.density.eager_gradient(jacobian)
+                return partial(self.density.eager_gradient, jacobian)
             with one_at_a_time():
                 graph, reason = self._compiled(batch, jacobian, k, few)
             if reason is not None:
@@ -1255,9 +1224,9 @@ class Graphs:
         if key in self._of_tables:
             return self._of_tables[key]
         self.density.check_memory(batch * (k or 1))
-        one = self.density.eager_gradient(jacobian)
+        one = partial(self.density.eager_gradient, jacobian)
         if reach is not None:
-            one = self.density.adversarial_gradient(jacobian, reach)
+            one = partial(self.density.adversarial_gradient, jacobian, reach)
         graph = one if k is None else Looped(one, True)
         if self.compile:
             tables = self.density.tables(torch.arange(batch))
@@ -1280,12 +1249,17 @@ class Graphs:
         self, batch: int | None, jacobian: bool, k: int | None, few: bool = False
     ) -> tuple[ValueAndGradient, str | None]:
         """Return the graph, and why it is the program itself instead, if it has to be."""
-        one = self.density.eager_gradient(jacobian)
+        one = partial(self.density.eager_gradient, jacobian)
         if not self.compile:
             return one if k is None else Looped(one), None
         tables = () if batch is None else self.density.tables(torch.arange(batch))
         try:
-            recorded = self._of_one_point(batch, jacobian, one, tables)
+            if (batch, jacobian) not in self._recorded:  # for one point and for several
+                points = self._three_points()
+                graph = one_point(one, (points[0].clone(), *tables))
+                own = [cache(partial(one, z, *tables)) for z in points]
+                self._recorded[batch, jacobian] = _Recorded(graph, points, own)
+            recorded = self._recorded[batch, jacobian]
             if k is not None and not worth_widening(recorded.graph):
                 return Looped(self.get(batch, jacobian)), None
             points, own = recorded.points, recorded.own
@@ -1310,19 +1284,6 @@ class Graphs:
             return Looped(self.get(batch, jacobian)), None
         return one, reason
 
-    def _of_one_point(
-        self, batch: int | None, jacobian: bool, one: ValueAndGradient, tables: tuple[Tensor, ...]
-    ) -> _Recorded:
-        """Return the operations of the density at one point, which are recorded once."""
-        key = (batch, jacobian)
-        if key not in self._recorded:
-            points = self._three_points()
-            graph = one_point(one, (points[0].clone(), *tables))
-            self._recorded[key] = _Recorded(
-                graph, points, [cache(partial(one, z, *tables)) for z in points]
-            )
-        return self._recorded[key]
-
     def _three_points(self) -> list[Tensor]:
         generator = torch.Generator().manual_seed(0)
         origin, dim = self.density.origin(), self.density.dim
@@ -1341,11 +1302,6 @@ class Graphs:
         self.notes.append(note)
         self.warned.append(note)
         warn(note, NumericalWarning)
-
-    def remember(self, points: Sequence[Tensor]) -> None:
-        """See ``Target.remember``."""
-        like, dim = self.density.survey.like, self.density.dim
-        self.visited += [z for several in points for z in several.reshape(-1, dim).to(like)]
 
     def was_wrong(self, z: Tensor | None) -> bool:
         """See ``Target.graph_was_wrong``."""
@@ -1423,7 +1379,7 @@ def _difference(density: Target, watched: _Watched, key: Key, z: Tensor | None) 
         point for each in watched.visited for point in each.reshape(-1, density.dim)[:1]
     ]
     points += first_points[-MOST:]
-    one = density.eager_gradient(jacobian)
+    one = partial(density.eager_gradient, jacobian)
     single = density.survey.single
     tolerance = 1e-3 if single or density.survey.like.dtype == torch.float32 else 1e-8
     for point in points:

@@ -29,8 +29,9 @@ from ..priors import (
     Param,
     Prior,
     Site,
-    check_numbers,
+    finite_numbers,
     in_units_of_data,
+    no_numbers,
     plain,
     prefixed,
     refuse_negative,
@@ -191,7 +192,8 @@ class Kernel:
             if isinstance(given, Prior):
                 continue
             called = f"{type(self).__name__}.{name}"
-            check_numbers(given, called)
+            if not finite_numbers(given):
+                raise no_numbers(given, called)
             if name not in self.signed:
                 refuse_negative(called, given)
 

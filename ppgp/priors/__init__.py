@@ -23,8 +23,8 @@ from .real_numbers import FlatDistribution as FlatDistribution
 from .records import Number as Number
 from .records import Prior as Prior
 from .records import PriorLike as PriorLike
-from .records import check_numbers as check_numbers
 from .records import finite_numbers as finite_numbers
+from .records import no_numbers as no_numbers
 from .records import plain as plain
 from .records import single as single
 from .records import tensor_of as tensor_of

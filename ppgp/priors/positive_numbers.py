@@ -14,7 +14,7 @@ from torch.distributions import constraints
 from torch.distributions.utils import broadcast_all
 
 from ..errors import SettingError
-from .records import Number, Prior
+from .records import Number, Prior, tensor_of
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,10 @@ class Lengthscale(LogNormal):
 
     columns: int = 1
 
-    def _numbers(self, like: Tensor) -> list[Any]:
-        loc, scale, columns = super()._numbers(like)
-        return [loc + 0.5 * columns.log(), scale]
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
+        numbers = (self.loc, self.scale, self.columns)
+        loc, scale, columns = (tensor_of(each, like) for each in numbers)
+        return dist.LogNormal(loc + 0.5 * columns.log(), scale)
 
 
 def per_column(prior: Any, d: int) -> Any:
@@ -315,7 +316,7 @@ class Dirichlet(Prior):
             raise SettingError("one number as concentration of Dirichlet", got, "change it")
 
     def distribution(self, like: Tensor, size: int = 2) -> TorchDistributionMixin:
-        return dist.Dirichlet(self._numbers(like)[0].expand(size).clone())
+        return dist.Dirichlet(tensor_of(self.concentration, like).expand(size).clone())
 
 
 class LogUniformDistribution(dist.TorchDistribution):
@@ -415,7 +416,8 @@ class LogUniform(Prior):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        low, high = self._numbers(torch.zeros((), dtype=torch.float64))
+        like = torch.zeros((), dtype=torch.float64)
+        low, high = tensor_of(self.low, like), tensor_of(self.high, like)
         if not bool(((low > 0) & (low < high)).all()):
             got = f"low={self.low}, high={self.high}"
             raise SettingError("0 < low < high in LogUniform", got, "swap or widen them")

@@ -127,7 +127,8 @@ class Uniform(Prior):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        low, high = self._numbers(torch.zeros((), dtype=torch.float64))
+        like = torch.zeros((), dtype=torch.float64)
+        low, high = tensor_of(self.low, like), tensor_of(self.high, like)
         if not bool((low < high).all()):
             got = f"low={self.low}, high={self.high}"
             raise SettingError("low < high in Uniform", got, "swap or widen them")

@@ -44,11 +44,8 @@ class Prior:
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
         """Return the Pyro distribution of one value, with the dtype and device of ``like``."""
-        return type(self).family(*self._numbers(like))
-
-    def _numbers(self, like: Tensor) -> list[Any]:
-        """Return the parameters as tensors, in the order of the fields."""
-        return [tensor_of(getattr(self, f.name), like) for f in fields(cast(Any, self))]
+        parameters = [getattr(self, f.name) for f in fields(cast(Any, self))]
+        return type(self).family(*(tensor_of(numbers, like) for numbers in parameters))
 
     def __post_init__(self) -> None:
         with_plain_numbers(self)
@@ -99,9 +96,8 @@ def with_plain_numbers(record: Any) -> None:
             raise SettingError(
                 wanted, f"the class {value.__name__}", f"call it: {value.__name__}()"
             )
-        number = plain(value)
-        if number is not value:
-            object.__setattr__(record, f.name, number)
+        if isinstance(value, tuple | np.generic | np.ndarray | Tensor):
+            object.__setattr__(record, f.name, plain(value))
 
 
 def entries(value: object) -> tuple[Any, ...]:
@@ -130,27 +126,19 @@ def finite_numbers(value: object) -> tuple[float, ...]:
     return numbers
 
 
-def check_numbers(value: object, what: str) -> tuple[float, ...]:
-    """Return a finite number, or a tuple of them, as a tuple.
-
-    Raises:
-        SettingError: If the value is neither.
-    """
-    numbers = finite_numbers(value)
-    if not numbers:
-        do = (
-            "write a number such as 2.0, a tuple with one per entry, or a prior such as "
-            "LogNormal(0, 1)"
-        )
-        if isinstance(value, type):
-            do = f"call it: {value.__name__}(...)"
-        elif isinstance(value, list) and finite_numbers(tuple(value)):
-            kernel, _, field = what.rpartition(".")
-            do = "write a tuple where there is one number per entry, and otherwise one number"
-            if kernel and field == "lengthscale":
-                do = f"write one number, or ARD({kernel}(lengthscale={tuple(value)!r:.60}))"
-        raise SettingError(f"a prior or a finite number for {what}", repr(value), do)
-    return numbers
+def no_numbers(value: object, what: str) -> SettingError:
+    """Return the error for a value that is no finite number, and no tuple of them."""
+    do = (
+        "write a number such as 2.0, a tuple with one per entry, or a prior such as LogNormal(0, 1)"
+    )
+    if isinstance(value, type):
+        do = f"call it: {value.__name__}(...)"
+    elif isinstance(value, list) and finite_numbers(tuple(value)):
+        kernel, _, field = what.rpartition(".")
+        do = "write a tuple where there is one number per entry, and otherwise one number"
+        if kernel and field == "lengthscale":
+            do = f"write one number, or ARD({kernel}(lengthscale={tuple(value)!r:.60}))"
+    return SettingError(f"a prior or a finite number for {what}", repr(value), do)
 
 
 def tensor_of(values: Number, like: Tensor) -> Tensor:

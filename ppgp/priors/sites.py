@@ -19,8 +19,8 @@ from .real_numbers import Flat
 from .records import (
     Prior,
     PriorLike,
-    check_numbers,
     finite_numbers,
+    no_numbers,
     tensor_of,
 )
 from .units import InUnitsOfData
@@ -123,7 +123,9 @@ def site(
             do = "use a prior whose support is positive: LogNormal, Gamma, HalfNormal or Flat"
             raise SettingError(f"a prior on positive numbers for {name}", repr(prior), do)
         return Site(prior, shape, positive)
-    numbers = check_numbers(prior, name)
+    numbers = finite_numbers(prior)
+    if not numbers:
+        raise no_numbers(prior, name)
     if positive and any(v < 0 or (v == 0 and not zero) for v in numbers):
         raise _not_positive(name, prior, zero)
     if isinstance(prior, tuple) and (not shape or len(prior) != shape[-1]):
@@ -142,7 +144,7 @@ def refuse_negative(name: str, given: Any) -> None:
         SettingError: If a number is negative, or the quantity is a text.
     """
     if isinstance(given, str):
-        check_numbers(given, name)
+        raise no_numbers(given, name)
     if any(number < 0 for number in finite_numbers(given)):
         raise _not_positive(name, given, False)
 

@@ -28,7 +28,7 @@ from .positive_numbers import (
     LogUniform,
 )
 from .real_numbers import Flat, Normal, StudentT, Uniform
-from .records import Number, Prior, PriorLike, check_numbers, entries, finite_numbers
+from .records import Number, Prior, PriorLike, entries, finite_numbers, no_numbers
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,8 @@ def rescaled(
         if any(math.isinf(f) or f == 0 for f in entries(factor)):
             raise _out_of_range(prior, what)
         return _transformed(given, factor, shift, what)
-    check_numbers(given, what)
+    if not finite_numbers(given):
+        raise no_numbers(given, what)
     number = affine(given, factor, shift)
     overflow = any(math.isinf(v) for v in entries(number))
     underflow = any(entries(given)) and shift == 0.0 and not any(entries(number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyro
@@ -86,7 +87,7 @@ def test_loops_of_programs(benchmark: Any) -> None:
         started = time.perf_counter()
         compiled[name] = target.compiled()
         print(f"{name}: compiled in {time.perf_counter() - started:.2f} s")
-    one = target.eager_gradient(True)
+    one = partial(target.eager_gradient, True)
     jax_density = density_of_jax(y)
     place = z.numpy()
     wanted = torch.tensor(jax_density(place)[1].tolist(), dtype=torch.float64)

@@ -97,6 +97,6 @@ def test_data_may_be_read_in_any_way() -> None:
     z = torch.tensor([2.0], dtype=F64)
     value, gradient = target.value_and_grad(z)
     assert not target.eager
-    own, slope = target.eager_gradient(True)(z)
+    own, slope = target.eager_gradient(True, z)
     torch.testing.assert_close(value, own)
     torch.testing.assert_close(gradient, slope)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ppgp.density.target import Evaluated, Target, at_once
+from ppgp.density.target import Evaluated, Target
 from ppgp.inference.optimise import scipy_search
 from ppgp.inference.optimise.scipy_search import lbfgs
 from ppgp.inference.optimise.search import SearchOptions
@@ -28,7 +28,7 @@ class Quadratic(Target):
         return torch.ones_like(z)
 
     def callback(
-        self, jacobian: bool = True, after: float = 0.0, evaluated: Evaluated = at_once
+        self, jacobian: bool = True, after: float = 0.0, evaluated: Evaluated | None = None
     ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         def value_and_gradient(z: np.ndarray) -> tuple[float, np.ndarray]:
             apart = z - 1
@@ -78,7 +78,7 @@ def test_values_in_float32_do_not_keep_a_search_from_the_mode() -> None:
 
     class Rounded(Quadratic):
         def callback(
-            self, jacobian: bool = True, after: float = 0.0, evaluated: Evaluated = at_once
+            self, jacobian: bool = True, after: float = 0.0, evaluated: Evaluated | None = None
         ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
             exact = super().callback(jacobian, after, evaluated)
 

@@ -240,7 +240,7 @@ def of_target(model: SGPR) -> tuple[Target, list[Tensor]]:
     one = target(model)
     z = one.start() + 0.01
     by_graph = one.value_and_grad(z)
-    by_program = one.eager_gradient(True)(z)
+    by_program = one.eager_gradient(True, z)
     several = one.value_and_grad_batch(torch.stack([z, z - 0.01]))
     return one, [*by_graph, *by_program, *several]
 
