@@ -49,6 +49,9 @@ class Around(Kernel):
     def output_columns(self) -> Mapping[int, OutputColumn]:
         return self.kernel.output_columns()
 
+    def has_places(self) -> bool:
+        return self.kernel.has_places()
+
     def check_places(self, X: Tensor, names: Sequence[str] | None = None) -> None:
         self.kernel.check_places(X, names)
 
@@ -105,7 +108,8 @@ class Unscaled(Around, Markov):
         return X * tensor_of(self.factor, X) + tensor_of(self.shift, X)
 
     def check_places(self, X: Tensor, names: Sequence[str] | None = None) -> None:
-        self.kernel.check_places(self.rescaled(X), names)
+        if self.has_places():  # columns that the kernel inside does not see are not checked
+            self.kernel.check_places(self.rescaled(X), names)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         self.check_columns(d)

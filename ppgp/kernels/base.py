@@ -323,6 +323,10 @@ class Kernel:
                 that a ``Sphere`` would read a longitude as latitude.
         """
 
+    def has_places(self) -> bool:
+        """Whether the kernel, or one inside it, has places of its own: see ``check_places``."""
+        return type(self).check_places is not Kernel.check_places
+
     def check_fit(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> list[str]:
         """Return warnings that this kernel (a deep one) cannot distinguish the rows of X."""
         return []
@@ -435,6 +439,9 @@ class _Combination(Kernel, Markov):
         for i, child in enumerate(self.children):
             sites |= prefixed(str(i), child.sites(d))
         return sites
+
+    def has_places(self) -> bool:
+        return any(child.has_places() for child in self.children)
 
     def check_places(self, X: Tensor, names: Sequence[str] | None = None) -> None:
         for child in self.children:

@@ -111,6 +111,9 @@ class Sphere(Around):
     def factors(self, units: Units) -> dict[str, Factor]:
         return self.kernel.factors(self._inner(units))
 
+    def has_places(self) -> bool:
+        return True
+
     def check_places(self, X: Tensor, names: Sequence[str] | None = None) -> None:
         if names is not None:
             _check_order(names)

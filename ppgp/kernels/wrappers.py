@@ -338,6 +338,8 @@ class Subspace(Around, Markov):
             raise SettingError(wanted, f"{d}", "name columns that exist")
 
     def check_places(self, X: Tensor, names: Sequence[str] | None = None) -> None:
+        if not self.has_places():
+            return
         inner = names and [names[c] for c in self.columns]
         self.kernel.check_places(self.chosen(X), inner)
 

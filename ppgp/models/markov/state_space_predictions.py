@@ -121,7 +121,7 @@ class At:
         share = torch.finfo(H.dtype).eps ** 0.25
         before = replace(self, N=torch.zeros_like(self.N)).of(H)[1]
         lost = self.of(H)[1] < share * before
-        return lost.reshape(-1, lost.shape[-1]).any(0)
+        return lost.flatten(end_dim=-2).any(0) if lost.ndim > 1 else lost
 
     def but(self, other: At, where: Tensor) -> At:
         """Return the states of ``other`` where ``where`` [k], else these."""
