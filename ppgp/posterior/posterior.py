@@ -841,6 +841,7 @@ class Posterior:
                 wanted = f"neither exponentiate nor dispersion for the weights of {name}"
                 do = "leave them out; exp of the columns 50% and of the interval gives ratios"
                 raise SettingError(wanted, "one of them", do)
+            require(self.model, IntegratedCoefficients)
             if not isinstance(covariance, str) or covariance != "draws":
                 name = type(self.model).__name__
                 wanted = (
