@@ -78,7 +78,22 @@ def fuse_parts(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
         mutated: Nodes that an operation in place changes, which are left alone.
     """
     known = _Fusion(module, mutated)
-    known.run()
+    found: list[fx.Node] = []
+    for node in module.graph.nodes:
+        layout = node.meta.get("layout")
+        if node.op == "placeholder" and is_vector(layout) and node not in mutated:
+            known.parts[node] = Part(node, 0, layout.shape[0])
+            found.append(node)
+    while found:
+        waiting: dict[fx.Node, None] = {}
+        while found:  # views first: a merged group cannot grow
+            users = {user: None for node in found for user in node.users}
+            waiting |= users
+            found = [part for node in users for part in known.cut(node)]
+        for node in waiting:
+            found += known.sorted_in(node)
+        for group in sorted(known.groups.values(), key=lambda g: -len(g.members)):
+            found += known.merged(group)
     for node in list(module.graph.nodes):
         if node.target is aten.add.Tensor:
             known.summed(node)
@@ -87,6 +102,7 @@ def fuse_parts(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
     module.graph.eliminate_dead_code()
 
 
+@dataclass(eq=False, repr=False)
 class _Fusion:
     """What is known of the vectors in a graph, and the fusion of operations on their parts.
 
@@ -100,33 +116,15 @@ class _Fusion:
         groups: The operations that can be done at once.
     """
 
-    def __init__(self, module: fx.GraphModule, mutated: set[fx.Node]) -> None:
-        self.module, self.graph, self.mutated = module, module.graph, mutated
-        self.parts: dict[fx.Node, Part] = {}
-        self.equal: dict[Part, list[fx.Node]] = {}
-        self.groups: dict[Any, Group] = {}
-
-    def run(self) -> None:
-        found: list[fx.Node] = []
-        for node in self.graph.nodes:
-            layout = node.meta.get("layout")
-            if node.op == "placeholder" and is_vector(layout) and node not in self.mutated:
-                self.parts[node] = Part(node, 0, layout.shape[0])
-                found.append(node)
-        while found:
-            waiting: dict[fx.Node, None] = {}
-            while found:  # views first: a merged group cannot grow
-                users = {user: None for node in found for user in node.users}
-                waiting |= users
-                found = [part for node in users for part in self._cut(node)]
-            for node in waiting:
-                found += self._sorted_in(node)
-            for group in sorted(self.groups.values(), key=lambda g: -len(g.members)):
-                found += self._merged(group)
+    module: fx.GraphModule
+    mutated: set[fx.Node]
+    parts: dict[fx.Node, Part] = field(init=False, default_factory=dict)
+    equal: dict[Part, list[fx.Node]] = field(init=False, default_factory=dict)
+    groups: dict[Any, Group] = field(init=False, default_factory=dict)
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _cut(self, node: fx.Node) -> list[fx.Node]:
+    def cut(self, node: fx.Node) -> list[fx.Node]:
         """Return the node, in a list, if it is a view of a part that was not known."""
         whole = self.parts.get(cast(fx.Node, node.args[0])) if node.args else None
         layout = node.meta.get("layout")
@@ -147,10 +145,11 @@ class _Fusion:
         self.parts[node] = part
         return [node]
 
-    def _sorted_in(self, node: fx.Node) -> list[fx.Node]:
+    def sorted_in(self, node: fx.Node) -> list[fx.Node]:
         """Put an operation on parts into its groups: several where its vectors have equals.
 
-        Return it, in a list, if it is an operation on whole vectors, and so a vector.
+        Its operands are constants, or parts of equal range. Return it, in a list, if it is an
+        operation on whole vectors, and so a vector.
         """
         layout = node.meta.get("layout")
         operands = list(node.args)
@@ -162,10 +161,24 @@ class _Fusion:
             return []
         if node.kwargs or node in self.mutated or not isinstance(layout, Layout):
             return []
-        found = self._choices(operands, layout)
-        if found is None:
+        ranges: set[tuple[int, int]] = set()
+        choices: list[list[fx.Node | None]] = []  # vectors of each operand; None for a constant
+        for x in operands:
+            part = self.parts.get(cast(fx.Node, x))
+            if part is not None:
+                own = cast(fx.Node, x).meta["layout"]
+                if own.shape != layout.shape or own.dtype != layout.dtype:
+                    return []
+                ranges.add(part[1:])
+                choices.append([part.vector, *self.equal.get(part, [])])
+                continue
+            constant = self.constant(x)
+            if constant is None or (constant.ndim and constant.shape != layout.shape):
+                return []
+            choices.append([None])
+        if len(ranges) != 1:
             return []
-        choices, (start, stop) = found
+        start, stop = ranges.pop()
         if layout.shape == (stop,) and start == 0 and node not in self.parts:
             vectors = [v for several in choices for v in several if v is not None]
             if all(v.meta["layout"].shape == layout.shape for v in vectors):
@@ -180,34 +193,13 @@ class _Fusion:
                     members[node] = start, stop
         return []
 
-    def _choices(
-        self, operands: list[Any], layout: Layout
-    ) -> tuple[list[list[fx.Node | None]], tuple[int, int]] | None:
-        """Return the vectors that each operand may be part of, and the range of all of them.
-
-        A constant has None. The result is None for other operands than constants and parts.
-        """
-        ranges: set[tuple[int, int]] = set()
-        choices: list[list[fx.Node | None]] = []
-        for x in operands:
-            part = self.parts.get(x)
-            if part is not None:
-                own = x.meta["layout"]
-                if own.shape != layout.shape or own.dtype != layout.dtype:
-                    return None
-                ranges.add(part[1:])
-                choices.append([part.vector, *self.equal.get(part, [])])
-                continue
-            constant = self.constant(x)
-            if constant is None or (constant.ndim and constant.shape != layout.shape):
-                return None
-            choices.append([None])
-        return (choices, ranges.pop()) if len(ranges) == 1 else None
-
     # -- operations on whole vectors ---------------------------------------------------------------
 
-    def _merged(self, group: Group) -> list[fx.Node]:
-        """Replace the members of a group by one operation; return the parts of its result."""
+    def merged(self, group: Group) -> list[fx.Node]:
+        """Replace the members of a group by one operation; return the parts of its result.
+
+        Where a result is its operand, between the members, return the parts of the operand too.
+        """
         members = {n: r for n, r in group.members.items() if n not in self.parts and n.users}
         vectors = [v for v in group.vectors if v is not None]
         layout = vectors[0].meta["layout"]
@@ -215,32 +207,34 @@ class _Fusion:
         if len(members) < 2 or 2 * sum(b - a for a, b in members.values()) < size:
             return []
         first = next(iter(members))
-        with self.graph.inserting_before(max(vectors).next):
+        every = sum(b - a for a, b in members.values()) == size
+        with self.module.graph.inserting_before(max(vectors).next):
             operands: list[Any] = []
             for i, vector in enumerate(group.vectors):
-                operands.append(vector or self._joined_constant(i, members, layout))
+                if vector is not None:
+                    operands.append(vector)
+                    continue
+                numbers = {repr(node.args[i]) for node in members}
+                if every and len(numbers) == 1 and not isinstance(first.args[i], fx.Node):
+                    operands.append(first.args[i])
+                else:
+                    neutral = BINARY[first.target] if i else 1.0
+                    operands.append(self.joined(members, [i] * len(members), layout, neutral))
             others = first.args[len(operands) :]
-            whole = self.graph.call_function(cast(Any, first.target), (*operands, *others))
+            whole = self.module.graph.call_function(cast(Any, first.target), (*operands, *others))
         whole.meta["layout"] = of_vector(layout, size)
         self.parts[whole] = Part(whole, 0, size)
         found = [whole]
         for node, (start, stop) in members.items():
-            with self.graph.inserting_before(node):
+            with self.module.graph.inserting_before(node):
                 part = self._part(whole, start, stop, node.meta["layout"])
             node.replace_all_uses_with(part)
-            self.graph.erase_node(node)
+            self.module.graph.erase_node(node)
             self.parts[node] = self.parts[part]  # for groups that hold it as well
             found.append(part)
-        return found + self._equals(group, members, whole)
-
-    def _equals(
-        self, group: Group, members: dict[fx.Node, tuple[int, int]], whole: fx.Node
-    ) -> list[fx.Node]:
-        """Note where a result is its operand, between the members; return the operand's parts."""
         if group.vectors[-1] is not None or len(group.vectors) < 2:
-            return []
+            return found
         operand = group.vectors[0]
-        found: list[fx.Node] = []
         for node, part in list(self.parts.items()):
             apart = all(part.stop <= a or b <= part.start for a, b in members.values())
             if part.vector is operand and apart and node is not operand:
@@ -250,32 +244,20 @@ class _Fusion:
                 found.append(node)
         return found
 
-    def _joined_constant(
-        self, i: int, members: dict[fx.Node, tuple[int, int]], layout: Layout
-    ) -> Any:
-        """Return the operand of a whole vector, given those of its parts, which are constants."""
-        first = next(iter(members))
-        numbers = {repr(node.args[i]) for node in members}
-        every = sum(b - a for a, b in members.values()) == layout.shape[0]
-        if every and len(numbers) == 1 and not isinstance(first.args[i], fx.Node):
-            return first.args[i]
-        neutral = BINARY[first.target] if i else 1.0
-        return self.joined(members, [i] * len(members), layout, neutral)
-
     def _part(self, whole: fx.Node, start: int, stop: int, layout: Layout) -> fx.Node:
         """Return the node of a part of a vector, in the shape of a layout."""
         size = whole.meta["layout"].shape[0]
         shape = layout.shape
         if not shape:
-            node = self.graph.call_function(aten.select.int, (whole, 0, start))
+            node = self.module.graph.call_function(aten.select.int, (whole, 0, start))
         else:
             node = whole
             if (start, stop) != (0, size):
-                node = self.graph.call_function(aten.slice.Tensor, (whole, 0, start, stop))
+                node = self.module.graph.call_function(aten.slice.Tensor, (whole, 0, start, stop))
                 node.meta["layout"] = of_vector(layout, stop - start)
                 self.parts[node] = Part(whole, start, stop)
             if len(shape) > 1:
-                node = self.graph.call_function(aten.view.default, (node, list(shape)))
+                node = self.module.graph.call_function(aten.view.default, (node, list(shape)))
         node.meta.setdefault("layout", Layout.of(layout.empty().contiguous()))
         self.parts[node] = Part(whole, start, stop)
         return node
@@ -315,12 +297,24 @@ class _Fusion:
     def summed(self, root: fx.Node) -> None:
         """Replace a sum of parts that make up whole vectors by a sum of these."""
         layout = root.meta.get("layout")
-        if not isinstance(layout, Layout) or layout.shape or not _is_a_root(root):
+        if not isinstance(layout, Layout) or layout.shape or root.kwargs:
             return
+        if [user.target for user in root.users] == [aten.add.Tensor] and not any(
+            user.kwargs for user in root.users
+        ):
+            return  # it is a term of another sum alone
         terms = _terms(root, self.mutated)
         by_vector: dict[fx.Node, dict[fx.Node, tuple[int, int]]] = {}
         for term in terms:
-            part = self._of_term(term)
+            if not isinstance(term, fx.Node):
+                continue
+            added = term  # what the term is the sum of
+            if term.target in SUMS and not term.kwargs and term not in self.mutated:
+                added = cast(fx.Node, term.args[0])
+                by_axes = term.target is aten.sum.dim_IntList
+                if by_axes and len(added.meta["layout"].shape) != 1:
+                    continue
+            part = self.parts.get(added)
             if part is not None and part.vector.meta["layout"].dtype == layout.dtype:
                 by_vector.setdefault(part.vector, {})[term] = part[1:]
         whole: list[fx.Node] = []
@@ -332,31 +326,20 @@ class _Fusion:
             if len(own) > 1 and once and starts == ends:
                 whole.append(vector)
                 terms = [term for term in terms if term not in own]
-        with self.graph.inserting_before(root):
+        with self.module.graph.inserting_before(root):
             for size in {vector.meta["layout"].shape[0]: None for vector in whole}:
                 equal = [v for v in whole if v.meta["layout"].shape[0] == size]
                 together = self._added(equal, equal[0].meta["layout"])
-                total = self.graph.call_function(aten.sum.default, (together,))
+                total = self.module.graph.call_function(aten.sum.default, (together,))
                 total.meta["layout"] = layout
                 terms.append(total)
             if whole:
                 root.replace_all_uses_with(self._added(terms, layout))
 
-    def _of_term(self, term: Any) -> Part | None:
-        """Return the part whose sum a term is; None if it is no such sum."""
-        if not isinstance(term, fx.Node):
-            return None
-        if term.target not in SUMS or term.kwargs or term in self.mutated:
-            return self.parts.get(term)
-        inner = cast(fx.Node, term.args[0])
-        if term.target is aten.sum.dim_IntList and len(inner.meta["layout"].shape) != 1:
-            return None
-        return self.parts.get(inner)
-
     def _added(self, terms: list[Any], layout: Layout) -> fx.Node:
         total = terms[0]
         for term in terms[1:]:
-            total = self.graph.call_function(aten.add.Tensor, (total, term))
+            total = self.module.graph.call_function(aten.add.Tensor, (total, term))
             total.meta["layout"] = layout
         return total
 
@@ -389,14 +372,24 @@ class _Fusion:
                 continue
             given = cast(list[int], sides)
             others = [cast(fx.Node, p.args[1 - i]) for p, i in zip(pieces, given, strict=True)]
-            with self.graph.inserting_before(node):
-                rest = [self._flat(other) for other in others]
-                inner = self.graph.call_function(aten.cat.default, (rest,))
+            with self.module.graph.inserting_before(node):
+                rest = []  # the other operands, as vectors
+                for other in map(self.without_reshapes, others):
+                    own = other.meta["layout"]
+                    if len(own.shape) == 1:
+                        rest.append(other)
+                        continue
+                    reshape: Any = aten.view.default if own.shape else aten.unsqueeze.default
+                    shape: Any = [own.shape.numel()] if own.shape else 0
+                    flat = self.module.graph.call_function(reshape, (other, shape))
+                    flat.meta["layout"] = of_vector(own, own.shape.numel())
+                    rest.append(flat)
+                inner = self.module.graph.call_function(aten.cat.default, (rest,))
                 operand: Any = vector
                 if vector is None:
                     operand = self.joined(members, given, layout, 0.0)
                 pair = (operand, inner) if given[0] == 0 else (inner, operand)
-                whole = self.graph.call_function(cast(Any, first.target), pair)
+                whole = self.module.graph.call_function(cast(Any, first.target), pair)
             inner.meta["layout"] = whole.meta["layout"] = layout
             node.replace_all_uses_with(whole)
             self.put_together(inner)
@@ -429,26 +422,6 @@ class _Fusion:
             if vector is part.vector or vector in self.equal.get(part, []):
                 return i
         return None
-
-    def _flat(self, node: fx.Node) -> fx.Node:
-        """Return a node with the same numbers as a vector."""
-        node = self.without_reshapes(node)
-        shape = node.meta["layout"].shape
-        if len(shape) == 1:
-            return node
-        flat = self.graph.call_function(aten.view.default, (node, [shape.numel()]))
-        if not shape:
-            flat.target, flat.args = aten.unsqueeze.default, (node, 0)
-        flat.meta["layout"] = of_vector(node.meta["layout"], shape.numel())
-        return flat
-
-
-def _is_a_root(node: fx.Node) -> bool:
-    """Return whether a sum of two is not used solely as a term of another sum."""
-    return not node.kwargs and (
-        len(node.users) != 1
-        or any(user.target is not aten.add.Tensor or user.kwargs for user in node.users)
-    )
 
 
 def _terms(root: fx.Node, mutated: set[fx.Node]) -> list[Any]:

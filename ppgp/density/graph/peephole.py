@@ -6,6 +6,7 @@ Each rule holds for all numbers up to rounding; see ``_quotient_times`` for the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -26,7 +27,9 @@ def peephole(module: fx.GraphModule, mutated: set[fx.Node]) -> None:
     for node in list(module.graph.nodes):
         if node.op != "call_function" or not mutated.isdisjoint([node, *node.all_input_nodes]):
             continue
-        for rule in (_multiple_added, _square_added, _quotient_times, _one_of_a_vector):
+        for rule, targets in RULES:
+            if node.target not in targets:
+                continue
             with module.graph.inserting_before(node):
                 found = rule(module, node)
             if found is not None and not _takes_the_place(found, node, mutated):
@@ -55,10 +58,15 @@ def _takes_the_place(found: fx.Node, node: fx.Node, mutated: set[fx.Node]) -> bo
     layout: Layout = node.meta["layout"]
     if found.target is aten.slice.Tensor:
         return True
-    first = cast(fx.Node, found.args[0])
-    if first.op == "get_attr" and len(_layout(first).shape) > 1:
-        return False  # with several points, a table lies in another way than what they compute
-    operands = [_layout(x) for x in found.all_input_nodes]
+    operands: list[Layout] = []
+    for x in found.all_input_nodes:
+        if x.op != "get_attr":
+            operands.append(x.meta["layout"])
+            continue
+        table: Tensor = getattr(node.graph.owning_module, str(x.target))
+        operands.append(Layout.of(table))
+        if x is found.args[0] and table.ndim > 1:
+            return False  # with several points, it lies in another way than what they compute
     same = [own for own in operands if own.shape == layout.shape]
     rest = [own for own in operands if own.shape != layout.shape]
     return (
@@ -68,19 +76,10 @@ def _takes_the_place(found: fx.Node, node: fx.Node, mutated: set[fx.Node]) -> bo
     )
 
 
-def _layout(node: fx.Node) -> Layout:
-    """Return how the tensor of a node lies in memory."""
-    if node.op != "get_attr":
-        return node.meta["layout"]
-    return Layout.of(getattr(node.graph.owning_module, str(node.target)))
-
-
 def _multiple_added(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     """Return x + c y in one operation, for a number c."""
     layout = node.meta.get("layout")
-    if node.target not in (aten.add.Tensor, aten.sub.Tensor) or node.kwargs:
-        return None
-    if not isinstance(layout, Layout) or not layout.dtype.is_floating_point:
+    if node.kwargs or not isinstance(layout, Layout) or not layout.dtype.is_floating_point:
         return None
     sign = 1.0 if node.target is aten.add.Tensor else -1.0
     # the multiple on either side; the sign is that of the second operand
@@ -103,9 +102,9 @@ def _multiple_added(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
 
 def _square_added(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     """Return x + c y^2 in one operation, for a number c."""
-    if node.target is not aten.add.Tensor or not isinstance(node.args[0], fx.Node):
-        return None
     square = node.args[1]
+    if not isinstance(node.args[0], fx.Node):
+        return None
     if not isinstance(square, fx.Node) or len(square.users) > 1 or not _alike(square, node):
         return None
     if square.target is not aten.pow.Tensor_Scalar or square.args[1] != 2:
@@ -123,8 +122,6 @@ def _quotient_times(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     Where e is 0 or infinite, or b / e overflows, the first is not finite. The second is then the
     derivative itself, or not finite either.
     """
-    if node.target is not aten.mul.Tensor:
-        return None
     for whole, e in (node.args, node.args[::-1]):
         if not isinstance(e, fx.Node) or e.target is not aten.exp.default:
             continue
@@ -155,9 +152,11 @@ def _quotient_added(whole: Any, e: fx.Node) -> tuple[fx.Node, fx.Node] | None:
 def _one_of_a_vector(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     """Return one number of a vector as a vector, without the number itself."""
     one = node.args[0]
-    if node.target is not aten.unsqueeze.default or not isinstance(one, fx.Node):
-        return None
-    if one.target is not aten.select.int or node.meta["layout"].shape != (1,):
+    if (
+        not isinstance(one, fx.Node)
+        or one.target is not aten.select.int
+        or node.meta["layout"].shape != (1,)
+    ):
         return None
     vector, _, at = cast(Any, one.args)
     size = vector.meta["layout"].shape[0]
@@ -175,24 +174,17 @@ def _multiple(module: fx.GraphModule, node: Any) -> tuple[fx.Node, float] | None
     if node.target is not aten.mul.Tensor:
         return None
     for y, c in (node.args, node.args[::-1]):
-        number = _number(module, c)
-        if isinstance(y, fx.Node) and number is not None and _alike(y, node):
+        number = math.nan
+        if isinstance(c, int | float):
+            number = float(c)
+        elif isinstance(c, fx.Node) and c.op == "get_attr":
+            tensor: Tensor = getattr(module, str(c.target))
+            if tensor.is_floating_point() and 0 < tensor.numel() <= 4096:
+                first = tensor.reshape(-1)[0]
+                number = float(first) if bool((tensor == first).all()) else math.nan
+        if math.isfinite(number) and isinstance(y, fx.Node) and _alike(y, node):
             return y, number
     return None
-
-
-def _number(module: fx.GraphModule, value: Any) -> float | None:
-    """Return the finite number that all entries of a constant are; None if there is none."""
-    if isinstance(value, int | float):
-        return float(value) if math.isfinite(value) else None
-    if not isinstance(value, fx.Node) or value.op != "get_attr":
-        return None
-    tensor: Tensor = getattr(module, str(value.target))
-    if not tensor.is_floating_point() or not 0 < tensor.numel() <= 4096:
-        return None
-    first = tensor.reshape(-1)[0]
-    same = bool((tensor == first).all()) and math.isfinite(float(first))
-    return float(first) if same else None
 
 
 def _alike(x: fx.Node, y: fx.Node) -> bool:
@@ -201,3 +193,12 @@ def _alike(x: fx.Node, y: fx.Node) -> bool:
     if not isinstance(a, Layout) or not isinstance(b, Layout):
         return False
     return a.shape == b.shape and a.dtype == b.dtype
+
+
+#: the rules in their order, and the operations that each one looks at
+RULES: tuple[tuple[Callable[[fx.GraphModule, fx.Node], fx.Node | None], set[Any]], ...] = (
+    (_multiple_added, {aten.add.Tensor, aten.sub.Tensor}),
+    (_square_added, {aten.add.Tensor}),
+    (_quotient_times, {aten.mul.Tensor}),
+    (_one_of_a_vector, {aten.unsqueeze.default}),
+)

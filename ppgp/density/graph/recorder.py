@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from operator import getitem
 from typing import Any
 
@@ -45,6 +44,7 @@ READING = {
 #: what makes a tensor of the numbers in a list
 OF_LISTS = {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor}
 DATA = Tensor.data.__get__  # type: ignore[attr-defined]
+has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,10 @@ class Recorder(DispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if _has_no_kernel(func, _device_type((args, kwargs))):
+        # an operation made of others, of which autograd has the derivatives
+        if has_kernel(func.name(), "CompositeImplicitAutograd") and not has_kernel(
+            func.name(), torch._C._dispatch_key_for_device(_device_type((args, kwargs)))
+        ):
             with self:
                 return func.decompose(*args, **kwargs)
         inputs: list[fx.Node] = []
@@ -197,6 +200,7 @@ class Recorder(DispatchMode):
         return fx.GraphModule(self.owner, self.graph)
 
 
+@dataclass(eq=False, repr=False)
 class Reads(TorchFunctionMode):
     """Find where a function reads numbers past torch, as ``.numpy()`` and ``.tolist()`` do.
 
@@ -204,9 +208,7 @@ class Reads(TorchFunctionMode):
     which the graph is recorded.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
+    recorder: Recorder
 
     def __torch_function__(
         self,
@@ -310,11 +312,3 @@ def _device_type(arguments: Any) -> str:
             if isinstance(part, Tensor | tuple | list | dict):
                 return _device_type(part)
     return "cpu"
-
-
-@cache
-def _has_no_kernel(func: OpOverload, device_type: str) -> bool:
-    """Return whether an operation is made of others, of which autograd has the derivatives."""
-    backend = torch._C._dispatch_key_for_device(device_type)
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return has(func.name(), "CompositeImplicitAutograd") and not has(func.name(), backend)

@@ -76,8 +76,12 @@ def simplified(module: fx.GraphModule, together: bool = True) -> fx.GraphModule:
         if node.target is getitem and node.args[0] in several:
             _replaced(module, node, several[node.args[0]][node.args[1]], constants)
             continue
+        target: Any = node.target
+        pure = getattr(target, "pure", False)
+        if isinstance(target, torch._ops.OpOverload):
+            pure = torch.Tag.nondeterministic_seeded not in target.tags
         if (
-            not _is_pure(node.target)
+            not pure
             # what it reads may have changed since an equal operation read it
             or not changed.isdisjoint([node, *node.all_input_nodes])
         ):
@@ -225,31 +229,21 @@ def _mutated(module: fx.GraphModule) -> set[fx.Node]:
     return found
 
 
-def _is_pure(target: Any) -> bool:
-    """Return whether the results of an operation depend on its arguments alone."""
-    if isinstance(target, torch._ops.OpOverload):
-        return torch.Tag.nondeterministic_seeded not in target.tags
-    return getattr(target, "pure", False)
-
-
-def _like(a: Any, b: Any) -> bool:
-    """Return whether both are layouts of tensors, and the same."""
-    return isinstance(a, Layout) and a == b
-
-
 def _neutral(node: fx.Node, constants: Constants) -> fx.Node | None:
     """Return the argument that the node only repeats; None if there is none."""
     here = node.meta.get("layout")
+    if not isinstance(here, Layout):
+        return None
     first = node.args[0] if node.args else None
     if node.target in SAME_IF_SAME_SHAPE:
-        same = isinstance(first, fx.Node) and _like(first.meta.get("layout"), here)
+        same = isinstance(first, fx.Node) and here == first.meta.get("layout")
         return cast(fx.Node, first) if same else None
     neutral = NEUTRAL.get(node.target)
     if neutral is None or node.kwargs:
         return None
     pairs = [node.args[:2]] + ([node.args[1::-1]] if node.target in COMMUTES else [])
     for kept, other in pairs:
-        if not isinstance(kept, fx.Node) or not _like(kept.meta.get("layout"), here):
+        if not isinstance(kept, fx.Node) or here != kept.meta.get("layout"):
             continue
         number: Any = constants.get(cast(Any, other), cast(Any, other))
         equal = torch.as_tensor(number == neutral)
@@ -274,8 +268,11 @@ def _chained(
     constant = target(outer[2], first)
     if not bool(torch.isfinite(constant).all()):
         return node
-    if target is aten.mul.Tensor and not (_is_moderate(outer[2]) and _is_moderate(first)):
-        return node  # one of the two products may underflow or overflow where the other does not
+    for factor in (outer[2], first) if target is aten.mul.Tensor else ():
+        if factor.is_floating_point():
+            least, size = torch.finfo(factor.dtype).tiny ** 0.25, factor.abs()
+            if not bool(((size == 0) | ((size > least) & (size < 1 / least))).all()):
+                return node  # one product may underflow or overflow where the other does not
     with module.graph.inserting_before(node):
         folded = stored(module, constant)
         whole = module.graph.call_function(target, (x, folded))
@@ -284,15 +281,6 @@ def _chained(
     node.replace_all_uses_with(whole)
     module.graph.erase_node(node)
     return whole
-
-
-def _is_moderate(factor: Tensor) -> bool:
-    """Return whether no entry of a factor is so large or small that two of them may overflow."""
-    if not factor.is_floating_point():
-        return True
-    least = torch.finfo(factor.dtype).tiny ** 0.25
-    size = factor.abs()
-    return bool(((size == 0) | ((size > least) & (size < 1 / least))).all())
 
 
 def _by_a_constant(node: fx.Node, constants: Constants) -> tuple[Any, fx.Node, Tensor] | None:
@@ -308,7 +296,7 @@ def _by_a_constant(node: fx.Node, constants: Constants) -> tuple[Any, fx.Node, T
         if not isinstance(x, fx.Node) or x in constants:
             continue
         value: Any = x.meta.get("layout")
-        if not _like(value, node.meta.get("layout")):
+        if not isinstance(value, Layout) or value != node.meta.get("layout"):
             continue
         c = constants.get(cast(Any, c), c)  # the tensor of a constant
         if isinstance(c, int | float) and value.dtype.is_floating_point:
