@@ -55,14 +55,6 @@ class Survey:
     deterministic: bool
 
 
-def few_rows(model: Any, data: Any) -> Tables:
-    """Return the rows that are enough to see which sites a model has; () for all of them."""
-    enough = model.survey
-    if enough is None or data.n <= enough:
-        return ()
-    return data.tables(torch.arange(enough))
-
-
 def arguments(model: Any, data: Any, tables: Tables = ()) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and the named arguments of the Pyro program of a model.
 

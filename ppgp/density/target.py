@@ -75,7 +75,7 @@ from .handlers import (
 )
 from .layout import Slice, laid, names, placed
 from .supports import Guard, Guarding, everything, guards
-from .survey import Survey, arguments, few_rows, other_points, survey
+from .survey import Survey, arguments, other_points, survey
 
 __all__ = ["Graphs", "Sendable", "Target"]
 
@@ -205,13 +205,18 @@ class Target:
         stored = None if of_the_library else pyro.get_param_store().get_state()
         run = Run({})
         with quietly(), seeded(0), explained(data, sites=run.dtypes):
-            few = few_rows(model, data)
+            #: rows that are enough to see which sites a model has; () for all of them
+            self._few: Tables = ()
+            if model.survey is not None and data.n > model.survey:
+                self._few = data.tables(torch.arange(model.survey))
             #: numbers of rows that fit into memory; None: all of them
-            self._fits: set[int | None] = set() if few else {None, data.n}
-            if not few and data.n is not None:
+            self._fits: set[int | None] = set() if self._few else {None, data.n}
+            if not self._few and data.n is not None:
                 model.check_memory(data.n, data.d, data.X)
             self._all_rows = arguments(model, data)
-            args, named = arguments(model, data, few) if few else self._all_rows
+            args, named = self._all_rows
+            if self._few:
+                args, named = arguments(model, data, self._few)
             with quietly(stored), seeded(0), run:  # every site is drawn from its prior
                 self.program(*args, **named)
             found = survey(model, data, run, optimise_params, empty)
@@ -467,9 +472,10 @@ class Target:
         """
         if rows is None and self.data.streamed:
             return self._of_all_portions(z, jacobian)
+        tables = () if rows is None else self.tables(rows)
         graph = self.compiled(None if rows is None else len(rows), jacobian, compile=compile)
         with torch.no_grad():
-            return graph(z.to(self.survey.like), *self.tables(rows))
+            return graph(z.to(self.survey.like), *tables)
 
     def _of_all_portions(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor]:
         """Return value and gradient over all rows of a stream, summed in float64."""
@@ -498,7 +504,7 @@ class Target:
         z = z.to(self.survey.like)
         total, count = 0.0, 0.0
         for _, rows, share in self.data.portions():
-            tables = self.tables(rows)
+            tables = () if rows is None else self.tables(rows)
             guarding = Guarding(self.guards) if self.guards else nullcontext()
             with torch.no_grad(), quietly(), self._run(z) as run, guarding:
                 self.run_program(tables)
@@ -1000,7 +1006,7 @@ class Target:
     def _supports_stay_at(self, z: Tensor) -> bool:
         with quietly(), torch.no_grad(), seeded(0), self._run(z) as run:
             try:
-                self.run_program(few_rows(self.model, self.data))
+                self.run_program(self._few)
             except (RuntimeError, ValueError, ArithmeticError):  # a failed factorisation, perhaps
                 return True
             run.check_complete()

@@ -125,27 +125,20 @@ def _quotient_times(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
     for whole, e in (node.args, node.args[::-1]):
         if not isinstance(e, fx.Node) or e.target is not aten.exp.default:
             continue
-        parts = _quotient_added(whole, e)
-        if parts is not None and all(_alike(x, node) for x in (*parts, e)):
-            a, b = parts
-            return module.graph.call_function(aten.addcmul.default, (b, a, e))
-    return None
-
-
-def _quotient_added(whole: Any, e: fx.Node) -> tuple[fx.Node, fx.Node] | None:
-    """Return (a, b) of a node that is a + b / e, and that one node reads, as it does b / e."""
-    if not isinstance(whole, fx.Node) or whole.target is not aten.add.Tensor:
-        return None
-    if whole.kwargs or len(whole.users) > 1:
-        return None
-    for a, quotient in (whole.args, whole.args[::-1]):
-        if not isinstance(a, fx.Node) or not isinstance(quotient, fx.Node):
+        if not isinstance(whole, fx.Node) or whole.target is not aten.add.Tensor:
             continue
-        if quotient.target is not aten.div.Tensor or len(quotient.users) > 1:
+        if whole.kwargs or len(whole.users) > 1:  # the sum and the quotient are read once
             continue
-        b = quotient.args[0]
-        if quotient.args[1] is e and isinstance(b, fx.Node):
-            return a, b
+        for a, quotient in (whole.args, whole.args[::-1]):
+            if not isinstance(a, fx.Node) or not isinstance(quotient, fx.Node):
+                continue
+            if quotient.target is not aten.div.Tensor or len(quotient.users) > 1:
+                continue
+            b, divisor = quotient.args
+            if divisor is not e or not isinstance(b, fx.Node):
+                continue
+            if all(_alike(x, node) for x in (a, b, e)):
+                return module.graph.call_function(aten.addcmul.default, (b, a, e))
     return None
 
 
