@@ -740,13 +740,14 @@ class Scaler:
                 f"{X.shape[-1]}",
                 "pass the same columns in the same order",
             )
-        scaled = _standardised(X, self.x_mean, self.x_sd)
+        scaled = (X - self.x_mean) / self.x_sd
         # below this limit, squared distances in lengthscales are finite
         limit = torch.finfo(scaled.dtype).max ** 0.25
         if (
             scaled.numel()
             and not float(torch.linalg.vector_norm(scaled.detach(), torch.inf)) <= limit
         ):
+            scaled = _standardised(X, self.x_mean, self.x_sd)  # a difference may have overflowed
             _refuse_far(scaled, limit)
         return scaled
 

@@ -7,6 +7,7 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,8 @@ from .roles import ROLES
 from .stream.stream import Stream
 
 __all__ = ["checked_roles", "in_order", "joined", "read", "refuse_without", "roles_of"]
+
+NEEDED = tuple(name for name, role in ROLES.items() if role.needed)
 
 
 def read(X: Any, train: Dataset) -> tuple[Any, dict[str, Any]]:
@@ -36,6 +39,8 @@ def read(X: Any, train: Dataset) -> tuple[Any, dict[str, Any]]:
         UnknownName: If a column is missing.
         DataError: If a column is not in the training data, or X is a stream or a path.
     """
+    if type(X) is np.ndarray:
+        return X, {}
     if isinstance(X, str | PathLike | Stream):
         raise _rows_in_files(X)
     X = as_pandas(X)
@@ -208,7 +213,7 @@ def refuse_without(
         DataError: Naming the role.
     """
     if roles is None:
-        roles = [name for name, role in ROLES.items() if role.needed]
+        roles = NEEDED
     for name in roles:
         fitted = getattr(train, name) is not None
         if fitted and columns.get(name) is None:

@@ -247,9 +247,15 @@ class Kernel:
 
     def _values(self, theta: Mapping[str, Tensor], like: Tensor, axes: int) -> dict[str, Tensor]:
         """Return the hyperparameters with so many axes of length 1 at the end."""
-        fixed = [name for name in self.hyper if name not in theta]
-        every = {**theta, **{k: value_of(theta, k, getattr(self, k), like) for k in fixed}}
-        return {name: every[name][(..., *(None,) * axes)] for name in self.hyper}
+        values = {}
+        for name in self.hyper:
+            value = theta.get(name)
+            if value is None:
+                value = value_of(theta, name, getattr(self, name), like)
+            for _ in range(axes):
+                value = value.unsqueeze(-1)
+            values[name] = value
+        return values
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         """Return the covariance [*batch, n1, n2]."""

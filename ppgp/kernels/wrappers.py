@@ -264,7 +264,7 @@ class ARD(Around, Markov):
     def _rescaled(self, theta: Theta, X: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Return theta with a lengthscale of 1, and the lengthscales [*batch, 1, d]."""
         lengthscale = self.lengthscales(theta, X)
-        inner = {**theta, "lengthscale": torch.ones_like(lengthscale[..., 0])}
+        inner = {**theta, "lengthscale": torch.ones_like(lengthscale.select(-1, 0))}
         return inner, lengthscale.unsqueeze(-2)
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:

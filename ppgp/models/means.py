@@ -93,7 +93,8 @@ class ConstantMean(Mean):
         return {"mean": site("mean", 0.0 if self.value is None else self.value)}
 
     def at(self, theta: Theta, X: Tensor) -> Tensor:
-        return value_of(theta, "mean", 0.0 if self.value is None else self.value, X)[..., None]
+        value = 0.0 if self.value is None else self.value
+        return value_of(theta, "mean", value, X).unsqueeze(-1)
 
     def in_units(self, scaler: Scaler) -> ConstantMean:
         y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pyro.distributions as dist
 import torch
 from torch import Tensor
@@ -51,7 +53,15 @@ def with_noise(mean: Tensor, spread: Tensor, noise: Tensor, joint: bool) -> Dist
     if joint:
         root = cholesky(add_diagonal(spread, noise), "predictive covariance")
         return dist.MultivariateNormal(mean, scale_tril=root)
-    return dist.Normal(mean, spread.add_(noise).sqrt_())
+    sd = spread.add_(noise).sqrt_()
+    if not dist.Normal._validate_args or not sd.numel():
+        return dist.Normal(mean, sd)
+    if not math.isfinite((mean / sd).sum().item()):
+        return dist.Normal(mean, sd)
+    # what torch would check is checked faster above; it checks the arguments of the methods
+    checked = dist.Normal(mean, sd, validate_args=False)
+    del checked._validate_args
+    return checked
 
 
 def check_aligned(noise_sd: Tensor, X: Tensor) -> None:

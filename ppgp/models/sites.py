@@ -43,6 +43,8 @@ def split_params(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Split theta into its draws, which have a draw axis, and its params, which have none."""
     names = {name for name, s in sites.items() if isinstance(s, Param)}
+    if not names:
+        return dict(theta), {}
     draws = {name: value for name, value in theta.items() if name not in names}
     params = {name: value for name, value in theta.items() if name in names}
     return draws, params

@@ -330,9 +330,9 @@ class Posterior:
         if not self.data.is_table:
             named = {"X": X, "joint": joint, "seed": seed}
             return self._predict_program(named, arguments)
-        roles = [name for name, role in ROLES.items() if role.predicts]
-        others = [name for name in arguments if name not in roles]
+        others = [name for name in arguments if name not in ROLES or not ROLES[name].predicts]
         if others:
+            roles = [name for name, role in ROLES.items() if role.predicts]
             wanted = f"X, joint, {', '.join(roles[:-1])} and {roles[-1]}"
             do = "a program alone has arguments of its own"
             if "return_std" in others:

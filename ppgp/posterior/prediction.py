@@ -156,8 +156,14 @@ class Prediction:
             got = f"batch {list(d.batch_shape)}, event {list(d.event_shape)}"
             wanted = "a distribution with batch [draw, n], or batch [draw] and event [n]"
             raise DataError(wanted, got, "reshape its parameters")
-        for name in ("offset", "scale"):
-            object.__setattr__(self, name, self._of_each_row(name))
+        for name, least in (("offset", -math.inf), ("scale", 0.0)):
+            value = getattr(self, name)
+            usual = type(value) is float
+            if isinstance(value, Tensor) and isinstance(d, torch.distributions.Normal):
+                alike = value.dtype == d.loc.dtype and value.device == d.loc.device
+                usual = alike and value.ndim == 0 and not value.requires_grad
+            if not (usual and least < float(value) < math.inf):
+                object.__setattr__(self, name, self._of_each_row(name))
         flags = self.in_training
         if flags is not None and not isinstance(flags, Provenance):
             do = "pass a mask of shape [n]"

@@ -52,11 +52,11 @@ def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tenso
     if isinstance(values, Tensor):
         tensor = of_tensor(values, what)
     else:
-        array = array_of(values, what)
+        array = values if type(values) is np.ndarray else array_of(values, what)
         if array.dtype.kind not in "fiub":
             array = real_numbers(array, what)
-        own_order = array.dtype.newbyteorder("=")
-        tensor = of_array(array, torch.float32 if own_order == np.float32 else torch.float64)
+        single = array.dtype.kind == "f" and array.dtype.itemsize == 4
+        tensor = of_array(array, torch.float32 if single else torch.float64)
     return tensor if dtype is None else tensor.to(dtype)
 
 
@@ -288,6 +288,9 @@ def of_array(array: np.ndarray, dtype: torch.dtype) -> Tensor:
         dtype: The dtype of the copy; what overflows becomes infinite.
     """
     copy = torch.empty(array.shape, dtype=dtype, device="cpu")
+    if array.dtype == np.float64 and dtype is torch.float64:  # nothing can overflow
+        np.copyto(copy.numpy(), array)
+        return copy
     with np.errstate(over="ignore"):
         np.copyto(copy.numpy(), array, casting="unsafe")
     return copy

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...kernels import Kernel
 from ...likelihoods import Likelihood
-from ...runtime.memory import Advice, must_fit, rounded_down, rows_per_call
+from ...runtime.memory import SMALL, Advice, must_fit, rounded_down, rows_per_call
 from .advice import instead_of
 from .costs import MATRICES, MATRICES_A_TERM
 
@@ -31,6 +31,9 @@ def check_memory_of_predictions(draws: int, rows: int, like: Tensor, joint: bool
     number = like.element_size() * draws
     per_row = 2.0 * number
     per_pair = 3.0 * number  # the covariance, its root, and a copy with the noise on its diagonal
+    size = per_pair * rows * rows if joint else per_row * rows
+    if size <= SMALL:
+        return
 
     def advice(available: float) -> str:
         if not joint:
@@ -38,9 +41,7 @@ def check_memory_of_predictions(draws: int, rows: int, like: Tensor, joint: bool
         fewer = rounded_down(math.sqrt(available / per_pair))
         return f"pass at most {fewer:,} rows per call, or leave joint=True out"
 
-    size, what = per_row * rows, "the predictive distribution"
-    if joint:
-        size, what = per_pair * rows * rows, "the joint predictive distribution"
+    what = "the joint predictive distribution" if joint else "the predictive distribution"
     must_fit(size, f"{what} of {rows:,} rows under {draws:,} draws", advice, like.device)
 
 
@@ -60,14 +61,17 @@ def check_memory_of_conditioning(n: int, m: int, draws: int, kernel: Kernel, lik
     Raises:
         NotEnoughMemory: If they do not fit.
     """
+    matrices = MATRICES + kernel.terms
+    size = like.element_size() * draws * n * max(matrices * n, n + matrices * m)
+    if size <= SMALL:
+        return
 
     def advice(_: float) -> str:
         others = instead_of("GP", like.shape[-1], n, kernel=kernel)
         return f"pass fewer rows per call, predict on a machine with more memory, or {others}"
 
-    matrices = MATRICES + kernel.terms
     must_fit(
-        like.element_size() * draws * n * max(matrices * n, n + matrices * m),
+        size,
         f"the covariance of {n:,} training rows, and theirs with {m:,} new rows at once",
         advice,
         like.device,

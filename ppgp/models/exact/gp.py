@@ -69,6 +69,8 @@ ROWS_AT_ONCE = 2048
 
 #: the slice of some draws, and theta there
 Chunk = tuple[slice, dict[str, Tensor]]
+#: the draws of theta, and its params
+DrawsAndParams = tuple[dict[str, Tensor], dict[str, Tensor]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -248,18 +250,18 @@ class GP(
 
     def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         """Return the variance of the noise, [*draw, 1], or [*draw, n] where some is known."""
-        return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
+        return with_known(self.value(theta, "noise", X).unsqueeze(-1), noise_sd)
 
     # -- given the training rows, a chunk of draws at a time ------------------------------------
 
-    def _chunks(self, theta: Theta, n: int, m: int, like: Tensor) -> list[Chunk]:
+    def _chunks(self, parts: DrawsAndParams, n: int, m: int, like: Tensor) -> list[Chunk]:
         """Split the draws into chunks whose matrices fit into ``MEMORY_BUDGET``, or into one each.
 
         Up to the rows of ``_at_once`` the chunks do not depend on ``m``, so that predictions
         share what is kept of each chunk.
 
         Args:
-            theta: {site: [draw, *event]}.
+            parts: The draws {site: [draw, *event]}, and the params.
             n: Number of training rows.
             m: Number of rows of a prediction.
             like: Inputs, with the dtype and the number of columns.
@@ -270,11 +272,13 @@ class GP(
         Raises:
             NotEnoughMemory: If the matrices of one chunk do not fit into memory.
         """
-        drawn, params = split_params(self.sites_at(like.shape[-1]), theta)
+        drawn, params = parts
         count = number_of_draws(drawn)
         at_once, _ = _at_once(n, like)
         size = max(1, min(at_once, MEMORY_BUDGET // _bytes_of_draw(n, m, like)))
         check_memory_of_conditioning(n, m, min(size, count), self.kernel, like)
+        if count <= size:
+            return [(slice(0, count), {**params, **drawn})]
         slices = [slice(i, min(i + size, count)) for i in range(0, count, size)]
         return [(s, {**params, **{k: v[s] for k, v in drawn.items()}}) for s in slices]
 
@@ -304,10 +308,12 @@ class GP(
         draws, part = chunk
         if kept is None:
             return self.training_factor(part, train)
-        root = kept.found(ROOT, theta)
-        L = None if root is None else root[0][draws]
-        compute = partial(self.training_factor, part, train, L)
-        return kept.get((draws.start, draws.stop), compute, part)
+
+        def factor() -> tuple[Tensor, Tensor]:
+            root = kept.found(ROOT, theta)
+            return self.training_factor(part, train, None if root is None else root[0][draws])
+
+        return kept.get((draws.start, draws.stop), factor, part)
 
     def _conditional(
         self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
@@ -319,29 +325,63 @@ class GP(
         """
         m = len(X)
         width = max(1, m if joint else min(m, _at_once(train.n, X)[1]))
-        count = number_of_draws(split_params(self.sites_at(X.shape[-1]), theta)[0])
+        parts = split_params(self.sites_at(X.shape[-1]), theta)
+        count = number_of_draws(parts[0])
         check_memory_of_predictions(count, m, X, joint)
-        means = X.new_empty(count, m)
-        spreads = X.new_empty(count, *((m,) if joint else ()), m)
+        shape = (count, m, m) if joint else (count, m)
+        chunks = self._chunks(parts, train.n, width, train.X)
+        if len(chunks) == 1 and 0 < m <= width:
+            _, part = chunks[0]
+            factor = self._factor(chunks[0], theta, train, kept)
+            mean = self.mean_at(part, X)
+            loc, spread = self._moments(factor, under("kernel", part), mean, X, train, joint)
+            alike = loc.dtype == X.dtype == spread.dtype
+            if alike and loc.shape == (count, m) and spread.shape == shape:
+                return loc, spread
+            # what no draw changes, such as the variance under a fixed kernel, has no axis of draws
+            return X.new_empty(count, m).copy_(loc), X.new_empty(shape).copy_(spread)
+        means, spreads = X.new_empty(count, m), X.new_empty(shape)
 
         def evaluate(chunk: Chunk) -> None:
             draws, part = chunk
-            L, w = self._factor(chunk, theta, train, kept)
+            factor = self._factor(chunk, theta, train, kept)
             hyper, mean = under("kernel", part), self.mean_at(part, X)
             for row in range(0, m, width):
                 rows = slice(row, row + width)
-                new = X[rows]
-                V = solved(L, self.kernel(hyper, train.X, new))
-                means[draws, rows] = rows_of_mean(mean, rows) + (V.mT @ w).squeeze(-1)
-                if joint:
-                    spreads[draws] = self.kernel(hyper, X) - V.mT @ V
-                else:
-                    prior = self.kernel.diag(hyper, new)
-                    left = prior - V.square().sum(-2)
-                    spreads[draws, rows] = at_least_rounding(left, prior)
+                of_rows = rows_of_mean(mean, rows)
+                loc, spread = self._moments(factor, hyper, of_rows, X[rows], train, joint)
+                means[draws, rows] = loc
+                spreads[draws, rows] = spread
 
-        _for_each(evaluate, self._chunks(theta, train.n, width, train.X), train, width)
+        _for_each(evaluate, chunks, train, width)
         return means, spreads
+
+    def _moments(
+        self,
+        factor: tuple[Tensor, Tensor],
+        hyper: Theta,
+        mean: Tensor,
+        X: Tensor,
+        train: Dataset,
+        joint: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the moments of f at all rows of X, as ``_conditional`` does.
+
+        Args:
+            factor: That of the training rows, see ``training_factor``.
+            hyper: The hyperparameters of the kernel.
+            mean: The mean at X, [*draw, m] or [*draw, 1].
+            X: The new rows [m, d].
+            train: The training rows.
+            joint: Whether the second is the covariance.
+        """
+        L, w = factor
+        V = solved(L, self.kernel(hyper, train.X, X))
+        loc = mean + (V.mT @ w).squeeze(-1)
+        if joint:
+            return loc, self.kernel(hyper, X) - V.mT @ V
+        prior = self.kernel.diag(hyper, X)
+        return loc, at_least_rounding(prior - V.square().sum(-2), prior)
 
     # -- predictions ----------------------------------------------------------------------------
 
@@ -441,7 +481,8 @@ class GP(
         labels = labels_of_terms(self.kernel)
         means: dict[str, list[Tensor]] = {name: [] for name in labels}
         variances: dict[str, list[Tensor]] = {name: [] for name in labels}
-        for _, part in self._chunks(theta, train.n, len(X), X):
+        draws_and_params = split_params(self.sites_at(train.d), theta)
+        for _, part in self._chunks(draws_and_params, train.n, len(X), X):
             L, w = self.training_factor(part, train)
             terms = self.kernel.parts(under("kernel", part))
             for name, (child, hyper) in zip(labels, terms, strict=True):
@@ -463,7 +504,8 @@ class GP(
         Its mean is y_i - a_i / d_i and its variance 1 / d_i, with a = C^-1 (y - mean) and
         d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12.
         """
-        count = number_of_draws(split_params(self.sites_at(train.d), theta)[0])
+        parts = split_params(self.sites_at(train.d), theta)
+        count = number_of_draws(parts[0])
         check_memory_of_predictions(count, train.n, train.X)
         means, variances = (train.X.new_empty(count, train.n) for _ in range(2))
 
@@ -476,7 +518,7 @@ class GP(
             means[draws] = train.y - a / d
             variances[draws] = 1 / d
 
-        _for_each(evaluate, self._chunks(theta, train.n, train.n, train.X), train, train.n)
+        _for_each(evaluate, self._chunks(parts, train.n, train.n, train.X), train, train.n)
         return dist.Normal(means, variances.sqrt())
 
     def log_likelihood(
@@ -500,14 +542,14 @@ class GP(
         Where it does, or where the new rows make the covariance singular, the next prediction
         factors all rows.
         """
-        count = number_of_draws(split_params(self.sites_at(old.d), theta)[0])
-        size = count * new.n**2 * new.X.element_size()
+        parts = split_params(self.sites_at(old.d), theta)
+        size = number_of_draws(parts[0]) * new.n**2 * new.X.element_size()
         if new.n == old.n or size > into.limit:
             return
         rows = new.rows(slice(old.n, None))
         root = grown_root(
             (draws, self._grown(part, self._factor((draws, part), theta, old, kept)[0], old, rows))
-            for draws, part in self._chunks(theta, old.n, rows.n, old.X)
+            for draws, part in self._chunks(parts, old.n, rows.n, old.X)
         )
         if root is not None:
             into.get(ROOT, lambda: (root,), theta)
@@ -521,7 +563,8 @@ class GP(
         rows gives.
         """
         means, sds = [], []
-        for draws, part in self._chunks(theta, train.n, new.n, train.X):
+        parts = split_params(self.sites_at(train.d), theta)
+        for draws, part in self._chunks(parts, train.n, new.n, train.X):
             L, w = self._factor((draws, part), theta, train, kept)
             grown = self._grown(part, L, train, new).checked()
             e = grown.onward(w, self._residual(part, new))[..., 0]
