@@ -28,7 +28,7 @@ from ..runtime.seeding import permutation
 from . import LAC, Absolute, Score
 from .cross_sets import cross_guarantee, cross_region, promised_coverage
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, undeclared
-from .scores.base import check_score
+from .scores.base import not_a_score
 
 FEWEST_FOLDS = 2
 SEEN_BY_STOPPING = (
@@ -189,8 +189,8 @@ def cross_calibrate(
         0.8
     """
     check_workers(workers)
-    if score is not None:
-        check_score(score)
+    if not (score is None or isinstance(score, Score)):
+        raise not_a_score(score)
     if isinstance(model, Posterior | Prediction):
         return _of_members(model, score, fixed_beforehand)
     if not isinstance(model, Model) or not isinstance(data, Dataset):

@@ -16,12 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..numerics.float_search import last_inside
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .rounding import rounded_down
 from .scores.aps import APS
-from .scores.base import Ends, Score, widened
+from .scores.base import Ends, Score, last_inside, widened
 from .scores.lac import LAC
 
 REPEATED = "exchangeable rows, the whole fit repeated for each fold"

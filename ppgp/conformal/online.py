@@ -16,7 +16,7 @@ from ..data.entries.arrays import one_per_row
 from ..errors import DataError, NotApplicable, SettingError, listed
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .scores.base import Score, check_prediction, check_score
+from .scores.base import Score, not_a_prediction, not_a_score
 
 DENOMINATOR = 10**9  # alpha_1 is the level as written, not the double next to it
 
@@ -81,7 +81,8 @@ def _emptied(region: Region, rows: Tensor) -> Region:
 
 def check_settings(score: Score, level: float, rates: Sequence[float], window: Any) -> None:
     """Raise the error of the first setting of an online method that is out of range."""
-    check_score(score)
+    if not isinstance(score, Score):
+        raise not_a_score(score)
     exact_level(level)
     for rate in rates:
         if not (isinstance(rate, int | float) and rate > 0 and math.isfinite(rate)):
@@ -147,7 +148,8 @@ def sequence_scores(
     score: Score, prediction: Prediction, y: Any, level: float, calibration: Any
 ) -> tuple[Tensor, list[float]]:
     """Return the scores of the sequence, and of the rows before it, at the nominal level."""
-    check_prediction(prediction)
+    if not isinstance(prediction, Prediction):
+        raise not_a_prediction(prediction)
     score.check(prediction)
     if score.sides != 1:
         do = "use Absolute, Normalized, Quantile or PIT"

@@ -7,7 +7,8 @@ the score that is the threshold is computed in exact arithmetic.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -34,7 +35,7 @@ from .calibration_checks import (
     if_not_used,
     refuse_names,
 )
-from .scores.base import Score, check_prediction, check_score, made_otherwise, raised_at_ties
+from .scores.base import Score, made_otherwise, not_a_prediction, not_a_score, raised_at_ties
 from .weights import Decay, check_weights
 
 __all__ = ["Calibrator", "StreamCalibrator", "calibrate", "rank", "smallest_n", "threshold"]
@@ -111,38 +112,43 @@ def calibrate(
         >>> calibrator(new, level=0.95).infinite
         tensor([True])
     """
-    check_score(score)
-    exact_level(level)
+    if not isinstance(score, Score):
+        raise not_a_score(score)
+    if isinstance(y, Stream) or level is not LEVEL:
+        exact_level(level)
     if isinstance(y, Stream):
         return _of_stream(score, prediction, y, {"groups": groups, "weights": weights}, level)
     if level != LEVEL:
         do = f"leave it out, and write calibrator(prediction, level={level})"
         raise SettingError("a level for a stream alone", f"level={level} for rows in memory", do)
-    check_prediction(prediction)
-    predicted: Any = prediction
-    score.check(predicted)
+    if not isinstance(prediction, Prediction):
+        raise not_a_prediction(prediction)
+    n, kind = len(prediction), prediction.kind
+    if kind not in score.kinds:
+        score.check(prediction)
     if isinstance(y, Dataset):
         raise DataError("y [n] of the calibration rows", "a Dataset", "pass its .y")
-    if predicted.kind == "classes":
+    if kind == "classes":
         refuse_names(y)
     y = as_tensor(y, "y")
-    if y.shape != (len(predicted),):
-        expected = f"one y per calibration row ({len(predicted)})"
-        do = advice_on_targets(y, len(predicted), "y", "pass the y of those rows")
+    if y.shape != (n,):
+        expected = f"one y per calibration row ({n})"
+        do = advice_on_targets(y, n, "y", "pass the y of those rows")
         raise DataError(expected, f"shape {list(y.shape)}", do)
     if not all_finite(y):
         bad = torch.nonzero(~torch.isfinite(y)).flatten().tolist()
         got = f"NaN or infinity in {listed(bad, 'row')}"
         raise DataError("finite y in the calibration rows", got, "drop those rows")
-    if predicted.kind == "classes":
-        check_codes(y, predicted.probabilities.shape[-1])
+    if kind == "classes":
+        check_codes(y, prediction.probabilities.shape[-1])
     labels = None
     if groups is not None:
-        labels = group_labels(groups, len(y))
+        labels = group_labels(groups, n)
     if weights is not None and not isinstance(weights, Decay):
-        weights = check_weights(weights, len(y))
-    calibrator = Calibrator(score, predicted, y, labels, weights)
-    _warn_of_training_rows(calibrator)
+        weights = check_weights(weights, n)
+    calibrator = Calibrator(score, prediction, y, labels, weights)
+    if calibrator.n_in_training:
+        _warn_of_training_rows(calibrator)
     return calibrator
 
 
@@ -162,14 +168,13 @@ def _of_stream(
         do = "calibrate on rows in memory, or leave them out"
         raise NotApplicable("a stream without groups and weights", some[0], do)
     calibrator = StreamCalibrator(score, posterior, rows, level)
-    _warn_of_training_rows(calibrator)
+    if calibrator.n_in_training:
+        _warn_of_training_rows(calibrator)
     return calibrator
 
 
 def _warn_of_training_rows(calibrator: Calibrator) -> None:
-    """Warn if calibration rows were also used in the fit."""
-    if not calibrator.n_in_training:
-        return
+    """Warn that calibration rows were also used in the fit."""
     rows = f"{calibrator.n_in_training} of {len(calibrator)} calibration rows"
     warn(
         f"{rows} were also used in the fit: their residuals are too small, and no coverage is "
@@ -271,7 +276,10 @@ class Calibrator:
         Raises:
             DataError: If a score is NaN; it names the rows.
         """
-        return _without_nan(self.score.score(self.prediction, self.y, level))
+        scores = self.score.score(self.prediction, self.y, level)
+        if not all_finite(scores):
+            _refuse_nan(scores)
+        return scores
 
     def __call__(
         self,
@@ -301,12 +309,14 @@ class Calibrator:
             DataError: If groups or weights do not fit, or a group has no calibration rows.
         """
         exact_level(level)
-        check_prediction(new_prediction)
-        self.score.check(new_prediction)
-        m = len(new_prediction)
+        if not isinstance(new_prediction, Prediction):
+            raise not_a_prediction(new_prediction)
+        if new_prediction.kind not in self.score.kinds:
+            self.score.check(new_prediction)
         if all(given is None for given in (self.groups, self.weights, groups, weights)):
             q, guarantee = self._for_all_rows(level)
         else:
+            m = len(new_prediction)
             labels, pair = self._labels(groups, m), self._weights(weights, m)
             scores = self.scores(level)
             q = self._thresholds(scores, level, labels, pair, m)
@@ -317,7 +327,9 @@ class Calibrator:
         sentence = made_otherwise(new_prediction.origin, self.origin)
         if sentence is None or self._in_training[0]:
             sentence = guarantee
-        return replace(region, guarantee=sentence, n_calibration=len(self))
+        region = copy(region)  # without the checks of its ends once more
+        vars(region).update(guarantee=sentence, n_calibration=len(self))
+        return region
 
     def identity(self, level: float) -> str:
         """Return a digest of what the sets of new rows depend on besides their predictions.
@@ -416,14 +428,6 @@ class Calibrator:
         if used:
             rows = f"{used} of {n} calibration rows"
             return f"heuristic: {rows} were also used in the fit"
-        sentence = self._if_new(level, weights, decay)
-        if not alike or alike < (1 - level) * (n + 1):  # they move no quantile
-            return sentence
-        return f"{sentence}, {if_not_used(alike, n)}"
-
-    def _if_new(self, level: float, weights: Tensor | None, decay: bool) -> str:
-        """Return the sentence that holds for rows that the fit did not use."""
-        n, need = len(self), smallest_n(level, self.score.sides)
         if weights is not None:
             if decay:
                 drift = "the total-variation distance when a row and the new one trade places"
@@ -436,8 +440,8 @@ class Calibrator:
                 sentence = f"marginal coverage >= {level} {given}"
             if self.groups is not None:
                 sentence += ", given the group"
-            return sentence
-        if self.groups is not None:
+        elif self.groups is not None:
+            need = smallest_n(level, self.score.sides)
             counts = pd.Series(self.groups).value_counts()
             small = sorted(str(name) for name, count in counts.items() if count < need)
             given = "given the group, groups fixed beforehand (exchangeable rows)"
@@ -448,12 +452,15 @@ class Calibrator:
                     names += f" and {len(small) - SHOWN} more"
                 reason = f"with fewer than the {need} rows a finite set needs"
                 sentence += f": infinite in {names}, {reason}"
+        else:
+            sentence = f"marginal coverage >= {level} (exchangeable rows)"
+            if rank(n, level, self.score.sides) > n:
+                rows_are = counted_are(n, "calibration row")
+                need = smallest_n(level, self.score.sides)
+                sentence += f": infinite, as {rows_are} fewer than the {need} a finite set needs"
+        if not alike or alike < (1 - level) * (n + 1):  # they move no quantile
             return sentence
-        sentence = f"marginal coverage >= {level} (exchangeable rows)"
-        if n < need:
-            rows_are = counted_are(n, "calibration row")
-            sentence += f": infinite, as {rows_are} fewer than the {need} a finite set needs"
-        return sentence
+        return f"{sentence}, {if_not_used(alike, n)}"
 
     def ties(self, level: float) -> bool:
         """Return whether calibration scores repeat, so that ``coverage_band`` does not hold."""
@@ -507,21 +514,16 @@ class Calibrator:
         return low / rows, high / rows
 
 
-def _without_nan(scores: Tensor) -> Tensor:
-    """Return calibration scores [n] or [n, 2], none of which is NaN.
-
-    Raises:
-        DataError: If one is; the message names the rows.
-    """
-    if not all_finite(scores) and bool(torch.isnan(scores).any()):
-        here = torch.isnan(scores).reshape(len(scores), -1).any(1)
-        bad = torch.nonzero(here).flatten().tolist()
+def _refuse_nan(scores: Tensor) -> None:
+    """Raise DataError if a calibration score [n] or [n, 2] is NaN; it names the rows."""
+    here = torch.isnan(scores).reshape(len(scores), -1).any(1)
+    bad = torch.nonzero(here).flatten().tolist()
+    if bad:
         raise DataError(
             "finite calibration scores",
             f"NaN in {listed(bad, 'row')}",
             "check the predictions of those rows",
         )
-    return scores
 
 
 class StreamCalibrator(Calibrator):
@@ -586,14 +588,19 @@ class StreamCalibrator(Calibrator):
         repeated = alike = 0
         for table in self.stream.chunks(ROWS_AT_ONCE):
             prediction = self.posterior.predict(table)
-            self.score.check(prediction)
+            kind = prediction.kind
+            if kind not in self.score.kinds:
+                self.score.check(prediction)
             y = self._codes(table.y)
-            if prediction.kind == "classes":
+            if kind == "classes":
                 check_codes(y, prediction.probabilities.shape[-1])
             parts.append(self.score.score(prediction, y, level))
             used, equal = training_rows(prediction, y)
             repeated, alike = repeated + int(used.sum()), alike + int(equal.sum())
-        self._scores[self._key(level)] = _without_nan(torch.cat(parts))
+        scores = torch.cat(parts)
+        if not all_finite(scores):
+            _refuse_nan(scores)
+        self._scores[self._key(level)] = scores
         return repeated, alike
 
     def _codes(self, y: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..conformal import Score
-from ..conformal.scores.base import check_score
+from ..conformal.scores.base import not_a_score
 from ..data.dataset import Dataset
 from ..data.new_rows import in_order
 from ..display import tables as html
@@ -317,8 +317,8 @@ def _check_arguments(posteriors: Any, tables: Mapping[str, Any], score: Any) -> 
             raise DataError(f"a Dataset as {name}", an(type(table).__name__), "pass Dataset(X, y)")
     if tables["test"] is not None:
         _check_on_tables(posteriors)
-    if score is not None:
-        check_score(score)
+    if not (score is None or isinstance(score, Score)):
+        raise not_a_score(score)
 
 
 def _check_on_tables(posteriors: Mapping[str, Posterior]) -> None:

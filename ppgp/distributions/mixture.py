@@ -54,9 +54,15 @@ def cdf_and_density(distribution: Distribution, x: Tensor) -> tuple[Tensor, Tens
     return 0.5 * torch.special.erfc(z).mean(-2), heights.mean(-2) / ROOT_2PI
 
 
-@by_rows
 def mean(distribution: Distribution) -> Tensor:
     """Return the mean of the mixture, [n]."""
+    if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
+        return distribution.loc[0]
+    return _mean(distribution)
+
+
+@by_rows
+def _mean(distribution: Distribution) -> Tensor:
     means = distribution.mean
     return means[0] if len(means) == 1 else means.mean(0)
 
@@ -106,11 +112,15 @@ def _log_mean(tail: Tensor, distribution: Distribution) -> Tensor:
     return (torch.logsumexp(tail, -2) - math.log(draws)).clamp_max(0.0)
 
 
-@by_rows
 def sd(distribution: Distribution) -> Tensor:
     """Return the standard deviation [n], also where its square overflows or underflows."""
     if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
         return distribution.scale[0]
+    return _sd(distribution)
+
+
+@by_rows
+def _sd(distribution: Distribution) -> Tensor:
     _, variance = moments(distribution)
     doubtful = _doubtful(variance)
     if not bool(doubtful.any()):

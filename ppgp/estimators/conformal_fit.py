@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..conformal import Calibrator, Score, calibrate
 from ..conformal.cross_sets import cross_guarantee, cross_region
-from ..conformal.scores.base import check_score
+from ..conformal.scores.base import not_a_score
 from ..conformal.split import smallest_n
 from ..errors import DataError, NotApplicable, SettingError, UnknownName, counted_are
 from ..posterior.prediction import Prediction
@@ -271,7 +271,8 @@ class ConformalEstimator(MetaEstimatorMixin, BaseEstimator):
         if given is None:
             return self.default
         score = recipes.build_score(given) if isinstance(given, str) else given
-        check_score(score)
+        if not isinstance(score, Score):
+            raise not_a_score(score)
         if self.method != "split" and score.sides != 1:
             do = "use method='split', or 'absolute'"
             raise NotApplicable(f"a score with one side for {self.method}", repr(score), do)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..capabilities import BoostedSum
 from ..conformal import Score, calibrate
-from ..conformal.scores.base import check_score
+from ..conformal.scores.base import not_a_score
 from ..data.columns import name_of, names_of
 from ..data.dataset import Dataset
 from ..data.entries.arrays import as_pandas
@@ -307,8 +307,8 @@ class ProbabilisticEstimator(BaseEstimator):
         score = self.conformal
         if isinstance(score, str):
             return recipes.build_score(score)
-        if score is not None:
-            check_score(score)
+        if not (score is None or isinstance(score, Score)):
+            raise not_a_score(score)
         return score
 
     def _region(self, X: Any, level: Any, columns: Mapping[str, Any]) -> Region:

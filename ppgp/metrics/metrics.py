@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..conformal.calibration_checks import check_codes
-from ..conformal.scores.base import check_prediction
+from ..conformal.scores.base import not_a_prediction
 from ..data.entries.arrays import one_per_row
 from ..data.entries.magnitudes import root_mean_square
 from ..errors import NotApplicable, SettingError, an
@@ -272,7 +272,8 @@ def _one_per_row(prediction: Any, y: Any) -> Tensor:
         NotApplicable: If ``prediction`` is no Prediction.
         DataError: If there is not one y per row.
     """
-    check_prediction(prediction)
+    if not isinstance(prediction, Prediction):
+        raise not_a_prediction(prediction)
     return one_per_row(y, len(prediction))
 
 

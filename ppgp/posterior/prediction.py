@@ -16,7 +16,6 @@ from torch.distributions import Distribution, Independent
 
 from ..data.entries.arrays import advice_on_targets, array_of, as_tensor, one_per_row
 from ..data.entries.row_numbers import chosen_rows
-from ..data.training_data import same_value
 from ..display import tables as html
 from ..distributions import mixture, mixture_crps, univariate
 from ..distributions.blocks import each_block, sampled
@@ -60,24 +59,6 @@ class Origin:
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     unknown: Callable[[], str] = str
-
-    def difference(self, other: Origin | None) -> str:
-        """Return how this prediction was made, in words, where another was made otherwise.
-
-        The result is "" where both are of one fit and one method, and where the origin of the
-        other is not known.
-        """
-        if other is None:
-            return ""
-        if self.fit is not other.fit and digest_of(self.fit) != digest_of(other.fit):
-            return "another fit"
-        if self.method != other.method:
-            return f"{self.method}, not {other.method}"
-        for name in sorted(self.settings.keys() | other.settings.keys()):
-            missing = name not in self.settings or name not in other.settings
-            if missing or not same_value(self.settings[name], other.settings[name]):
-                return f"{self.method} with another {name}"
-        return ""
 
 
 def _work(prediction: Prediction, *_: Any, **__: Any) -> float:

@@ -6,7 +6,7 @@ than a threshold q.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,14 +14,21 @@ import torch
 from torch import Tensor
 
 from ...arguments import named_arguments
+from ...data.training_data import same_value
 from ...errors import NotApplicable, an, own_class
 from ...numerics.finite import all_finite
-from ...numerics.float_search import Condition, last_inside
-from ...posterior.prediction import Origin, Prediction
+from ...numerics.float_search import between, number, place
+from ...posterior.prediction import Origin, Prediction, digest_of
 from ...posterior.region import Region
 
 ULPS = 8  # roundings by which ``widened`` moves an end
+LONGEST = 1 << 61  # the largest step, so that sums of two positions stay below 2^63
+GROWTH = 8  # factor of the step while the last number that holds is not enclosed
 ALL = slice(None)
+
+#: ``holds(y, rows)`` returns [k] bool for candidates y [k] at the rows ``rows`` [k]. Once it is
+#: false, it is false for every number further out.
+Condition = Callable[[Tensor, Tensor | slice], Tensor]
 
 
 @named_arguments
@@ -121,14 +128,8 @@ class Score:
         raise NotApplicable(expected, prediction.kind, advice)
 
 
-def check_score(score: Any) -> None:
-    """Check that an argument is a score.
-
-    Raises:
-        NotApplicable: If it is not, such as the class or the name of a score.
-    """
-    if isinstance(score, Score):
-        return
+def not_a_score(score: Any) -> NotApplicable:
+    """Return the error for an argument that is no score, such as the class or the name of one."""
     got, do = repr(score), "pass one of ppgp.conformal"
     if isinstance(score, type):
         got = f"the class {score.__name__}"
@@ -140,22 +141,16 @@ def check_score(score: Any) -> None:
             do = f"write conformal.{name}()"
     else:
         got = an(type(score).__name__)
-    raise NotApplicable("a score such as conformal.Absolute()", got, do)
+    return NotApplicable("a score such as conformal.Absolute()", got, do)
 
 
-def check_prediction(prediction: Any) -> None:
-    """Check that an argument is a Prediction.
-
-    Raises:
-        NotApplicable: If it is not, such as the inputs themselves or a posterior.
-    """
-    if isinstance(prediction, Prediction):
-        return
+def not_a_prediction(prediction: Any) -> NotApplicable:
+    """Return the error for an argument that is no Prediction, such as the inputs or a posterior."""
     got, do = an(type(prediction).__name__), "pass posterior.predict(X)"
     if isinstance(prediction, Mapping) and prediction:  # of several outputs or sites
         name = next(iter(prediction))
         do = f"pass one of its predictions at a time, such as predictions[{name!r}]"
-    raise NotApplicable("a Prediction", got, do)
+    return NotApplicable("a Prediction", got, do)
 
 
 def made_otherwise(new: Origin | None, calibration: Origin | None) -> str | None:
@@ -167,9 +162,20 @@ def made_otherwise(new: Origin | None, calibration: Origin | None) -> str | None
     """
     if calibration is not None and (why := calibration.unknown()):
         return f"heuristic: calibration rows may have been used in the fit, as {why}"
-    if new is None:
+    if new is None or calibration is None:
         return None
-    difference = new.difference(calibration)
+    difference = ""
+    if new.fit is not calibration.fit and digest_of(new.fit) != digest_of(calibration.fit):
+        difference = "another fit"
+    elif new.method != calibration.method:
+        difference = f"{new.method}, not {calibration.method}"
+    else:
+        ours, theirs = new.settings, calibration.settings
+        for name in sorted(ours.keys() | theirs.keys()):
+            missing = name not in ours or name not in theirs
+            if missing or not same_value(ours[name], theirs[name]):
+                difference = f"{new.method} with another {name}"
+                break
     if not difference:
         return None
     return (
@@ -214,11 +220,7 @@ class Ends:
     def sides(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the two scores of y [n], one per side."""
         y = y.to(self.lower)
-        return _ratio(self.lower - y, self.below), self.above_score(y)
-
-    def above_score(self, y: Tensor) -> Tensor:
-        """Return the score of y [n] on the upper side, the second of ``sides``."""
-        return _ratio(y.to(self.upper) - self.upper, self.above)
+        return ratio(self.lower - y, self.below), ratio(y - self.upper, self.above)
 
     def score(self, y: Tensor) -> Tensor:
         """Return the larger of the two scores of y, [n]."""
@@ -232,23 +234,52 @@ class Ends:
             q_above: [] or [n].
             level: The nominal coverage of the Region.
         """
-        each_below, each_above = (q.expand(self.lower.shape) for q in (q_below, q_above))
-
-        def holds_below(y: Tensor, rows: Tensor | slice) -> Tensor:
-            return _ratio(self.lower[rows] - y, self.below, rows) <= each_below[rows]
-
-        def holds_above(y: Tensor, rows: Tensor | slice) -> Tensor:
-            return _ratio(y - self.upper[rows], self.above, rows) <= each_above[rows]
-
         below = above = _distance(self.below, q_below)
         if self.above is not self.below or q_above is not q_below:
             above = _distance(self.above, q_above)
-        lower = end_of_set(holds_below, _guess(self.lower, *below, -1), q_below, -1)
-        upper = end_of_set(holds_above, _guess(self.upper, *above, 1), q_above, 1)
+        lower = self._end_of_set(q_below, *below, -1)
+        upper = self._end_of_set(q_above, *above, 1)
         return interval(lower, upper, level)
 
+    def _end_of_set(self, q: Tensor, distance: Tensor, half: Tensor, outward: int) -> Tensor:
+        """Return one end of the set, whose score is at most q on that side.
 
-def _ratio(distance: Tensor, units: Tensor | None, rows: Tensor | slice = ALL) -> Tensor:
+        The search starts from the number nearest to it, which is the end of the interval itself at
+        a distance of 0. A difference that exceeds the distance by less than half its rounding is
+        rounded to it. The rounding error of a sum is a number (Knuth's two-sum): the start is next
+        to the last number of the set, also where it is small beside the distance.
+
+        Args:
+            q: [] or [n].
+            distance: [] or [n], of the set's end from that of the interval.
+            half: [] or [n], half the distance from ``distance`` to the next number.
+            outward: 1 for the upper end, -1 for the lower.
+        """
+        end, unit = self.upper, self.above
+        if outward < 0:
+            end, unit = self.lower, self.below
+        each = q.expand(end.shape)
+
+        def holds(y: Tensor, rows: Tensor | slice) -> Tensor:
+            beyond = y - end[rows] if outward > 0 else end[rows] - y
+            return ratio(beyond, unit, rows) <= each[rows]
+
+        reach = (outward * distance).to(end)
+        total = end + reach
+        rest = total - end
+        # in place, as new memory takes longer than these sums
+        error = (total - rest).neg_().add_(end)
+        error.add_(rest.neg_().add_(reach)).add_(outward * half.to(end))
+        guess = total + error
+        beyond = total.sub_(guess).add_(error).mul_(-outward)  # how much the guess is too far out
+        # half-way between two numbers, a difference is rounded to the even one
+        odd = distance.view(torch.int64 if distance.dtype == torch.float64 else torch.int32) & 1
+        inward = torch.nextafter(guess, torch.full_like(guess[:1], -outward * torch.inf))
+        guess = torch.where((beyond > 0) | ((beyond == 0) & (odd == 1)), inward, guess)
+        return end_of_set(holds, guess, q, outward)
+
+
+def ratio(distance: Tensor, units: Tensor | None, rows: Tensor | slice = ALL) -> Tensor:
     """Return distance / unit of some rows, and 0 for 0 / 0."""
     if units is None:
         return distance
@@ -284,33 +315,6 @@ def _distance(unit: Tensor | None, q: Tensor) -> tuple[Tensor, Tensor]:
     return distance, torch.where(finite, half, torch.zeros_like(half))
 
 
-def _guess(end: Tensor, distance: Tensor, half: Tensor, outward: int) -> Tensor:
-    """Return the number nearest to where the set ends, which is the end itself at a distance of 0.
-
-    A difference that exceeds the distance by less than half its rounding is rounded to it. The
-    rounding error of a sum is a number (Knuth's two-sum): the result is next to the last number of
-    the set, also where it is small beside the distance.
-
-    Args:
-        end: [n], the end of the interval that the score is 0 at.
-        distance: [] or [n], of the set's end from it.
-        half: [] or [n], half the distance from ``distance`` to the next number.
-        outward: 1 for the upper end, -1 for the lower.
-    """
-    reach = (outward * distance).to(end)
-    total = end + reach
-    rest = total - end
-    # in place, as new memory takes longer than these sums
-    error = (total - rest).neg_().add_(end)
-    error.add_(rest.neg_().add_(reach)).add_(outward * half.to(end))
-    guess = total + error
-    beyond = total.sub_(guess).add_(error).mul_(-outward)  # by how much the guess is too far out
-    # half-way between two numbers, a difference is rounded to the even one
-    odd = distance.view(torch.int64 if distance.dtype == torch.float64 else torch.int32) & 1
-    inward = torch.nextafter(guess, torch.full_like(guess[:1], -outward * torch.inf))
-    return torch.where((beyond > 0) | ((beyond == 0) & (odd == 1)), inward, guess)
-
-
 def end_of_set(holds: Condition, guess: Tensor, q: Tensor, outward: int) -> Tensor:
     """Return one end of the set {score <= q}.
 
@@ -332,6 +336,112 @@ def end_of_set(holds: Condition, guess: Tensor, q: Tensor, outward: int) -> Tens
     if len(some):
         end[some] = last_inside(lambda y, rows: holds(y, some[rows]), guess[some], outward)
     return torch.where(torch.isnan(q), torch.full_like(end, torch.nan), end)
+
+
+def last_inside(holds: Condition, guess: Tensor, outward: int) -> Tensor:
+    """Find the number furthest out at which ``holds`` is true.
+
+    Args:
+        holds: True up to some number and false beyond it, in the direction ``outward``.
+        guess: [n], numbers near the result. Only the number of calls depends on them. NaN stays
+            NaN.
+        outward: 1 for upwards, -1 for downwards.
+
+    Returns:
+        [n]; infinite where ``holds`` never becomes false, and infinite with the opposite sign where
+        it is never true.
+    """
+    x, unknown = guess, None
+    if not all_finite(guess):
+        most, unknown = torch.finfo(guess.dtype).max, torch.isnan(guess)
+        x = torch.where(unknown, torch.zeros_like(guess), guess).clamp(-most, most)
+    out = torch.full((), outward * torch.inf, dtype=x.dtype, device=x.device)
+    following = torch.nextafter(x, out)
+    inside, also = holds(x, ALL), holds(following, ALL)
+    if unknown is None and all_finite(following):
+        found = inside > also
+        if bool(found.all()):
+            return x
+        result, rows = x.clone(), torch.nonzero(~found).flatten()
+    else:
+        unfinished = inside == also
+        if unknown is not None:
+            unfinished = unfinished & ~unknown
+        last = torch.isinf(following)  # x is the largest number
+        result = torch.where(inside & last, out, x)
+        rows = torch.nonzero(torch.where(last, ~inside, unfinished)).flatten()
+    x, following, inside = x[rows], following[rows], inside[rows]
+    # a guess that rounding has moved out by one number
+    preceding = torch.nextafter(x, -out)
+    one_in = ~inside & torch.isfinite(preceding) & holds(preceding, rows)
+    result[rows] = torch.where(one_in, preceding, x)
+    if not bool(one_in.all()):
+        start, far = torch.where(inside, following, x)[~one_in], rows[~one_in]
+        result[far] = _searched(holds, far, start, inside[~one_in], outward)
+    return result if unknown is None else torch.where(unknown, guess, result)
+
+
+def _searched(
+    holds: Condition, rows: Tensor, start: Tensor, inside: Tensor, outward: int
+) -> Tensor:
+    """Enclose the last number that holds by growing steps, then bisect over the positions between.
+
+    Args:
+        holds: As in ``last_inside``.
+        rows: [k], the rows to search for.
+        start: [k], where the search starts.
+        inside: [k] bool, whether ``holds`` is true there.
+        outward: 1 for upwards, -1 for downwards.
+    """
+    dtype = start.dtype
+    furthest = int(place(torch.tensor([torch.finfo(dtype).max], dtype=dtype)))
+    where = outward * place(start)  # larger is further out
+    # low holds for rows that start inside, high does not for rows that start outside
+    low = where.clone()
+    high = where.clone()
+    step = 1
+    active = torch.arange(len(rows), device=rows.device)
+    while len(active):
+        out = inside[active]
+        # mirrored where the search goes inwards
+        base = torch.where(out, low[active], -high[active])
+        trial = torch.where(base > furthest - step, torch.full_like(base, furthest), base + step)
+        at = torch.where(out, trial, -trial)
+        true = holds(number(outward * at, dtype), rows[active])
+        low[active] = torch.where(true, at, low[active])
+        high[active] = torch.where(true, high[active], at)
+        edge = trial == furthest
+        never = torch.where(out, edge & true, edge & ~true)
+        low[active] = torch.where(never & ~out, torch.full_like(at, -furthest - 1), low[active])
+        high[active] = torch.where(never & out, torch.full_like(at, furthest + 1), high[active])
+        low[active] = torch.where(never & out, torch.full_like(at, furthest), low[active])
+        high[active] = torch.where(never & ~out, torch.full_like(at, -furthest), high[active])
+        active = active[(true == out) & ~never]
+        step = min(step * GROWTH, LONGEST)
+    low, high = _bisected(holds, rows, low, high, furthest, outward, dtype)
+    value = number((outward * low).clamp(-furthest, furthest), dtype)
+    infinite = torch.full_like(value, outward * torch.inf)
+    return torch.where(low < -furthest, -infinite, torch.where(high > furthest, infinite, value))
+
+
+def _bisected(
+    holds: Condition,
+    rows: Tensor,
+    low: Tensor,
+    high: Tensor,
+    furthest: int,
+    outward: int,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """Bisect until low, where the condition holds, and high, where it does not, are adjacent."""
+    while True:
+        active = torch.nonzero(between(low, high) > low).flatten()
+        if not len(active):
+            return low, high
+        middle = between(low[active], high[active])
+        true = holds(number(outward * middle, dtype), rows[active])
+        low[active] = torch.where(true, middle, low[active])
+        high[active] = torch.where(true, high[active], middle)
 
 
 def interval(lower: Tensor, upper: Tensor, level: float) -> Region:

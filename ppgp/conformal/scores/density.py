@@ -12,10 +12,9 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from ...distributions.mixture_nodes import landmarks
-from ...numerics.float_search import last_inside
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
-from .base import Score, end_of_set, interval
+from .base import Score, end_of_set, interval, last_inside
 
 GOLDEN = 0.5 * (math.sqrt(5) - 1)
 NARROWINGS = 45  # golden sections around a mode or a dip: its depth is then exact to the last digit

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
-from .base import Ends, Score
+from .base import Ends, Score, ratio
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Normalized(Score):
         return Ends(centre, centre, unit, unit)
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
-        return self.ends(prediction, level).above_score(y).abs()
+        centre = prediction.centre
+        return ratio(y.to(centre) - centre, prediction.spread).abs()
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
         return self.ends(prediction, level).region(q, q, level)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...numerics.float_search import Condition
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
-from .base import Score, end_of_set, interval
+from .base import Condition, Score, end_of_set, interval
 
 # below every score: at most half the probability lies beyond y on one side, and log 2 is 0.6931
 LEAST = 0.69
