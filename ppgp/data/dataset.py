@@ -52,6 +52,7 @@ MOST_LABELS = 10  # and labels of one column
 GRID_COLUMNS = 4  # the most columns of a grid
 SAMPLE = 20_000  # rows of all processes that each of them holds, for pilots and inducing inputs
 LABELS = (str, int, float, bool)
+IN_UNIT_OF_Y = [role for role in ROLES.values() if role.unit_of_y]  # distances in y
 OF_TEAM = ("team", "total_of_team", "counts_of_team")  # attributes of the rows of a rank
 
 
@@ -520,10 +521,13 @@ class Dataset(TrainingData):
     def passed(
         self, tables: Tables = (), observed: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        X, y, *others = tables or self._tables
+        parts = self._parts
+        X, y, others = self.X, self.y, list(parts.values())
+        if tables:
+            X, y, *others = tables
         # the density is the mean over the ranks, so that the rows of each count for all of them
         named: dict[str, Any] = {"total": self.stands_for}
-        for (role, part), column in zip(self._parts, others, strict=True):
+        for (role, part), column in zip(parts, others, strict=True):
             if ROLES[role].of_target and not observed:
                 continue
             if part is None:
@@ -617,10 +621,10 @@ class Dataset(TrainingData):
             scale_X: Whether to standardise the columns of X.
         """
         scaler = Scaler.of(self, scale_X=scale_X, scale_y=scale_y and self.classes is None)
-        X, y = scaler.inputs(self.X), scaler.targets(self.y)
+        X, y = scaler.inputs(self.X), _standardised(self.y, scaler.y_mean, scaler.y_sd)
         columns = {
-            name: ROLES[name].check(column, self.n, self.X)
-            for name, column in scaler.columns(self).items()
+            name: ROLES[name].check(scaler.noise(column), self.n, self.X)
+            for name, column in columns_given(self, IN_UNIT_OF_Y).items()
         }
         table = self.with_numbers(X, y, columns)
         return (table if self.team.alone else _scaled_in_team(table, self, scaler)), scaler
@@ -693,7 +697,9 @@ class Scaler:
         y_mean, y_sd = torch.zeros_like(y[0]), torch.ones_like(y[0])
         if scale_X:
             own = spreads or (magnitudes.spread_without_missing(X, data.weights),)
-            x_mean, own_sd, constant = _over_ranks(data, X, own[0])
+            x_mean, own_sd, constant = own[0]
+            if not data.team.alone:
+                x_mean, own_sd, constant = _over_ranks(data, X, own[0])
             x_mean[data.coded], own_sd[data.coded], constant[data.coded] = 0.0, 1.0, False
             if bool(constant.any()):
                 _warn_constant(constant, data.feature_names)
@@ -703,7 +709,9 @@ class Scaler:
                 x_sd[data.together] = magnitudes.root_mean_square(own_sd[data.together])
         if scale_y:
             of_y = spreads[1] if spreads else magnitudes.spread(y, data.weights)
-            y_mean, y_sd, constant = _over_ranks(data, y, of_y)
+            if not data.team.alone:
+                of_y = _over_ranks(data, y, of_y)
+            y_mean, y_sd, constant = of_y
             if bool(constant):
                 warn(
                     "y is constant: centred, not scaled; every model will predict that constant",
@@ -761,7 +769,8 @@ class Scaler:
 
     def columns(self, data: Dataset) -> dict[str, Tensor]:
         """Return ``{role: column}`` of the roles in the unit of y, on the standardised scale."""
-        return {name: self.noise(column) for name, column in _in_unit_of_y(data).items()}
+        columns = columns_given(data, IN_UNIT_OF_Y)
+        return {name: self.noise(column) for name, column in columns.items()}
 
     def __call__(self, data: T) -> T:
         """Return a Dataset on the standardised scale; known noise is divided by y_sd."""
@@ -779,7 +788,8 @@ class Scaler:
     def back(self, data: T) -> T:
         """Return a standardised Dataset in its original units."""
         X, y = self.inputs_back(data.X), self.targets_back(data.y)
-        columns = {name: column * self.y_sd for name, column in _in_unit_of_y(data).items()}
+        given = columns_given(data, IN_UNIT_OF_Y)
+        columns = {name: column * self.y_sd for name, column in given.items()}
         return replace(data, X=X, y=y, **columns).with_origin_of(data)
 
     @property
@@ -874,18 +884,11 @@ def _standardised(values: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
 
 def _over_ranks(data: Dataset, values: Tensor, own: magnitudes.Spread) -> magnitudes.Spread:
     """Return the statistics of columns over the rows of a team, from those of this rank's rows."""
-    if data.team.alone:
-        return own
     counts = torch.ones_like(data.y) if data.weights is None else data.weights
     known = ~values.isnan()
     if values.ndim == 2:
         counts = counts[:, None]
     return magnitudes.over_ranks(data.team, own, (known * counts).sum(0))
-
-
-def _in_unit_of_y(data: Dataset) -> dict[str, Tensor]:
-    """Return ``{role: column}`` of the roles of a table that are distances in y."""
-    return columns_given(data, [role for role in ROLES.values() if role.unit_of_y])
 
 
 def _warn_constant(constant: Tensor, feature_names: Sequence[str] | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -15,7 +16,6 @@ from ..data.training_data import Batch, Rows
 from ..density.target import Target
 from ..errors import NotApplicable, SettingError, an
 from ..posterior.posterior import Posterior
-from ..runtime.memory import must_fit
 from .options import check_options
 
 T = TypeVar("T")
@@ -124,14 +124,6 @@ class Inference:
     def quick(self) -> Inference:
         """Return the same method with a tiny budget, to check that a model runs at all."""
         raise NotImplementedError
-
-
-def check_draws(how: Inference, target: Target) -> None:
-    """Raise NotEnoughMemory if the draws, or a matrix behind them, do not fit in memory."""
-    if target.collapsed_elbo:
-        return  # the result is one draw
-    name = f"the draws of {target.dim:,} numbers by {type(how).__name__}"
-    must_fit(8 * how.numbers(target.dim), name, how.less_memory)
 
 
 def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
@@ -327,17 +319,15 @@ def failed_afterwards(what: str, error: Exception) -> str:
 def at_the_mode(target: Target, z: Tensor, notes: list[str]) -> dict[str, Any]:
     """Return the stats at z [p] that BIC and AIC are made of; a note if they have no value."""
     what = "the log likelihood, of which BIC and AIC are made,"
-    return attempted(target, notes, what, lambda: _likelihood_at(target, z), {})
-
-
-def _likelihood_at(target: Target, z: Tensor) -> dict[str, Any]:
-    log_likelihood, observations = target.log_likelihood(z)
-    stats = {
-        "log_likelihood": log_likelihood,
-        "observations": observations,
-        "parameters": target.parameters,
-    }
-    if not target.data.is_table and (factors := target.factors(z)):
+    found = attempted(target, notes, what, partial(target.log_likelihood, z), None)
+    factors: list[str] | None = []
+    if not target.data.is_table and found is not None:
+        factors = attempted(target, notes, what, partial(target.factors, z), None)
+    if found is None or factors is None:
+        return {}
+    stats: dict[str, Any] = {"log_likelihood": found[0], "observations": found[1]}
+    stats["parameters"] = target.parameters
+    if factors:
         stats["factors"] = ", ".join(factors)
     return stats
 

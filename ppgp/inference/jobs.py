@@ -162,7 +162,7 @@ def in_parallel(workers: int | None) -> bool:
 
 def goes_elsewhere(workers: int | None = None) -> bool:
     """Return whether jobs go to a backend of several machines, such as Dask or Ray."""
-    if workers is not None or _in_a_worker():
+    if workers is not None or _HERE.depth > 0:
         return False
     backend, _ = imported("joblib.parallel").get_active_backend()
     return not (_is_local(backend) or _by_threads(backend))
@@ -188,7 +188,7 @@ def _place(workers: int | None, jobs: int | None = None) -> _Place | None:
         workers: How many workers are asked for, as in ``each``.
         jobs: How many jobs there are; None: it is not known yet.
     """
-    if workers == 1 or _in_a_worker():
+    if workers == 1 or _HERE.depth > 0:
         return None
     joblib = imported("joblib.parallel")
     backend, configured = joblib.get_active_backend()
@@ -303,11 +303,6 @@ class _Here(threading.local):
 
 
 _HERE = _Here()
-
-
-def _in_a_worker() -> bool:
-    """Return whether this thread runs a job of a sweep that workers share."""
-    return _HERE.depth > 0
 
 
 @contextmanager

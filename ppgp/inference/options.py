@@ -110,6 +110,8 @@ def _converted(value: Any, hint: Any) -> Any:
     """Return the value with the type of the annotation, or _REFUSED."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
+        if value is None and types.NoneType in arguments:
+            return None
         converted = (_converted(value, option) for option in arguments)
         return next((each for each in converted if each is not _REFUSED), _REFUSED)
     if origin is Annotated:
@@ -123,19 +125,14 @@ def _converted(value: Any, hint: Any) -> Any:
         return bool(value) if isinstance(value, bool | np.bool_) else _REFUSED
     if hint in (int, float):
         return _number(value, hint)
-    return value if _is_of(value, hint) else _REFUSED
-
-
-def _is_of(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type that needs no conversion."""
-    kind = get_origin(hint) or hint
-    if hint is Any:
-        return True
-    if hint is None or hint is types.NoneType:
-        return value is None
-    if kind is Callable:
-        return callable(value)
-    return not isinstance(kind, type) or isinstance(value, kind)
+    kind = origin or hint  # a type that needs no conversion
+    if hint is None:
+        fits = value is None
+    elif kind is Callable:
+        fits = callable(value)
+    else:
+        fits = hint is Any or not isinstance(kind, type) or isinstance(value, kind)
+    return value if fits else _REFUSED
 
 
 def _number(value: Any, hint: type) -> Any:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -109,6 +109,7 @@ def raise_if_interrupted(posterior: Posterior) -> Posterior:
     return posterior
 
 
+@dataclass(eq=False)
 class _Handler:
     """A handler of SIGINT that notes when the signal comes, and then calls the handler before it.
 
@@ -117,9 +118,8 @@ class _Handler:
         again: Whether a Ctrl-C came within two seconds of the one before it.
     """
 
-    def __init__(self, before: Callable[[int, Any], Any]) -> None:
-        self.before = before
-        self.again = False
+    before: Callable[[int, Any], Any]
+    again: bool = False
 
     def __call__(self, number: int, frame: Any) -> None:
         global _last

@@ -31,9 +31,10 @@ class Around(Kernel):
         """Return the error of the kernel inside; see ``state_space.Markov``."""
         return lacking(self.kernel)
 
-    @property
-    def terms(self) -> int:
+    def _terms(self) -> int:
         return self.kernel.terms
+
+    terms = computed(_terms)
 
     def _about_origin(self) -> bool:
         return self.kernel.about_origin

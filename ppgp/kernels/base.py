@@ -125,6 +125,7 @@ class Kernel:
         dimensions: ``{hyperparameter: (power of y, power of X)}``; a missing name has no unit.
         rescales: Whether X enters only through X / lengthscale, as ARD requires.
         about_origin: Whether the kernel depends on where X = 0 is; a stationary one does not.
+        terms: The number of elementary kernels, each of which keeps matrices for the gradient.
         multiple: (kernel, number) -> the product; ``wrappers`` sets it.
         proportioned: (kernel, units) -> the kernel on columns in the proportions of the data;
             ``around`` sets it.
@@ -175,6 +176,7 @@ class Kernel:
     }
     rescales: ClassVar[bool] = False
     about_origin: ClassVar[bool] = True
+    terms: ClassVar[int] = 1
     multiple: ClassVar[Callable[..., Kernel]]
     proportioned: ClassVar[Callable[..., Kernel]]
     # an array times a kernel is no array of kernels: NumPy leaves the product to the kernel
@@ -217,7 +219,9 @@ class Kernel:
 
         A quantity that is optimised rather than inferred is a Param.
         """
-        self.check_columns(d)
+        low, high = self.widths
+        if not low <= d <= high:
+            self.check_columns(d)
         kind = type(self).__name__
         return {
             name: site(f"{kind}.{name}", getattr(self, name), positive=True) for name in self.hyper
@@ -264,11 +268,6 @@ class Kernel:
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         """Return the diagonal of the covariance, [*batch, n]."""
         raise NotImplementedError
-
-    @property
-    def terms(self) -> int:
-        """The number of elementary kernels, each of which keeps matrices for the gradient."""
-        return 1
 
     def in_units(self, units: Units) -> Kernel:
         """Return this kernel on the scale of a model whose X and y were standardised by ``units``.
@@ -355,7 +354,9 @@ class Kernel:
         if not isinstance(X1, Tensor):
             do = "pass torch.as_tensor(X)"
             raise SettingError("a tensor [n, d] as X1", type(X1).__name__, do)
-        self.check_columns(X1.shape[-1])
+        low, high = self.widths
+        if not low <= X1.shape[-1] <= high:
+            self.check_columns(X1.shape[-1])
         n1 = n2 = X1.shape[-2]
         if X2 is not None:
             n2 = X2.shape[-2]
@@ -458,9 +459,10 @@ class _Combination(Kernel, Markov):
             sentence for child, part in self.parts(theta) for sentence in child.check_fit(part, X)
         ]
 
-    @property
-    def terms(self) -> int:
+    def _terms(self) -> int:
         return sum(child.terms for child in self.children)
+
+    terms = computed(_terms)
 
     def output_columns(self) -> Mapping[int, OutputColumn]:
         found: dict[int, OutputColumn] = {}

@@ -29,6 +29,8 @@ from .wrappers import ARD, Multiple, Scale, Subspace
 Slopes = dict[str, Tensor]
 #: the part of the kernel that has formulas; other kernels are differentiated by torch
 WITH_FORMULAS = (ARD, Constant, Multiple, Product, Radial, Scale, Subspace, Sum, Unscaled, White)
+#: the modules of these classes: one derived from them elsewhere may compute another covariance
+OWN = f"{__package__}."
 #: lengthscales up to which a column takes part in a matrix product; an exponential kernel of rows
 #: that are close in such a column needs more digits than a smooth one
 REACH = 1e1
@@ -55,19 +57,11 @@ class Gram:
 def has_formulas(kernel: Kernel) -> bool:
     """Return whether ``gram`` has formulas for at least the outermost part of a kernel."""
     inner: Any = kernel
-    while _of_the_library(inner) and isinstance(
-        inner, ARD | Multiple | Scale | Subspace | Unscaled
-    ):
+    while isinstance(inner, ARD | Multiple | Scale | Subspace | Unscaled):
+        if not type(inner).__module__.startswith(OWN):
+            return False
         inner = inner.kernel
-    return _of_the_library(inner) and isinstance(inner, WITH_FORMULAS)
-
-
-def _of_the_library(kernel: Kernel) -> bool:
-    """Return whether the class of a kernel is one of this package.
-
-    A class derived from one of them may compute another covariance.
-    """
-    return type(kernel).__module__.startswith(f"{__package__}.")
+    return isinstance(inner, WITH_FORMULAS) and type(inner).__module__.startswith(OWN)
 
 
 def gram(
@@ -84,7 +78,7 @@ def gram(
         lengthscale: The lengthscales [d] of an ARD around the kernel, in place of its own.
     """
     match kernel:
-        case _ if not _of_the_library(kernel):
+        case _ if not type(kernel).__module__.startswith(OWN):
             return _by_autograd(kernel, theta, rows.given)
         case ARD():
             return gram(kernel.kernel, theta, rows, kernel.lengthscales(theta, rows.given))

@@ -606,24 +606,17 @@ def _value(name: str, value: Any, site: Site, like: Tensor) -> Tensor:
     return tensor
 
 
-def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) -> None:
-    """Refuse a mini-batch where the likelihood is one joint distribution of all rows.
+def mini_batch(model: Model, X: Tensor, total: int, instead: str) -> NotApplicable:
+    """Return the error for a mini-batch where the likelihood is one joint distribution of all rows.
 
     Args:
         model: The model, for the message.
         X: The rows of the batch.
-        total: The number of all rows; None: the batch holds all of them.
+        total: The number of all rows.
         instead: The advice of the message: what can be mini-batched.
-
-    Raises:
-        NotApplicable: If the batch does not hold all rows.
     """
-    if total is not None and total != len(X):
-        raise NotApplicable(
-            f"all {total} rows at once for {type(model).__name__}",
-            f"a mini-batch of {len(X)}",
-            instead,
-        )
+    wanted = f"all {total} rows at once for {type(model).__name__}"
+    return NotApplicable(wanted, f"a mini-batch of {len(X)}", instead)
 
 
 def refuse_broken(kernel: Kernel, X: Tensor) -> None:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 import pyro
@@ -343,14 +343,12 @@ class WithMean(Model):
         mean: Number, prior, ``LinearMean`` or function X [n, d] -> [n]; None: the mean of the
             training rows, or 0; where the kernel has a ``Coregionalisation`` and y holds numbers,
             a constant for each output that is estimated, see ``OutputMeans``.
+        mean_is_free: Whether None stands for the mean of the rows; else, for classes and counts, it
+            is 0.
     """
 
     mean: MeanLike | None
-
-    @property
-    def mean_is_free(self) -> bool:
-        """Whether None stands for the mean of the rows; else, for classes and counts, it is 0."""
-        return True
+    mean_is_free: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -40,6 +40,7 @@ class Team:
     Attributes:
         rank: The number of this process, 0 .. size - 1.
         size: The number of processes.
+        alone: Whether this process is the only one.
         bytes_reduced: How many bytes this rank has put into sums over the ranks so far.
 
     Predictions of a model that needs its training rows (SGPR, SKI) are computed together as well:
@@ -79,6 +80,7 @@ class Team:
             got = f"rank {rank} of {size}"
             raise SettingError("a rank from 0 to size - 1", got, do)
         self.rank, self.size = rank, size
+        self.alone = size == 1
         self.bytes_reduced = 0
 
     @classmethod
@@ -114,11 +116,6 @@ class Team:
 
     def __deepcopy__(self, memo: Any) -> Team:
         return self
-
-    @property
-    def alone(self) -> bool:
-        """Whether this process is the only one."""
-        return self.size == 1
 
     # -- rows --------------------------------------------------------------------------------------
 

@@ -195,8 +195,12 @@ class _SingleBLAS:
         self.limit: Any = None
 
     @contextmanager
-    def held(self, libraries: Any) -> Iterator[None]:
-        """Hold the setting inside the block."""
+    def held(self) -> Iterator[None]:
+        """Hold the setting inside the block; see ``blas_on_one_thread``."""
+        libraries = _libraries()
+        if libraries is None:
+            yield
+            return
         with self.lock:
             if not self.inside:
                 self.limit = libraries.limit(limits=1)
@@ -220,19 +224,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_SINGLE_BLAS.after_fork)
 
 
-@contextmanager
-def blas_on_one_thread() -> Iterator[None]:
-    """Run NumPy's and SciPy's own BLAS on one thread inside the block, and torch's as before.
-
-    After each small product, the other threads of OpenBLAS spin for milliseconds on the cores that
-    torch is about to need, which doubles the time of an optimisation.
-    """
-    libraries = _libraries()
-    if libraries is None:
-        yield
-        return
-    with _SINGLE_BLAS.held(libraries):
-        yield
+#: returns a context manager inside which NumPy's and SciPy's own BLAS runs on one thread, and
+#: torch's as before. After each small product, the other threads of OpenBLAS spin for milliseconds
+#: on the cores that torch is about to need, which doubles the time of an optimisation.
+blas_on_one_thread = _SINGLE_BLAS.held
 
 
 def limited(

@@ -186,6 +186,7 @@ def unshared() -> ppgp.Dataset:
 
 class TestRowsThatAreNotShared:
     def test_rank_zero_hears_of_it(self, monkeypatch):
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
         monkeypatch.setattr(checks, "rank_in_group", lambda: (0, 4))
         monkeypatch.setattr(checks, "first_time", lambda thing: True)
         words = "each of the 4 processes fits all 3 rows by itself: pass team.share"

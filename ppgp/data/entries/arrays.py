@@ -396,14 +396,6 @@ def _dtype(value: Any) -> torch.dtype | None:
     return found
 
 
-def check_default_device(device: torch.device) -> None:
-    """Raise DataError for rows on another device than torch's default, unless that is the CPU."""
-    default = torch.get_default_device()
-    if default.type not in ("cpu", device.type):
-        do = f"use data.to({str(default)!r})"
-        raise DataError(f"rows on torch's default device, {default}", f"rows on {device}", do)
-
-
 def _device(value: Any) -> torch.device | None:
     """Return a device on which a number can be placed."""
     if value is None:

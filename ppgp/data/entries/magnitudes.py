@@ -54,7 +54,12 @@ def spread(values: Tensor, weights: Tensor | None = None) -> Spread:
     shift = torch.where(width < largest * eps**0.5, low, 0.0)
     if bool(shift.any()):
         values = values - shift
-    mean, sd = _moments(values, weights)
+    if weights is None:
+        mean, sd = values.mean(0), values.std(0, correction=0)
+    else:
+        share = (weights / weights.sum()).reshape(-1, *[1] * (values.ndim - 1))
+        mean = (share * values).sum(0)
+        sd = (share * (values - mean).square()).sum(0).sqrt()
     mean = shift + mean
     if bool(exponent.any()):
         mean, sd = times_two_to(mean, exponent), times_two_to(sd, exponent)
@@ -73,15 +78,6 @@ def average(values: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return values.mean(-1)
     return (weights * values).sum(-1) / weights.sum()
-
-
-def _moments(values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation over the rows."""
-    if weights is None:
-        return values.mean(0), values.std(0, correction=0)
-    share = (weights / weights.sum()).reshape(-1, *[1] * (values.ndim - 1))
-    mean = (share * values).sum(0)
-    return mean, (share * (values - mean).square()).sum(0).sqrt()
 
 
 def spread_without_missing(values: Tensor, weights: Tensor | None = None) -> Spread:

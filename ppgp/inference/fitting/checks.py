@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from inspect import signature
-from os import PathLike
 from typing import Any
 
 from ...data.dataset import Dataset, Scaler
 from ...data.entries.arrays import check_inputs
 from ...data.entries.entries import misspelt
-from ...data.roles import refuse_role
+from ...data.roles import columns_given, refuse_role
 from ...data.stream.stream import Stream
 from ...density.target import Target
 from ...display.user_warnings import warn
@@ -22,18 +21,17 @@ from ...models import Model
 from ...posterior.posterior import Posterior
 from ...runtime.process_group import first_time, rank_in_group
 from ...runtime.team import Team
-from ...runtime.whole_numbers import check_seed
 from ..base import Inference
 from ..variational.svi import SVI
 
 __all__ = [
     "check_options",
     "check_program",
-    "check_seed_and_path",
     "check_support",
     "check_team",
     "check_training_rows",
     "no_method",
+    "no_path",
     "refuse_another_scale",
     "warn_of_flat_degrees",
     "warn_of_unshared",
@@ -43,12 +41,10 @@ __all__ = [
 FEWEST_ROWS = 3
 
 
-def check_seed_and_path(seed: Any, checkpoint: Any) -> None:
-    """Raise SettingError for a seed that is not whole, or a checkpoint that is no path."""
-    check_seed(seed)
-    if checkpoint is not None and not isinstance(checkpoint, str | PathLike):
-        do = 'for example checkpoint="fit.checkpoint"'
-        raise SettingError("a path as checkpoint", repr(checkpoint)[:60], do)
+def no_path(checkpoint: Any) -> SettingError:
+    """Return the error for a checkpoint that is no path."""
+    do = 'for example checkpoint="fit.checkpoint"'
+    return SettingError("a path as checkpoint", repr(checkpoint)[:60], do)
 
 
 def no_method(how: Any) -> NotApplicable:
@@ -128,7 +124,7 @@ def warn_of_flat_degrees(model: Model, data: Dataset, every_name: Sequence[str])
 
 def check_training_rows(model: Model, data: Dataset) -> None:
     """Refuse data that a model cannot take: few rows, labels, columns with roles, NaN or codes."""
-    if data.total < FEWEST_ROWS:
+    if data.n < FEWEST_ROWS and data.total < FEWEST_ROWS:
         raise DataError(
             f"at least {FEWEST_ROWS} rows to fit a model",
             counted(data.total, "sample"),  # the word that scikit-learn's checks look for
@@ -136,7 +132,7 @@ def check_training_rows(model: Model, data: Dataset) -> None:
         )
     if data.classes is not None and not model.takes_labels:
         _refuse_labels(model, data.classes)
-    for name in data.columns_with_roles:
+    for name in columns_given(data):
         refuse_role(model, name, f"a Dataset without {name}")
     if data.missing == "keep" and not model.takes_missing:
         check_inputs(data.X, data.feature_names)

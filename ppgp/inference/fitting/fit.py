@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from os import fspath
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, cast, overload
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import Module
 
 from ...capabilities import FollowsFit, Reselects
 from ...data.arguments import Arguments, as_training_data
 from ...data.dataset import Dataset, IdentityScaler, Scaler, of_all_ranks
-from ...data.entries.arrays import check_default_device
 from ...data.outputs import Outputs
 from ...data.stream.stream import Stream
 from ...data.training_data import TrainingData, same_value
@@ -37,11 +37,13 @@ from ...posterior.convergence import convergence_warnings
 from ...posterior.multi import MultiPosterior
 from ...posterior.posterior import Posterior
 from ...provenance.found_on import Found, origin_of
+from ...runtime.memory import SMALL, must_fit
 from ...runtime.process_group import naming
 from ...runtime.process_locks import one_at_a_time
 from ...runtime.team import ALONE
 from ...runtime.threads import limited, numbers_in
-from ..base import Inference, attempted, check_draws
+from ...runtime.whole_numbers import check_seed
+from ..base import Inference, attempted
 from ..boosting.natural_gradient import NaturalGradientBoosting
 from ..ensemble import Ensemble
 from ..mcmc.nuts import NUTS
@@ -51,11 +53,11 @@ from ..runs import TWICE, run, second_goes_to_the_caller
 from .checks import (
     check_options,
     check_program,
-    check_seed_and_path,
     check_support,
     check_team,
     check_training_rows,
     no_method,
+    no_path,
     refuse_another_scale,
     warn_of_flat_degrees,
     warn_of_unshared,
@@ -209,7 +211,10 @@ def fit(
         >>> round(posterior.draws["mu"].item(), 3)
         2.0
     """
-    check_seed_and_path(seed, checkpoint)
+    if not isinstance(seed, int):
+        check_seed(seed)
+    if not isinstance(checkpoint, str | PathLike | None):
+        raise no_path(checkpoint)
     if isinstance(model_or_program, Multi):
         options: dict[str, Any] = {"how": how, "seed": seed, "progress": progress}
         options |= {"standardise": standardise, "init": init, "checkpoint": checkpoint}
@@ -218,12 +223,14 @@ def fit(
         data = streamed_rows(model_or_program, how, data)
     work = _multiplications(model_or_program, data, how)
     team = getattr(data, "team", ALONE)
-    untrained = nullcontext()
+    untrained, at_rank = nullcontext(), nullcontext()
     if isinstance(model_or_program, Module):
         untrained = _left_untrained(model_or_program)
-    at_rank = naming(team.rank, team.size, checkpoint)
+    if not team.alone:
+        at_rank = naming(team.rank, team.size, checkpoint)
     with second_goes_to_the_caller(), one_at_a_time(), limited(work), untrained, at_rank:
-        warn_of_unshared(data)
+        if dist.is_available() and dist.is_initialized():
+            warn_of_unshared(data)
         named = how is not None
         if how is None:
             how = NUTS()
@@ -240,14 +247,18 @@ def fit(
             problem = _problem_of_model(model_or_program, data, how, named, standardise, seed)
         else:
             problem = _problem_of_program(model_or_program, data)
-        with team.all_or_none():
+        with nullcontext() if team.alone else team.all_or_none():
             target = problem.target(how)
         options = {"seed": seed, "progress": progress and team.rank == 0, "init": init}
         if checkpoint is not None:
             options["checkpoint"] = checkpoint
         if checkpoint is not None or target.random is not None:
             check_support(how, target, checkpoint is not None)
-        check_draws(how, target)
+        if not target.collapsed_elbo:  # whose result is one draw
+            size = 8 * how.numbers(target.dim)
+            if size > SMALL:
+                name = f"the draws of {target.dim:,} numbers by {type(how).__name__}"
+                must_fit(size, name, how.less_memory)
         posterior = run(how, target, options)
         if how.seeks_mode and isinstance(problem.model, FollowsFit):
             problem, posterior = _followed(problem, posterior, target, how, options)
@@ -365,12 +376,16 @@ def _problem_of_model(
         if hasattr(data, "columns"):
             do = "use ppgp.Dataset.from_frame(table, target)"
         raise DataError(wanted, got, do)
-    check_default_device(data.X.device)
+    device, default = data.X.device, torch.get_default_device()
+    if default.type not in ("cpu", device.type):
+        do = f"use data.to({str(default)!r})"
+        raise DataError(f"rows on torch's default device, {default}", f"rows on {device}", do)
     team = data.team
+    all_or_none = nullcontext if team.alone else team.all_or_none
     if not team.alone:
         check_team(model, data, how, named, seed)
     present = data
-    with team.all_or_none():  # a weight of 0 says that the row is absent
+    with all_or_none():  # a weight of 0 says that the row is absent
         if data.weights is not None and not bool((data.weights > 0).all()):
             present = data.rows(data.weights > 0)
     left_out = present is not data
@@ -378,7 +393,7 @@ def _problem_of_model(
         left_out = team.gathered(present.n) != data.rows_of_ranks
     if left_out:
         data = present.in_team(team)
-    with team.all_or_none():
+    with all_or_none():
         check_training_rows(model, data)
     if data.feature_names and team.rank == 0:
         warn_of_flat_degrees(model, data, data.feature_names)
@@ -391,9 +406,11 @@ def _problem_of_model(
         )
     if model.rows_on_every_rank and not team.alone:
         data = of_all_ranks(data)
-    scaler: Scaler = IdentityScaler.for_data(data)
+    scaler: Scaler
     if standardise and model.scales:
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
+    else:
+        scaler = IdentityScaler.for_data(data)
     recipe = model
     if model.standardised:
         refuse_another_scale(model, scaler, standardise)
@@ -402,7 +419,7 @@ def _problem_of_model(
         marked = any(f.name == "standardised" for f in fields(cast(Any, model)))
         if marked and not scaler.is_identity:
             model = replace(cast(Any, model), standardised=True)
-    with team.all_or_none():
+    with all_or_none():
         columns = model.covariance_columns(data.d)
         names = data.feature_names and [data.feature_names[c] for c in columns]
         seen = data.X if len(columns) == data.d else data.X[:, columns]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ class Coordinates:
 
     def log_jacobian(self, z: np.ndarray) -> np.ndarray:
         """Return what ``density`` adds to the log density at z, [draw] given [draw, p]."""
-        if self.preconditioner is None:
+        if self.preconditioner is None or not len(self.bent):
             return np.zeros(len(z))
         origin, _ = self.preconditioner
         v = _unbend((z - origin)[:, self.bent])
@@ -97,18 +98,20 @@ def _heavy_tails(target: Target, origin: np.ndarray) -> np.ndarray:
     logs = [one for one in target.slices.values() if _is_exp(one.transform)]
     places = np.array([j for one in logs for j in range(one.start, one.stop)], dtype=int)
     callback = target.callback()
-
-    def density(z: np.ndarray) -> float:
-        try:
-            return callback(z)[0]
-        except torch.linalg.LinAlgError:
-            # a Cholesky factor in a user's program: the density does not exist there
-            return math.nan
-
-    most = density(origin)
+    most = value_or_nan(callback, origin)
     down = DEPTH * np.eye(len(origin))[places]
-    drops = np.array([most - density(origin - step) for step in down])
+    drops = np.array([most - value_or_nan(callback, origin - step) for step in down])
     return places[drops < LIGHTER * DEPTH]  # a density that is not finite has no such tail
+
+
+def value_or_nan(
+    callback: Callable[[np.ndarray], tuple[float, np.ndarray]], z: np.ndarray
+) -> float:
+    """Return the log density at z [p], by ``Target.callback``; NaN where it does not exist."""
+    try:
+        return callback(z)[0]
+    except torch.linalg.LinAlgError:  # a Cholesky factor in a user's program
+        return math.nan
 
 
 def _is_exp(transform: Any) -> bool:

@@ -206,7 +206,7 @@ class Chain:
             ) from cause
         if self.failure is not None:
             raise self.failure
-        return self._target_density(_parts(raw))
+        return self._parts(raw)
 
     def stop(self) -> None:
         """End the current trajectory at its next gradient, of which there may be a thousand."""
@@ -215,17 +215,40 @@ class Chain:
     def cut(self, sampler: Any) -> Parts | None:
         """Return the draws that were complete at the stop; None if there are none."""
         try:
-            return self._target_density(_parts(sampler.abort(), self.whole))
+            return self._parts(sampler.abort(), self.whole)
         except KeyboardInterrupt:
             raise
         except BaseException:
             # the chain had no start yet; a panic in Rust is no Exception
             return None
 
-    def _target_density(self, parts: Parts | None) -> Parts | None:
-        """Return the parts with the log density of z instead of that of w."""
-        if parts is not None:
-            parts["lp"] = parts["lp"] - self.run.coordinates.log_jacobian(parts["z"])
+    def _parts(self, raw: Any, first: int | None = None) -> Parts | None:
+        """Return the draws after the warm-up, with the log density of z; None if there are none.
+
+        ``first``: leave out all draws, warm-up included, after so many.
+        """
+        draws, stats = raw.get_arrow_trace()
+        if not draws:
+            return None
+        with settings_unchanged():
+            import pyarrow
+
+        def column(batch: Any, name: str) -> np.ndarray:
+            values = pyarrow.array(batch.column(name))
+            if hasattr(values, "flatten"):  # vectors are laid end to end
+                values = values.flatten()
+            return values.to_numpy(False)
+
+        kept = ~column(stats[0], "tuning").astype(bool)
+        if first is not None:
+            kept[first:] = False
+        if not kept.any():
+            return None
+        parts = {"z": column(draws[0], "z").reshape(len(kept), -1)[kept]}
+        for name, theirs in NUTPIE_STATS.items():
+            parts[name] = column(stats[0], theirs)[kept].astype(float)
+        # nutpie's is that of w
+        parts["lp"] = parts["lp"] - self.run.coordinates.log_jacobian(parts["z"])
         return parts
 
 
@@ -233,31 +256,3 @@ def chain_seed(seed: int, chain: int) -> int:
     """Return the seed of one chain; runs with neighbouring seeds share none."""
     state = np.random.SeedSequence([seed % 2**63, chain]).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
-
-
-def _parts(raw: Any, first: int | None = None) -> Parts | None:
-    """Return the draws of one chain after the warm-up; None if there are none.
-
-    ``first``: leave out all draws, warm-up included, after so many.
-    """
-    draws, stats = raw.get_arrow_trace()
-    if not draws:
-        return None
-    with settings_unchanged():
-        import pyarrow
-
-    def column(batch: Any, name: str) -> np.ndarray:
-        values = pyarrow.array(batch.column(name))
-        if hasattr(values, "flatten"):  # vectors are laid end to end
-            values = values.flatten()
-        return values.to_numpy(False)
-
-    kept = ~column(stats[0], "tuning").astype(bool)
-    if first is not None:
-        kept[first:] = False
-    if not kept.any():
-        return None
-    parts = {"z": column(draws[0], "z").reshape(len(kept), -1)[kept]}
-    for name, theirs in NUTPIE_STATS.items():
-        parts[name] = column(stats[0], theirs)[kept].astype(float)
-    return parts

@@ -5,7 +5,6 @@ These are the length of the warm-up and the acceptance.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,6 +16,7 @@ from torch import Tensor
 from ...density.target import Target
 from ...posterior.convergence import FEWEST, rhat
 from ...runtime.seeding import standard_normal
+from .coordinates import value_or_nan
 
 
 @runtime_checkable
@@ -171,20 +171,13 @@ def falls(target: Target, origin: Tensor, root: Tensor) -> tuple[np.ndarray, np.
         the approximation [DRAWS]; NaN where the density is not finite.
     """
     callback = target.callback()
-
-    def density(z: Tensor) -> float:
-        try:
-            return callback(z.double().cpu().numpy())[0]
-        except torch.linalg.LinAlgError:
-            # a Cholesky factor in a user's program: the density does not exist there
-            return math.nan
-
     p = len(origin)
     generator = torch.Generator().manual_seed(0)
     e = standard_normal(generator, DRAWS, p)
     axes = REACH * torch.eye(p).to(root)
     away = torch.cat([axes, -axes, e.to(root)])
-    most = density(origin)
-    drops = np.array([most - density(origin + root @ step) for step in away])
+    points = [origin, *(origin + root @ step for step in away)]
+    most, *values = (value_or_nan(callback, z.double().cpu().numpy()) for z in points)
+    drops = np.array([most - value for value in values])
     ratios = drops / (0.5 * away.square().sum(1).double().cpu().numpy())
     return ratios[: 2 * p], ratios[2 * p :]

@@ -204,14 +204,14 @@ class MAP(Inference):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hold_out is not None and not self._record.stoppable:
+        if self.hold_out is not None and not OPTIMIZERS[self.optimizer].stoppable:
             raise SettingError(
                 f"hold_out with {', '.join(STOPPABLE)}",
                 f"hold_out={self.hold_out!r} with {self.optimizer}",
                 "change one, or leave hold_out out",
             )
         for name in ("batch_size", "adversarial"):
-            if getattr(self, name) is not None and not self._record.stochastic:
+            if getattr(self, name) is not None and not OPTIMIZERS[self.optimizer].stochastic:
                 raise SettingError(
                     f"the whole data with {self.optimizer}",
                     f"{name}={getattr(self, name)}",
@@ -222,14 +222,9 @@ class MAP(Inference):
         return self.optimizer not in ("gauss_newton", "kfac") and self.hold_out is None
 
     @property
-    def _record(self) -> _Optimizer:
-        """The search of the optimizer, and what applies to it."""
-        return OPTIMIZERS[self.optimizer]
-
-    @property
     def reselects_inducing(self) -> bool:
         """Whether a model may select its inducing inputs again during the search."""
-        return self._record.stochastic
+        return OPTIMIZERS[self.optimizer].stochastic
 
     def quick(self) -> MAP:
         return replace(self, steps=20, starts=min(self.starts or 1, 2))
@@ -276,7 +271,7 @@ class MAP(Inference):
         searched, early_stopping = target, None
         if self.hold_out is not None:
             every = 1
-            if self._record.stochastic:
+            if OPTIMIZERS[self.optimizer].stochastic:
                 every = max(1, self.steps // EVALUATIONS)
             early_stopping = EarlyStopping(self, every, self.hold_out, target, seed)
             searched = early_stopping.target
@@ -293,7 +288,7 @@ class MAP(Inference):
         return self._posterior(target, result, started)
 
     def _posterior(self, target: Target, result: SearchResult, started: float) -> Posterior:
-        guarded = self.hold_out is not None or self._record.stochastic
+        guarded = self.hold_out is not None or OPTIMIZERS[self.optimizer].stochastic
         notes = [*result.notes, *_overfitting_notes(self.optimizer, guarded, target)]
         z, stats = result.z, {**result.stats, **at_the_mode(target, result.z, notes)}
         if found_jointly(target):
@@ -337,7 +332,7 @@ class MAP(Inference):
             optimizer=self.optimizer,
             steps=self.steps,
             learning_rate=self.learning_rate,
-            default_rate=self._record.default_rate,
+            default_rate=OPTIMIZERS[self.optimizer].default_rate,
             schedule=self.schedule,
             batch_size=self.batch_size,
             reach=reach,
@@ -353,11 +348,12 @@ class MAP(Inference):
         early_stopping: EarlyStopping | None,
     ) -> SearchResult:
         """Search from one or several starts, after the subset model where there is one."""
-        for capability in self._record.needs:
+        own = OPTIMIZERS[self.optimizer]
+        for capability in own.needs:
             require(target.model, capability)
-        by_curvature = self._record.search_with_curvature if target.has_curvature else None
+        by_curvature = own.search_with_curvature if target.has_curvature else None
         reweighted = by_curvature is not None
-        search = by_curvature or self._record.search
+        search = by_curvature or own.search
         if early_stopping is not None:
             search = partial(search, early_stopping=early_stopping)
         starts = self.starts
@@ -379,7 +375,7 @@ class MAP(Inference):
             seed,
             jacobian=False,
             check=not reweighted,
-            compile=reweighted or not self._record.compiles_late,
+            compile=reweighted or not own.compiles_late,
         )
         if starts == 1:
             return search(options, target, z0, seed)

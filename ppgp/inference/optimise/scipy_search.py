@@ -12,7 +12,7 @@ from scipy import optimize
 from torch import Tensor
 
 from ...density.target import Target
-from ...runtime.process_group import at_step
+from ...errors import LostRank
 from ...runtime.progress import bar
 from ...runtime.threads import blas_on_one_thread
 from .held_out_rows import EarlyStopping
@@ -45,11 +45,6 @@ def find_mode(
     return search(options, target, z0, 0)
 
 
-def relative_gain(dtype: torch.dtype) -> float:
-    """Return the gain of one iteration, as a share of the value, at which a search ends."""
-    return RELATIVE_GAIN if dtype == torch.float64 else RELATIVE_GAIN_IN_SINGLE
-
-
 class _Ended(Exception):
     """A search can go no further: values differ by rounding alone, or a Hessian is not finite."""
 
@@ -79,7 +74,7 @@ class _Objective:
         self.last = -math.inf  # the last value, if it is finite
         self.worst = 0.0
         self.single = dtype != torch.float64
-        self.gain = relative_gain(dtype)
+        self.gain = RELATIVE_GAIN_IN_SINGLE if self.single else RELATIVE_GAIN
         self.rounding = ROUNDINGS * torch.finfo(dtype).eps
         self.reference: tuple[float, np.ndarray, np.ndarray] | None = None
 
@@ -139,7 +134,7 @@ def lbfgs(
         "maxiter": options.steps,
         "maxfun": 4 * options.steps,
         "maxcor": 20,
-        "ftol": relative_gain(z0.dtype),
+        "ftol": RELATIVE_GAIN if z0.dtype == torch.float64 else RELATIVE_GAIN_IN_SINGLE,
         "gtol": 1e-7,
     }
     arguments = {"method": "L-BFGS-B", "options": limits}
@@ -214,8 +209,7 @@ def _maximised(
                 raise StopIteration
 
         try:
-            taken = at_step(lambda: iterations)
-            with blas_on_one_thread(), suppress(_Ended), taken:
+            with blas_on_one_thread(), suppress(_Ended):
                 optimize.minimize(
                     objective,
                     z0.double().cpu().numpy() / unit,
@@ -223,6 +217,8 @@ def _maximised(
                     callback=after_iteration,
                     **arguments,
                 )
+        except LostRank as error:
+            raise error.at(step=iterations) from None
         except KeyboardInterrupt:
             interrupted = True
             notes.append(

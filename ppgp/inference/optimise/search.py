@@ -34,6 +34,9 @@ class Record:
 
     Args:
         checkpoint: The file. None: nothing is kept.
+
+    Attributes:
+        active: Whether anything is kept.
     """
 
     def __init__(self, checkpoint: Checkpoint | None = None) -> None:
@@ -42,17 +45,13 @@ class Record:
         self._asked, self._bytes, self._left_out = 0, 0, 0
         self._loops: list[Loop] = []
         self._states: dict[int, dict[str, Tensor]] = {}
+        self.active = checkpoint is not None and checkpoint.path is not None
         if checkpoint is None or checkpoint.path is None:
             return
         self._checkpoint = checkpoint
         saved = checkpoint.found()
         if saved is not None:
             self._restore(saved)
-
-    @property
-    def active(self) -> bool:
-        """Whether anything is kept."""
-        return self._checkpoint is not None
 
     def evaluated(self, z: Tensor, orders: Sequence[int], compute: Compute) -> Sequence[Tensor]:
         """Return ``compute()``, or what it returned when an earlier run was at this place.

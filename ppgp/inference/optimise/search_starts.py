@@ -278,7 +278,7 @@ def _vague_sites(target: Target) -> list[str]:
         with quietly(), seeded(0), torch.no_grad(), Run({}, params=target.params) as run:
             target.run_program()
         priors = {name: run.sites[name]["fn"] for name in wanted}
-    return [n for n, prior in priors.items() if _improper(prior) or _log_spread(prior)[1] > WIDE]
+    return [name for name, prior in priors.items() if _log_spread(prior)[1] > WIDE]
 
 
 def _improper(prior: Any) -> bool:

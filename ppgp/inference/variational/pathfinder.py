@@ -67,11 +67,6 @@ class PathGaussian:
         half_log_det = float(self.scale.log().sum() + self.L.diagonal().log().sum())
         return -0.5 * distance - half_log_det - 0.5 * len(self.mean) * LOG_2PI
 
-    def to(self, like: Tensor) -> PathGaussian:
-        """Return the Gaussian in the dtype and on the device of a tensor."""
-        parts = (x.to(like) for x in (self.mean, self.scale, self.Q, self.L))
-        return PathGaussian(*parts, elbo=self.elbo)
-
     def root(self) -> Tensor:
         """Return a square root [p, p] of the covariance."""
         return (self.draw(torch.eye(len(self.mean)).to(self.mean)) - self.mean).mT
@@ -271,7 +266,8 @@ def best_on_path(
         gaussian = _gaussian(points[t], slopes[t], variances, pairs)
         if gaussian is None:
             continue
-        gaussian = gaussian.to(z0)
+        mean, scale = gaussian.mean.to(z0), gaussian.scale.to(z0)
+        gaussian = PathGaussian(mean, scale, gaussian.Q.to(z0), gaussian.L.to(z0))
         e = standard_normal(generator, CANDIDATE_DRAWS, target.dim)
         z = gaussian.draw(e.to(z0))
         elbo = float((log_densities(target, z) - gaussian.log_prob(z)).mean())

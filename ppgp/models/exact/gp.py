@@ -45,7 +45,7 @@ from ..advice.memory_checks import (
     check_memory_of_covariance,
     check_memory_of_predictions,
 )
-from ..base import full_batch_only, refuse_broken
+from ..base import mini_batch, refuse_broken
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import (
     NOT_OF_THE_RECIPE,
@@ -151,7 +151,8 @@ class GP(
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_kernel(self.kernel)
+        if not isinstance(self.kernel, Kernel):
+            check_kernel(self.kernel)
         if isinstance(self.noise, Likelihood):
             given = repr(self.noise)
             do = f"name it: likelihood={given}"
@@ -233,7 +234,10 @@ class GP(
             DataError: If ``noise_sd`` does not have one number per row.
             NotApplicable: For a mini-batch.
         """
-        full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
+        if total is not None and total != len(X):
+            raise mini_batch(
+                self, X, total, "use the full batch, or SVGP, which takes mini-batches"
+            )
         if noise_sd is not None:
             check_aligned(noise_sd, X)
         sites = self.sites_at(X.shape[-1])
@@ -250,7 +254,8 @@ class GP(
 
     def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         """Return the variance of the noise, [*draw, 1], or [*draw, n] where some is known."""
-        return with_known(self.value(theta, "noise", X).unsqueeze(-1), noise_sd)
+        noise = self.value(theta, "noise", X).unsqueeze(-1)
+        return noise if noise_sd is None else with_known(noise, noise_sd)
 
     # -- given the training rows, a chunk of draws at a time ------------------------------------
 
@@ -671,21 +676,6 @@ class _Covariance:
         theta = dict(zip(self.names, values, strict=True))
         return add_diagonal(self.kernel(theta, self.X), noise)
 
-    def density(
-        self, r: Tensor, noise: Tensor, *values: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return log N(r; 0, covariance) and its slopes in r, the noise and the values."""
-        theta = dict(zip(self.names, values, strict=True))
-        found = gram(self.kernel, theta, RowDistances(self.X))
-        # K may be the memory of a hyperparameter where it has one entry, and it is the same for
-        # all points of a vmap where it has no hyperparameters
-        in_place = len(r) > 1 and bool(self.names)
-        value, W, a = value_and_slopes(found.K, noise, r, in_place)
-        each = W.diagonal()
-        of_noise = each.clone() if len(noise) > 1 else each.sum().reshape(1)
-        slopes = found.slopes(W, True)  # last, as it overwrites W
-        return value, (-a, of_noise, *(slopes[name] for name in self.names))
-
 
 class KernelMarginal(GPMarginal):
     """The distribution of ``gp_marginal`` by formula.
@@ -723,7 +713,7 @@ class KernelMarginal(GPMarginal):
 
 
 class _LogDensity(torch.autograd.Function):
-    """The density with the slopes that are computed beside it.
+    """log N(r; 0, covariance) with its slopes in r, the noise and the values, computed beside it.
 
     Where second derivatives are requested, torch differentiates the density itself.
     """
@@ -731,9 +721,17 @@ class _LogDensity(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(covariance: _Covariance, r: Tensor, *arguments: Tensor) -> Any:
-        value, slopes = covariance.density(r, *arguments)
-        return value, *slopes
+    def forward(covariance: _Covariance, r: Tensor, noise: Tensor, *values: Tensor) -> Any:
+        theta = dict(zip(covariance.names, values, strict=True))
+        found = gram(covariance.kernel, theta, RowDistances(covariance.X))
+        # K may be the memory of a hyperparameter where it has one entry, and it is the same for
+        # all points of a vmap where it has no hyperparameters
+        in_place = len(r) > 1 and bool(covariance.names)
+        value, W, a = value_and_slopes(found.K, noise, r, in_place)
+        each = W.diagonal()
+        of_noise = each.clone() if len(noise) > 1 else each.sum().reshape(1)
+        slopes = found.slopes(W, True)  # last, as it overwrites W
+        return value, -a, of_noise, *(slopes[name] for name in covariance.names)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

@@ -43,7 +43,7 @@ from ..advice.memory_checks import (
     check_memory_of_predictions,
 )
 from ..advice.suitability import MOST_ROWS
-from ..base import Model, full_batch_only, refuse_broken
+from ..base import Model, mini_batch, refuse_broken
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import NOT_OF_THE_RECIPE, check_aligned, refuse_duplicate_rows, with_known, with_noise
 from ..sites import Theta, draw, first_draw, medians, number_of_draws, split_params, starting_values
@@ -322,12 +322,13 @@ class Kriging(
         total: int | None = None,
     ) -> Tensor:
         """Run the Pyro program of the model; see ``GP.model``, whose noise is the nugget here."""
-        full_batch_only(
-            self,
-            X,
-            total,
-            "use the full batch; neighbours= makes predictions local, not the density",
-        )
+        if total is not None and total != len(X):
+            raise mini_batch(
+                self,
+                X,
+                total,
+                "use the full batch; neighbours= makes predictions local, not the density",
+            )
         if noise_sd is not None:
             check_aligned(noise_sd, X)
         theta = draw(self.sites_at(X.shape[-1]), X)

@@ -28,7 +28,7 @@ from ..advice.memory_checks import (
     check_memory_of_covariance,
     check_memory_of_predictions,
 )
-from ..base import full_batch_only, refuse_broken
+from ..base import mini_batch, refuse_broken
 from ..means import MeanLike, rows_of_mean
 from ..sites import Theta, draw, one_by_one
 from .latent_model import LatentModel, check_latent
@@ -182,7 +182,10 @@ class LatentGP(LatentModel):
     # -- the program --------------------------------------------------------------------------
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
-        full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
+        if total is not None and total != len(X):
+            raise mini_batch(
+                self, X, total, "use the full batch, or SVGP, which takes mini-batches"
+            )
         theta = draw(self._hyperparameters(X.shape[-1]), X)
         mean = self.mean_at(theta, X).expand(len(X))
         K = self.kernel(under("kernel", theta), X)

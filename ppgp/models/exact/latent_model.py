@@ -46,9 +46,10 @@ class LatentModel(WithMean, LatentFunction, LeaveOneOut):
     def takes_labels(self) -> bool:
         return self.likelihood.takes_labels
 
-    @property
-    def mean_is_free(self) -> bool:
+    def _mean_is_free(self) -> bool:
         return "y" in self.scales
+
+    mean_is_free = computed(_mean_is_free)
 
     def of_likelihood(self, theta: Theta) -> dict[str, Tensor]:
         """Return the sites of the likelihood."""

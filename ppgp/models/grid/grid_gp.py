@@ -34,7 +34,7 @@ from ...priors import LogNormal, PriorLike, rescaled, under
 from ...runtime.memory import must_fit
 from ...runtime.result_cache import ResultCache
 from ..advice.advice import instead_of
-from ..base import full_batch_only
+from ..base import mini_batch
 from ..exact.gp import GP
 from ..means import MeanLike
 from ..sites import Theta, draw, medians
@@ -213,7 +213,10 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
             DataError: If the rows do not form a complete grid.
             NotApplicable: For a mini-batch.
         """
-        full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
+        if total is not None and total != len(X):
+            raise mini_batch(
+                self, X, total, "use the full batch, or SVGP, which takes mini-batches"
+            )
         theta = draw(self.sites_at(X.shape[-1]), X)
         grid = self._grid(X)
         loc = self.mean_at(theta, X).expand(len(X))

@@ -24,7 +24,7 @@ from ...runtime.memory import must_fit
 from ...runtime.result_cache import ResultCache
 from ...runtime.team import ALONE, Team
 from ..advice.advice import instead_of
-from ..base import full_batch_only, refuse_broken
+from ..base import mini_batch, refuse_broken
 from ..exact.gp import GP
 from ..means import MeanLike
 from ..sites import Theta, draw, medians, one_by_one
@@ -381,7 +381,10 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
         total: int | None = None,
         team: Team = ALONE,
     ) -> Tensor:
-        full_batch_only(self, X, total, "use the full batch (its rows are summed up once), or SVGP")
+        if total is not None and total != len(X):
+            raise mini_batch(
+                self, X, total, "use the full batch (its rows are summed up once), or SVGP"
+            )
         theta = draw(self.sites_at(X.shape[-1]), X)
         if _many(self._axes(X)):
             return pyro.sample("y", self._marginal_of_many(theta, X, team), obs=y)

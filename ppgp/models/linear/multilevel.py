@@ -30,7 +30,7 @@ from ...numerics.cholesky import add_diagonal
 from ...priors import Normal, Site, site, value_of
 from ...runtime.seeding import standard_normal
 from ..advice.memory_checks import check_memory_of_predictions
-from ..base import full_batch_only
+from ..base import mini_batch
 from ..independent_rows import observed
 from ..noise import with_noise
 from ..sites import Theta, draw, number_of_draws, one_by_one
@@ -290,7 +290,8 @@ class Multilevel(GLM, GroupEffects, LeaveOneOut):
         if not self.integrated:
             distribution = self.distribution(theta, X, **columns)
             return observed(distribution, X, y, total, weights)
-        full_batch_only(self, X, total, "use the full batch, or effects='sampled'")
+        if total is not None and total != len(X):
+            raise mini_batch(self, X, total, "use the full batch, or effects='sampled'")
         blocks, sd = self._blocks(theta, X, groups or {})
         own = self._parameters(theta, X)
         known = {k: v for k, v in columns.items() if k in ("trials", "noise_sd")}

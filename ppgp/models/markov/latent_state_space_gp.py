@@ -22,7 +22,7 @@ from ...numerics.laplace_evidence import laplace_log_evidence_under
 from ...numerics.latent_mode import require_mode
 from ...priors import Param, PriorLike, Site
 from ...runtime.result_cache import ResultCache
-from ..base import full_batch_only
+from ..base import mini_batch
 from ..exact.latent_model import LatentModel, check_latent
 from ..means import MeanLike
 from ..sites import Theta, draw, one_by_one
@@ -151,7 +151,8 @@ class LatentStateSpaceGP(LatentModel, Components, IntegratedCoefficients):
     # -- the program --------------------------------------------------------------------------
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
-        full_batch_only(self, X, total, "use the full batch, which costs O(n)")
+        if total is not None and total != len(X):
+            raise mini_batch(self, X, total, "use the full batch, which costs O(n)")
         theta = draw(self.sites_at(X.shape[-1]), X)
         mean = self.mean_at(theta, X).expand(len(X))
         own = self.of_likelihood(theta)

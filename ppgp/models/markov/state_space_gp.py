@@ -33,7 +33,7 @@ from ...numerics.cholesky import add_diagonal
 from ...numerics.small_matrices import product, product_with_transpose, times_vector
 from ...priors import LogNormal, Param, PriorLike, Site, rescaled, site
 from ...runtime.result_cache import ResultCache
-from ..base import full_batch_only
+from ..base import mini_batch
 from ..exact.latent_model import show_latent
 from ..means import MeanLike, WithMean
 from ..noise import check_aligned, refuse_duplicate_rows, with_known, with_noise
@@ -223,7 +223,8 @@ class StateSpaceGP(
             DataError: If ``noise_sd`` does not have one number per row.
             NotApplicable: For a mini-batch.
         """
-        full_batch_only(self, X, total, "use the full batch, which costs O(n)")
+        if total is not None and total != len(X):
+            raise mini_batch(self, X, total, "use the full batch, which costs O(n)")
         if noise_sd is not None:
             check_aligned(noise_sd, X)
         theta = draw(self.sites_at(X.shape[-1]), X)

@@ -24,7 +24,7 @@ from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
 from ..advice.advice import instead_of
 from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
-from ..base import full_batch_only, refuse_broken
+from ..base import mini_batch, refuse_broken
 from ..exact.latent_gp import LatentGP
 from ..exact.latent_model import LatentModel, check_latent
 from ..means import MeanLike
@@ -228,7 +228,10 @@ class LatentVecchia(LatentModel, WarmStart, FollowsFit):
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         """Run the Pyro program of the model; see ``GP.model``."""
-        full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
+        if total is not None and total != len(X):
+            raise mini_batch(
+                self, X, total, "use the full batch, or SVGP, which takes mini-batches"
+            )
         theta = draw(self.sites_at(X.shape[-1]), X)
         return pyro.sample("y", self._marginal(theta, X), obs=y)
 

@@ -28,7 +28,7 @@ from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ..advice.memory_checks import check_memory_of_predictions
-from ..base import full_batch_only, refuse_broken
+from ..base import mini_batch, refuse_broken
 from ..exact.drift import (
     Drift,
     basis,
@@ -290,7 +290,8 @@ class Vecchia(WithMean, LatentFunction, LeaveOneOut, WarmStart, FollowsFit):
             with pyro.plate("rows", total or len(X), subsample=X):
                 return pyro.sample("y", self._of_batch(theta, X, noise_sd), obs=y)
         do = 'use the full batch (its cost grows linearly), or drift="none" and a method of ppgp'
-        full_batch_only(self, X, total, do)
+        if total is not None and total != len(X):
+            raise mini_batch(self, X, total, do)
         if noise_sd is not None:
             check_aligned(noise_sd, X)
         theta = draw(self.sites_at(X.shape[-1]), X)

@@ -35,7 +35,7 @@ from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
-from ..base import full_batch_only, refuse_broken
+from ..base import mini_batch, refuse_broken
 from ..exact.gp import GP
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import with_noise
@@ -349,9 +349,13 @@ class SGPR(WithMean, LatentFunction, LeaveOneOut, WarmStart, Reselects, Updates,
         total: int | None = None,
         team: Team = ALONE,
     ) -> Tensor:
-        full_batch_only(
-            self, X, total, "use the full batch (its cost grows linearly with the rows), or SVGP"
-        )
+        if total is not None and total != len(X):
+            raise mini_batch(
+                self,
+                X,
+                total,
+                "use the full batch (its cost grows linearly with the rows), or SVGP",
+            )
         theta = draw(self.sites_at(X.shape[-1]), X)
         return pyro.sample("y", self._marginal(theta, X, self._inducing_param(X), team), obs=y)
 

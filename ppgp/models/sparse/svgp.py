@@ -165,9 +165,10 @@ class SVGP(WithMean, LatentFunction, CollapsedBound, SubsetModel):
     def takes_labels(self) -> bool:
         return self.likelihood.takes_labels
 
-    @property
-    def mean_is_free(self) -> bool:
+    def _mean_is_free(self) -> bool:
         return "y" in self.scales
+
+    mean_is_free = computed(_mean_is_free)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         """Return the hyperparameters and v, of shape [K, m] for K latent functions per row."""
