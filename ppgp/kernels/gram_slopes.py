@@ -125,27 +125,24 @@ def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tenso
     profile = kernel.profile(h, squared, spare=free and length.ndim > 0)
 
     def slopes(W: Tensor, spare: bool = False) -> Slopes:
-        found = {name: _inner(W, each) for name, each in profile.others.items() if name in theta}
+        # sums of products of entries, as all these matrices are in row-major memory
+        others = {name: each for name, each in profile.others.items() if name in theta}
+        found = {name: torch.dot(W.view(-1), each.view(-1)) for name, each in others.items()}
         own = profile.decline is profile.value  # one pass serves both slopes
         if "variance" in theta and not (own and free):
-            found["variance"] = _inner(W, profile.value) / h["variance"]
+            found["variance"] = torch.dot(W.view(-1), profile.value.view(-1)) / h["variance"]
         if free:
             P = W.mul_(profile.decline) if spare else W * profile.decline
             if "variance" in theta and own:
                 found["variance"] = P.sum() / h["variance"]
             if length.ndim == 0:
-                slope = _inner(P, squared) / (kernel.times * length)
+                slope = torch.dot(P.view(-1), squared.view(-1)) / (kernel.times * length)
             else:
                 slope = rows.weighted_squares(P, length) / length**3
             found["lengthscale"] = profile.factor * slope
         return found
 
     return Gram(profile.value, slopes)
-
-
-def _inner(A: Tensor, B: Tensor) -> Tensor:
-    """Return sum_ij A_ij B_ij of two matrices in row-major memory."""
-    return torch.dot(A.view(-1), B.view(-1))
 
 
 def _multiplied(inner: Gram, factor: Tensor | float, free: bool = False) -> Gram:

@@ -27,7 +27,6 @@ from ..errors import (
     an,
     counted,
 )
-from ..kernels import Kernel
 from ..likelihoods import Bernoulli, Likelihood
 from ..likelihoods.target_checks import FOR_REGRESSION, distinct
 from ..priors import (
@@ -619,26 +618,24 @@ def mini_batch(model: Model, X: Tensor, total: int, instead: str) -> NotApplicab
     return NotApplicable(wanted, f"a mini-batch of {len(X)}", instead)
 
 
-def refuse_broken(kernel: Kernel, X: Tensor) -> None:
-    """Refuse a network whose units are all dead or saturated at the initial weights.
+def broken_network(found: str, X: Tensor) -> NumericalError:
+    """Return the error for a network whose units are all dead or saturated at the initial weights.
 
     No gradient leads away from such a start.
 
-    Raises:
-        NumericalError: If the kernel of such a network does not distinguish the rows of X.
+    Args:
+        found: What the kernel of the network says of the rows, by ``check_fit``.
+        X: The rows.
     """
-    broken = kernel.check_fit({}, X)
-    if not broken:
-        return
     tiny = torch.finfo(X.dtype).tiny
     largest_ratio = float((X.mean(0).abs() / X.std(0).clamp_min(tiny)).max())
     cause = ""
     if largest_ratio > 3:
         cause = f" (a column of X has a mean of {largest_ratio:.3g} times its sd)"
-    raise NumericalError(
+    return NumericalError(
         "a kernel that tells these rows apart before the fit",
         "a network that does not, its units dead or saturated at the initial weights"
-        f"{cause}: {broken[0]}",
+        f"{cause}: {found}",
         "standardise X, as fit(standardise=True) does, or give the network another seed, more "
         "units, or activation='tanh'",
     )

@@ -71,7 +71,7 @@ def test_a_failed_check_of_convergence_is_a_warning_that_is_issued(
     posterior = fitted(inference.NUTS())
     assert said(posterior, "the check of convergence")
     with pytest.warns(ConvergenceWarning, match="a part that breaks"):
-        fitted(inference.Pathfinder())
+        fitted(inference.NUTS())
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")

@@ -291,8 +291,9 @@ def _judged(
     checks: dict[str, Callable[[], Sequence[str]]] = {
         "the check of what the data identify": lambda: model.check_identifiability(data.shared),
         "the check of the fit": lambda: model.check_fit(posterior.theta, data),
-        "the check of convergence": lambda: convergence_warnings(posterior),
     }
+    if posterior.mcmc:
+        checks["the check of convergence"] = lambda: convergence_warnings(posterior)
     notes: list[str] = []
     with torch.no_grad():
         for what, check in checks.items():

@@ -288,10 +288,13 @@ class MAP(Inference):
         return self._posterior(target, result, started)
 
     def _posterior(self, target: Target, result: SearchResult, started: float) -> Posterior:
+        # rows are held out, or units of networks drop out in the steps
         guarded = self.hold_out is not None or OPTIMIZERS[self.optimizer].stochastic
-        notes = [*result.notes, *_overfitting_notes(self.optimizer, guarded, target)]
+        notes = list(result.notes)
+        if not guarded and any(s.param for s in target.slices.values()):
+            notes += _overfitting_notes(self.optimizer, target)
         z, stats = result.z, {**result.stats, **at_the_mode(target, result.z, notes)}
-        if found_jointly(target):
+        if target.model.latent_values and found_jointly(target):
             stats["joint_mode"] = True
             notes.append(JOINT_MODE)
         return finish(
@@ -434,15 +437,14 @@ def _after_a_subset(
     return replace(result, stats={**result.stats, **kept}, notes=notes)
 
 
-def _overfitting_notes(optimizer: str, guarded: bool, target: Target) -> list[str]:
+def _overfitting_notes(optimizer: str, target: Target) -> list[str]:
     """Return a warning if nothing regularises a network with more weights than there are rows.
 
     Args:
         optimizer: Its name.
-        guarded: Whether rows are held out, or units of networks drop out in the steps.
         target: The density that was maximised.
     """
-    if guarded or not target.data.is_table:
+    if not target.data.is_table:
         return []
     sites, rows = target.model.sites_at(target.data.d), target.data.n
     networks = [name for name, s in sites.items() if isinstance(s, Param) and s.of_network]

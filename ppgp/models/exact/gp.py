@@ -45,7 +45,7 @@ from ..advice.memory_checks import (
     check_memory_of_covariance,
     check_memory_of_predictions,
 )
-from ..base import mini_batch, refuse_broken
+from ..base import broken_network, mini_batch
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import (
     NOT_OF_THE_RECIPE,
@@ -184,7 +184,8 @@ class GP(
             NumericalError: For a network whose units are all dead or saturated at the start.
         """
         self.sites_at(data.d)
-        refuse_broken(self.kernel, data.X)
+        if broken := self.kernel.check_fit({}, data.X):
+            raise broken_network(broken[0], data.X)
         if self.noise == 0:
             hyper = under("kernel", medians(self.sites_at(data.d), data.X, 0))
             nugget = self.kernel.nugget(hyper, data.X)

@@ -43,7 +43,7 @@ from ..advice.memory_checks import (
     check_memory_of_predictions,
 )
 from ..advice.suitability import MOST_ROWS
-from ..base import Model, mini_batch, refuse_broken
+from ..base import Model, broken_network, mini_batch
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import NOT_OF_THE_RECIPE, check_aligned, refuse_duplicate_rows, with_known, with_noise
 from ..sites import Theta, draw, first_draw, medians, number_of_draws, split_params, starting_values
@@ -243,7 +243,8 @@ class Kriging(
         if data.n > MOST_ROWS:
             do = instead_of("GP", where.shape[1], data.n, kernel=self.kernel)
             warn(f"Kriging of {data.n:,} rows costs O(n^3): {do}", DataWarning)
-        refuse_broken(self.kernel, where)
+        if broken := self.kernel.check_fit({}, where):
+            raise broken_network(broken[0], where)
         check_determined(self.drift, data.X, self.neighbours, self.kernel.output_columns())
         if self.nugget == 0:
             hyper = under("variogram", medians(self.sites_at(data.d), where, 0))

@@ -28,7 +28,7 @@ from ..advice.memory_checks import (
     check_memory_of_covariance,
     check_memory_of_predictions,
 )
-from ..base import mini_batch, refuse_broken
+from ..base import broken_network, mini_batch
 from ..means import MeanLike, rows_of_mean
 from ..sites import Theta, draw, one_by_one
 from .latent_model import LatentModel, check_latent
@@ -154,7 +154,8 @@ class LatentGP(LatentModel):
             DataError: If y does not suit the likelihood.
             NumericalError: For a network whose units are all dead or saturated at the start.
         """
-        refuse_broken(self.kernel, data.X)
+        if broken := self.kernel.check_fit({}, data.X):
+            raise broken_network(broken[0], data.X)
         mean = self.mean_for(data)
         rows = data.n if self._sampled else None
         return replace(self, likelihood=self.likelihood.prepare(data), mean=mean, rows=rows)

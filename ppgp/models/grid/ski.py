@@ -24,7 +24,7 @@ from ...runtime.memory import must_fit
 from ...runtime.result_cache import ResultCache
 from ...runtime.team import ALONE, Team
 from ..advice.advice import instead_of
-from ..base import mini_batch, refuse_broken
+from ..base import broken_network, mini_batch
 from ..exact.gp import GP
 from ..means import MeanLike
 from ..sites import Theta, draw, medians, one_by_one
@@ -195,7 +195,8 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
             SettingError: If ``grid`` has not one number per column.
         """
         self.sites_at(data.d)
-        refuse_broken(self.kernel, data.X)
+        if broken := self.kernel.check_fit({}, data.X):
+            raise broken_network(broken[0], data.X)
         hyper = under("kernel", medians(self.sites_at(data.d), data.X, 0))
         nugget = self.kernel.nugget(hyper, data.X)
         if nugget is not None and float(nugget.max() - nugget.min()) > 1e-6 * float(nugget.max()):

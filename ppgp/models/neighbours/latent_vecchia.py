@@ -24,7 +24,7 @@ from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
 from ..advice.advice import instead_of
 from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
-from ..base import mini_batch, refuse_broken
+from ..base import broken_network, mini_batch
 from ..exact.latent_gp import LatentGP
 from ..exact.latent_model import LatentModel, check_latent
 from ..means import MeanLike
@@ -165,7 +165,8 @@ class LatentVecchia(LatentModel, WarmStart, FollowsFit):
             DataError: If y does not suit the likelihood.
             NumericalError: For a network whose units are all dead or saturated at the start.
         """
-        refuse_broken(self.kernel, data.X)
+        if broken := self.kernel.check_fit({}, data.X):
+            raise broken_network(broken[0], data.X)
         self._nearest.refuse_too_many(data.n)
         hyper = under("kernel", medians(self.sites_at(data.d), data.X, 0))
         return replace(

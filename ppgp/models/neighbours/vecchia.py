@@ -28,7 +28,7 @@ from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ..advice.memory_checks import check_memory_of_predictions
-from ..base import mini_batch, refuse_broken
+from ..base import broken_network, mini_batch
 from ..exact.drift import (
     Drift,
     basis,
@@ -198,7 +198,8 @@ class Vecchia(WithMean, LatentFunction, LeaveOneOut, WarmStart, FollowsFit):
         """
         where = places(self.drift, data.X)
         sites = self.sites_at(data.d)
-        refuse_broken(self.kernel, where)
+        if broken := self.kernel.check_fit({}, where):
+            raise broken_network(broken[0], where)
         check_determined(self.drift, data.X, None, self.kernel.output_columns())
         self._nearest.refuse_too_many(data.n)
         hyper = under("kernel", medians(sites, where, 0))

@@ -35,7 +35,7 @@ from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
-from ..base import mini_batch, refuse_broken
+from ..base import broken_network, mini_batch
 from ..exact.gp import GP
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import with_noise
@@ -198,7 +198,8 @@ class SGPR(WithMean, LatentFunction, LeaveOneOut, WarmStart, Reselects, Updates,
             NumericalError: For a network whose units are all dead or saturated at the start.
         """
         self.sites_at(data.d)
-        refuse_broken(self.kernel, data.X)
+        if broken := self.kernel.check_fit({}, data.X):
+            raise broken_network(broken[0], data.X)
         nugget = self.kernel.nugget(under("kernel", self._medians(data.X)), data.X)
         if nugget is not None and float(nugget.max() - nugget.min()) > 1e-6 * float(nugget.max()):
             raise NotApplicable(

@@ -28,7 +28,7 @@ from ...priors import Normal, Param, Prior, Site, prefixed, under
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
-from ..base import Model, refuse_broken
+from ..base import Model, broken_network
 from ..independent_rows import observed
 from ..means import MeanLike, UserMean, WithMean, rows_of_mean
 from ..sites import Theta, draw, medians, split_params
@@ -229,7 +229,8 @@ class SVGP(WithMean, LatentFunction, CollapsedBound, SubsetModel):
         """
         mean = self.mean_for(data)
         ready = replace(self, likelihood=self.likelihood.prepare(data), mean=mean)
-        refuse_broken(self.kernel, data.X)
+        if broken := self.kernel.check_fit({}, data.X):
+            raise broken_network(broken[0], data.X)
         if self.Z is not None:
             check_given(self.Z, data.d)
             return ready
