@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import getitem
 from typing import Any
 
@@ -44,7 +45,7 @@ READING = {
 #: what makes a tensor of the numbers in a list
 OF_LISTS = {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor}
 DATA = Tensor.data.__get__  # type: ignore[attr-defined]
-has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+has_kernel = cache(torch._C._dispatch_has_kernel_for_dispatch_key)  # asked at each operation
 
 
 @dataclass(frozen=True)
