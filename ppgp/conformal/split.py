@@ -124,7 +124,7 @@ def calibrate(
     if not isinstance(prediction, Prediction):
         raise not_a_prediction(prediction)
     n, kind = len(prediction), prediction.kind
-    if kind not in score.kinds:
+    if kind not in score.kinds or type(score).check is not Score.check:
         score.check(prediction)
     if isinstance(y, Dataset):
         raise DataError("y [n] of the calibration rows", "a Dataset", "pass its .y")
@@ -311,7 +311,8 @@ class Calibrator:
         exact_level(level)
         if not isinstance(new_prediction, Prediction):
             raise not_a_prediction(new_prediction)
-        if new_prediction.kind not in self.score.kinds:
+        known = new_prediction.kind in self.score.kinds
+        if not known or type(self.score).check is not Score.check:
             self.score.check(new_prediction)
         if all(given is None for given in (self.groups, self.weights, groups, weights)):
             q, guarantee = self._for_all_rows(level)
@@ -589,8 +590,7 @@ class StreamCalibrator(Calibrator):
         for table in self.stream.chunks(ROWS_AT_ONCE):
             prediction = self.posterior.predict(table)
             kind = prediction.kind
-            if kind not in self.score.kinds:
-                self.score.check(prediction)
+            self.score.check(prediction)
             y = self._codes(table.y)
             if kind == "classes":
                 check_codes(y, prediction.probabilities.shape[-1])

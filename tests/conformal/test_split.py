@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -183,3 +184,16 @@ def test_labels_that_are_no_columns_of_the_probabilities_are_refused(
     y = torch.tensor([0.0, 2.0, stray, 1.0])
     with pytest.raises(DataError, match=rf"labels 0\.\.2 as y, got {shown} in row 2"):
         calibrate(score, p, y)
+
+
+def test_a_score_of_the_users_own_checks_predictions_itself() -> None:
+    class Picky(Absolute):
+        def check(self, prediction: Prediction) -> None:
+            raise NotApplicable("another prediction", "this one", "pass another one")
+
+    prediction = Prediction(dist.Normal(torch.zeros(9), torch.ones(9)))
+    with pytest.raises(NotApplicable, match="another prediction"):
+        calibrate(Picky(), prediction, torch.arange(9.0))
+    usual = calibrate(Absolute(), prediction, torch.arange(9.0))
+    with pytest.raises(NotApplicable, match="another prediction"):
+        replace(usual, score=Picky())(prediction)
