@@ -34,22 +34,18 @@ def named_arguments(kind: C) -> C:
     """Let the constructors of a class and its subclasses offer the nearest name for a wrong one.
 
     A class attribute ``arguments_elsewhere`` is {name of what is not given to the constructor: what
-    to write}.
+    to write}. The decorator stands above ``dataclass``.
     """
-    set_attributes(kind, __new__=staticmethod(_new_with_checked_names))
+
+    def new(cls: type, /, *positional: Any, **given: Any) -> Any:
+        if given:
+            check_names_of_arguments(cls, given)
+        return object.__new__(cls)
+
+    if "__init__" in vars(kind):  # help() shows the arguments of the constructor
+        set_attributes(new, __signature__=inspect.signature(kind.__init__))
+    set_attributes(kind, __new__=staticmethod(new))
     return kind
-
-
-def _new_with_checked_names(kind: type, /, *positional: Any, **given: Any) -> Any:
-    """Return an object of a class, after a check of the names of the arguments.
-
-    Raises:
-        UnknownArgument: If the constructor has no argument of a name.
-        NotApplicable: If what it names is given elsewhere.
-    """
-    if given:
-        check_names_of_arguments(kind, given)
-    return object.__new__(kind)
 
 
 def check_names_of_arguments(kind: type, given: Iterable[str]) -> None:

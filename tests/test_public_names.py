@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import re
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,23 @@ def test_a_public_name_resolves(name: str) -> None:
 def test_a_public_module_has_the_names_that_users_need(module: str, names: tuple[str, ...]) -> None:
     assert importlib.import_module(f"ppgp.{module}") is getattr(ppgp, module)
     assert all(hasattr(getattr(ppgp, module), name) for name in names)
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["acquisition", "conformal", "inference", "kernels", "likelihoods", "models", "priors"],
+)
+def test_records_show_the_arguments_of_their_constructors(family: str) -> None:
+    module = getattr(ppgp, family)
+    records = [kind for kind in map(vars(module).get, module.__all__) if is_dataclass(kind)]
+    assert records
+    for kind in records:
+        assert "positional" not in inspect.signature(kind).parameters, kind
+
+
+def test_the_former_name_of_density_is_answered() -> None:
+    with pytest.raises(AttributeError, match=r"did you mean ppgp\.density\?"):
+        ppgp.target
 
 
 PAGES = [str(page.relative_to(DOCS.parent)) for page in sorted(DOCS.rglob("*.md"))]

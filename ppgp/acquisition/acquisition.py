@@ -35,8 +35,8 @@ ROUNDING = 1e-10  # relative jitter of the covariance of a batch, whose rows may
 ROUNDINGS = 100  # the least jitter, in roundings of the variance of y
 
 
-@dataclass(frozen=True)
 @named_arguments
+@dataclass(frozen=True)
 class Acquisition:
     """A value of places at which y might be measured next.
 

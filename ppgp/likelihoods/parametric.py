@@ -20,8 +20,8 @@ from .latent_average import LatentAverage
 from .scored import Scored
 
 
-@dataclass(frozen=True)
 @named_arguments
+@dataclass(frozen=True)
 class Predicted:
     """Another function of x in place of a number or a prior: the parameter is level * exp(f_k(x)).
 

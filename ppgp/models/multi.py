@@ -11,8 +11,8 @@ from .base import Model
 __all__ = ["Multi"]
 
 
-@dataclass(frozen=True)
 @named_arguments
+@dataclass(frozen=True)
 class Multi:
     """Independent models of several outputs y [n, q] of the same rows, in one call of ``fit``.
 

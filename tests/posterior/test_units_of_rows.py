@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from jaxtyping import config
 from torch.distributions import Independent, MultivariateNormal, Normal
 
 import ppgp
@@ -25,6 +26,14 @@ Y = torch.tensor([0.4, 9.0, -20.5, 36.0], dtype=F64)
 ROWS = Prediction(Normal(LOC, SD), OFFSET, SCALE)
 #: the same distributions in the units of each row
 SAME = Prediction(Normal(OFFSET + SCALE * LOC, SCALE * SD))
+
+
+@pytest.fixture(autouse=True)
+def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switch off the run-time type checks of the test suite, which users do not have."""
+    monkeypatch.setattr(config, "jaxtyping_disable", True)
+
+
 FIGURES = ("mean", "variance", "std", "centre", "spread", "epistemic", "aleatoric")
 OF_Y = ("cdf", "cdf_by_draw", "log_prob", "crps", "pit")
 
