@@ -14,7 +14,7 @@ from scipy.stats import betabinom
 from torch import Tensor, nn
 
 import ppgp
-from ppgp import conformal, inference, kernels, models
+from ppgp import conformal, inference, kernels, models, networks
 from ppgp.conformal import full_conformal_sets
 from ppgp.conformal.full_conformal_sets import full_system_of
 from ppgp.data import Dataset
@@ -177,7 +177,7 @@ def test_a_fixed_number_or_network_needs_a_declaration_and_a_zero_does_not() -> 
         (kernels.RBF(), True),
         (kernels.RBF(lengthscale=0.5), False),
         (kernels.Deep(network, kernels.RBF()), False),
-        (kernels.Deep(kernels.networks.MLP((3,), 2), kernels.RBF()), True),
+        (kernels.Deep(networks.MLP((3,), 2), kernels.RBF()), True),
     ):
         posterior = fitted(models.GP(kernel, mean=0.0), data)
         region = ppgp.full_conformal(posterior, data.X[:2] + 0.01, 0.8)

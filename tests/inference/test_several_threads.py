@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 warnings.simplefilter("ignore")
 import ppgp, pyro, torch
 import pyro.distributions as dist
-from ppgp import Dataset, inference, kernels, models
+from ppgp import Dataset, inference, kernels, models, networks
 
 sys.setswitchinterval(1e-4)
 g = torch.Generator().manual_seed(0)
@@ -88,7 +88,7 @@ posteriors = {
     "line": ppgp.fit(line, arguments, inference.Laplace(draws=20), progress=False),
     "gp": ppgp.fit(models.GP(), data, inference.Laplace(draws=20), progress=False),
     "network": ppgp.fit(
-        models.GP(kernels.Deep(kernels.networks.MLP((8,), 2), kernels.RBF())),
+        models.GP(kernels.Deep(networks.MLP((8,), 2), kernels.RBF())),
         data,
         inference.MAP(steps=3),
         progress=False,
@@ -120,7 +120,7 @@ FORKED = """
 import multiprocessing, os, warnings
 warnings.simplefilter("ignore")
 import ppgp, torch
-from ppgp import Dataset, inference, models
+from ppgp import Dataset, inference, models, networks
 
 torch.set_num_threads(2)
 g = torch.Generator().manual_seed(0)

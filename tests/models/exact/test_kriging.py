@@ -83,7 +83,7 @@ def test_universal_kriging_is_the_limit_of_a_wide_prior_on_the_trend() -> None:
     "drift", [0, "constant", 1, 2, torch.sin], ids=["0", "constant", "1", "2", "sin"]
 )
 def test_the_bordered_system_has_the_same_solution(
-    drift: models.drift.Drift,
+    drift: models.exact.drift.Drift,
 ) -> None:
     """The monomials here are neither centred nor scaled: only their span matters."""
 
@@ -148,7 +148,7 @@ def test_the_densities_have_correct_second_derivatives(profile: bool) -> None:
 
 
 @every_drift
-def test_closed_form_leave_one_out_equals_n_refits(drift: models.drift.Drift) -> None:
+def test_closed_form_leave_one_out_equals_n_refits(drift: models.exact.drift.Drift) -> None:
     model = models.Kriging(KERNEL, 0.2, drift)
     distribution = model.loo({}, DATA)
     for i in range(DATA.n):
@@ -160,7 +160,7 @@ def test_closed_form_leave_one_out_equals_n_refits(drift: models.drift.Drift) ->
 
 
 @every_drift
-def test_a_block_has_the_mean_and_variance_of_its_average(drift: models.drift.Drift) -> None:
+def test_a_block_has_the_mean_and_variance_of_its_average(drift: models.exact.drift.Drift) -> None:
     model = models.Kriging(Matern(1.5), drift=drift)
     blocks = ppgp.discretised(NEW, (2.0, 1.0), (3, 2))
     assert blocks.shape == (9, 6, 2)
@@ -179,7 +179,7 @@ def test_a_block_has_the_mean_and_variance_of_its_average(drift: models.drift.Dr
 
 @every_drift
 def test_all_rows_as_neighbours_equal_global_kriging(
-    drift: models.drift.Drift, monkeypatch: pytest.MonkeyPatch
+    drift: models.exact.drift.Drift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = models.Kriging(Matern(1.5), drift=drift)
     whole, blocks = model.predict(THETA, NEW, DATA), ppgp.discretised(NEW, (2.0, 1.0), (2, 2))

@@ -39,7 +39,7 @@ def centres(head: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.data("kriging/kt3d")
 @pytest.mark.parametrize(("test", "drift"), [(1, "constant"), (2, 1)])
-def test_kt3d_of_gslib(test: int, drift: models.drift.Drift, data_dir: Path) -> None:
+def test_kt3d_of_gslib(test: int, drift: models.exact.drift.Drift, data_dir: Path) -> None:
     """KT3D prints 8 digits, and its exponential is exp(-3 h / range)."""
     folder = data_dir / "kriging" / "kt3d"
     table = np.loadtxt(folder / "test_data.txt")
