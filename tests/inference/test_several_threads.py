@@ -120,7 +120,7 @@ FORKED = """
 import multiprocessing, os, warnings
 warnings.simplefilter("ignore")
 import ppgp, torch
-from ppgp import Dataset, inference, models, networks
+from ppgp import Dataset, inference, models
 
 torch.set_num_threads(2)
 g = torch.Generator().manual_seed(0)
