@@ -866,7 +866,8 @@ class Target:
                     z[s.start : s.stop] = s.transform.inv(torch.zeros_like(first)).reshape(-1)
             if not self.data.is_table:
                 z = self._at_locations(z)
-            self._origin = placed(self.slices, z, self.model.start(self.data.shared))
+            given = self.model.start(self.data.shared)
+            self._origin = placed(self.slices, z, given) if given else z
         return self._origin.clone()
 
     def _at_locations(self, z: Tensor) -> Tensor:
