@@ -696,7 +696,10 @@ class Scaler:
         x_mean, x_sd = torch.zeros_like(X[0]), torch.ones_like(X[0])
         y_mean, y_sd = torch.zeros_like(y[0]), torch.ones_like(y[0])
         if scale_X:
-            own = spreads or (magnitudes.spread_without_missing(X, data.weights),)
+            spread = magnitudes.spread
+            if data.missing == "keep":
+                spread = magnitudes.spread_without_missing
+            own = spreads or (spread(X, data.weights),)
             x_mean, own_sd, constant = own[0]
             if not data.team.alone:
                 x_mean, own_sd, constant = _over_ranks(data, X, own[0])

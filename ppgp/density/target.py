@@ -188,7 +188,8 @@ class Target:
         collapsed_elbo: bool = False,
         empty: bool = False,
     ) -> None:
-        data = as_training_data(data)
+        if isinstance(data, Mapping):
+            data = as_training_data(data)
         self.arguments = model, data, optimise_params, compile, collapsed_elbo, empty
         self.model, self.data = model, data
         self.program = model.collapsed_elbo if collapsed_elbo else model.model
@@ -204,7 +205,8 @@ class Target:
         of_the_library = data.is_table
         stored = None if of_the_library else pyro.get_param_store().get_state()
         run = Run({})
-        with quietly(), seeded(0), explained(data, sites=run.dtypes):
+        mistakes = nullcontext() if of_the_library else explained(data, sites=run.dtypes)
+        with quietly(), seeded(0), mistakes:
             #: rows that are enough to see which sites a model has; () for all of them
             self._few: Tables = ()
             if model.survey is not None and data.n > model.survey:
@@ -768,8 +770,7 @@ class Target:
                 if self.data.is_table:
                     raise
                 own = self._differences(z.detach(), jacobian)
-            (mean,) = self.team.means(own)
-            return mean
+            return own if self.team.alone else self.team.means(own)[0]
         summed = self.team.differentiable_sum(gradient) / self.team.size
         own = [torch.autograd.grad(slope, z, retain_graph=True)[0] for slope in summed]
         (mean,) = self.team.means(torch.stack(own))
@@ -865,7 +866,8 @@ class Target:
                     z[s.start : s.stop] = s.transform.inv(torch.zeros_like(first)).reshape(-1)
             if not self.data.is_table:
                 z = self._at_locations(z)
-            self._origin = placed(self.slices, z, self.model.start(self.data.shared))
+            given = self.model.start(self.data.shared)
+            self._origin = placed(self.slices, z, given) if given else z
         return self._origin.clone()
 
     def _at_locations(self, z: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ import os
 import sys
 import sysconfig
 import warnings
-from types import FrameType
 
 __all__ = ["warn"]
 
@@ -25,13 +24,10 @@ def warn(message: str, category: type[Warning]) -> None:
         category: The class of the warning.
     """
     frame, level = sys._getframe(1), 2  # 1 is this function
-    while not _of_user(frame) and frame.f_back is not None:
+    while frame.f_back is not None:
+        own = frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE
+        if not own and not frame.f_code.co_filename.startswith((*INSTALLED, "<frozen")):
+            break
         frame = frame.f_back
         level += 1
     warnings.warn(message, category, stacklevel=level)
-
-
-def _of_user(frame: FrameType) -> bool:
-    """Whether the code of a frame is the user's."""
-    own = frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE
-    return not own and not frame.f_code.co_filename.startswith((*INSTALLED, "<frozen"))

@@ -357,10 +357,10 @@ def finish(
     notes = list(notes)
     with torch.no_grad():
         what = "the computation of deterministic sites at the draws"
-        otherwise = target.sites(z) if target.static else None
-        values = attempted(target, notes, what, lambda: target.constrain(z), otherwise)
+        static = target.static
+        values = attempted(target, notes, what, lambda: target.constrain(z), None)
         if values is None:  # supports that depend on other sites need the program
-            values = target.constrain(z)
+            values = target.sites(z) if static else target.constrain(z)
     optimised = {
         name: v[0, 0]
         for name, v in values.items()

@@ -165,12 +165,9 @@ def goes_elsewhere(workers: int | None = None) -> bool:
     if workers is not None or _HERE.depth > 0:
         return False
     backend, _ = imported("joblib.parallel").get_active_backend()
-    return not (_is_local(backend) or _by_threads(backend))
-
-
-def _is_local(backend: Any) -> bool:
     known = imported("joblib.parallel").BACKENDS
-    return type(backend) in [known[name] for name in LOCAL]
+    local = [known[name] for name in LOCAL]
+    return not (type(backend) in local or _by_threads(backend))
 
 
 def _by_threads(backend: Any) -> bool:
@@ -196,7 +193,7 @@ def _place(workers: int | None, jobs: int | None = None) -> _Place | None:
         return None
     wanted = configured if workers is None else workers
     streams = bool(backend.supports_return_generator)
-    if _is_local(backend):
+    if type(backend) in [joblib.BACKENDS[name] for name in LOCAL]:
         if wanted is None or type(backend) is joblib.BACKENDS["sequential"]:
             return None
         count = backend.effective_n_jobs(wanted)

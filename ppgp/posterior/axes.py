@@ -40,7 +40,10 @@ def axes_of(
     for axes in dims.values():
         axes[:] = ["row" if axis == "rows" else axis for axis in axes]
     coords.pop("rows", None)
-    own_dims, own_coords = _axes_of_table(model, data, draws)
+    shapes = {site: tuple(value.shape[2:]) for site, value in draws.items()}
+    own_dims, own_coords = table_axes(model, data, shapes)
+    if supports(model, GroupEffects):
+        _add_effect_axes(model, data, own_dims, own_coords)
     return dims | own_dims, coords | own_coords
 
 
@@ -114,14 +117,6 @@ def renamed(
             wanted = f"{len(coords[axis])} coordinates for the axis {axis}"
             raise DataError(wanted, f"{len(values)}", "pass one name for each entry")
         coords[axis] = list(values)
-
-
-def _axes_of_table(model: Any, data: Dataset, draws: Mapping[str, Any]) -> tuple[Dims, Coords]:
-    """Return the axes that a table and its groups name, and their coordinates."""
-    shapes = {site: tuple(value.shape[2:]) for site, value in draws.items()}
-    dims, coords = table_axes(model, data, shapes)
-    own_dims, own_coords = _effect_axes(model, data)
-    return dims | own_dims, coords | own_coords
 
 
 def table_axes(
@@ -199,17 +194,12 @@ def _columns(kernel: Any, path: list[str], d: int) -> list[int]:
     return columns
 
 
-def _effect_axes(model: Any, data: Any) -> tuple[Dims, Coords]:
-    """Return the axes of the coefficients of groups and of their sds, and the coordinates."""
-    dims: Dims = {}
-    coords: Coords = {}
-    if not supports(model, GroupEffects):
-        return dims, coords
+def _add_effect_axes(model: Any, data: Any, dims: Dims, coords: Coords) -> None:
+    """Add the axes of the coefficients of groups and of their sds, and the coordinates."""
     for name, terms in require(model, GroupEffects).effect_names().items():
         axis = f"{name}.term"
         dims[f"{name}.effect"], dims[f"{name}.sd"] = [name, axis], [axis]
         coords[name], coords[axis] = list(data.group_levels[name]), list(terms)
-    return dims, coords
 
 
 def scalar_names(
@@ -229,22 +219,20 @@ def scalar_names(
     dims: dict[str, list[str]] = {}
     coords: dict[str, list[Any]] = {}
     if data is not None and data.is_table:
-        dims, coords = _axes_of_table(model, data, draws)
-    names = {}
+        dims, coords = table_axes(model, data, shapes)
+        if supports(model, GroupEffects):
+            _add_effect_axes(model, data, dims, coords)
+    names: dict[str, list[str]] = {}
     for site, shape in shapes.items():
+        if not shape:
+            names[site] = [site]
+            continue
         axes: list[Any] = [range(size) for size in shape]
         for position, axis in enumerate(dims.get(site, [])):
             if position < len(shape) and len(coords.get(axis, ())) == shape[position]:
                 axes[position] = coords[axis]
-        names[site] = [_labelled(site, entry) for entry in product(*axes)]
+        names[site] = [f"{site}[{', '.join(map(str, entry))}]" for entry in product(*axes)]
     return names
-
-
-def _labelled(site: str, entry: tuple[Any, ...]) -> str:
-    """Return the name of an element, such as "weight[0, 2]"; that of the site for a scalar."""
-    if not entry:
-        return site
-    return f"{site}[{', '.join(map(str, entry))}]"
 
 
 def named_scalars(

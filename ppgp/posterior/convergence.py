@@ -158,7 +158,7 @@ class Mixing:
                 "sample sizes: raise draws"
             )
             return warnings
-        r_hat, where = self.r_hat
+        r_hat, where = self.r_hat if self.chains > 1 else (math.nan, "")
         if r_hat > RHAT_LIMIT:
             warnings.append(
                 f"R-hat is {r_hat:.3f} for {where} (wanted at most {RHAT_LIMIT}): the chains do "
@@ -183,8 +183,14 @@ def mixing(posterior: Posterior, table: Any = None) -> Mixing:
         table: Its ``summary()``, where that was computed already.
     """
     chains, draws = posterior.shape
-    sites = quantities(posterior.draws, posterior.model)
-    moves = {name: bool(np.ptp(x) > 0) for name, x in scalars(sites, posterior)}
+    sites = posterior.draws
+    if getattr(posterior.model, "structural", ()):
+        sites = quantities(sites, posterior.model)
+    known = scalar_names(sites, posterior.model, posterior.data)
+    moves: dict[str, bool] = {}
+    for site, value in sites.items():
+        moving = np.ptp(value.double().cpu().numpy(), axis=(0, 1)) > 0
+        moves |= zip(known[site], np.ravel(moving).tolist(), strict=True)
     names = [name for name, moving in moves.items() if moving]
     statistics = None
     if draws >= FEWEST:
@@ -192,7 +198,7 @@ def mixing(posterior: Posterior, table: Any = None) -> Mixing:
         if table is not None:
             of_all = table
         elif sites:
-            of_all = chain_statistics(sites, chains, posterior.circular)
+            of_all = chain_statistics(sites, chains, posterior.circular, errors=False)
         found = [kind for kind in ("ess_bulk", "ess_tail", "r_hat") if kind in of_all]
         statistics = {kind: np.asarray(of_all[kind])[list(moves.values())] for kind in found}
     return Mixing(chains, draws, names, statistics, stuck=not names and draws > 1)

@@ -168,7 +168,8 @@ class Posterior:
     kept: ResultCache = field(default_factory=ResultCache, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data", as_training_data(self.data))
+        if isinstance(self.data, Mapping):
+            object.__setattr__(self, "data", as_training_data(self.data))
         object.__setattr__(self, "also_seen", tuple(map(as_training_data, self.also_seen)))
         object.__setattr__(self, "scaler", self.scaler or IdentityScaler.for_data(self.data))
 

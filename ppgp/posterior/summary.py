@@ -66,7 +66,7 @@ def around_circular_mean(angle: Tensor) -> Tensor:
 
 
 def chain_statistics(
-    draws: Mapping[str, Tensor], chains: int, angles: Sequence[str]
+    draws: Mapping[str, Tensor], chains: int, angles: Sequence[str], errors: bool = True
 ) -> dict[str, np.ndarray]:
     """Return Monte Carlo standard errors, effective sample sizes and R-hat of every scalar.
 
@@ -74,18 +74,19 @@ def chain_statistics(
         draws: ``{site: [chain, draw, *event]}``.
         chains: The number of chains; R-hat is left out if it is 1.
         angles: The sites that are angles.
+        errors: Whether to compute the Monte Carlo standard errors.
 
     Returns:
         ``{statistic: [scalar]}``, the names of the statistics being the columns of a summary.
     """
     around = {name: around_circular_mean(draws[name]) for name in draws if name in angles}
-    statistics = _statistics({**draws, **around}, chains)
+    statistics = _statistics({**draws, **around}, chains, errors)
     for worse, kind in ((np.fmin, "ess_bulk"), (np.fmin, "ess_tail"), (np.fmax, "r_hat")):
         if kind not in statistics:
             continue
         for name in around:
-            of_cosine = _statistics({name: draws[name].cos()}, chains)[kind][name]
-            of_sine = _statistics({name: draws[name].sin()}, chains)[kind][name]
+            of_cosine = _statistics({name: draws[name].cos()}, chains, False)[kind][name]
+            of_sine = _statistics({name: draws[name].sin()}, chains, False)[kind][name]
             statistics[kind][name] = worse(of_cosine, of_sine)
     return {
         kind: np.concatenate([np.ravel(of_sites[name]) for name in draws])
@@ -113,21 +114,22 @@ def _mcse_of_sd(draws: np.ndarray) -> np.ndarray:
     return np.asarray(np.sqrt(of_squares / ess / variance / 4))
 
 
-def _statistics(draws: Mapping[str, Tensor], chains: int) -> dict[str, dict[str, np.ndarray]]:
+def _statistics(
+    draws: Mapping[str, Tensor], chains: int, errors: bool
+) -> dict[str, dict[str, np.ndarray]]:
     """Return ``{statistic: {site: [*event]}}``."""
     # ArviZ's own table of them takes 0.8 to 1.5 times as long, and logs that one chain is too few
     az = arviz_bridge.arviz()
     arrays = {k: v.double().cpu().numpy() for k, v in draws.items()}
     with silenced(RuntimeWarning):  # a constant scalar has no variance to divide by
-        data = arviz_bridge.as_dataset(arrays)
-        statistics: dict[str, Any] = {
-            "mcse_mean": az.mcse(data, method="mean"),
-            "mcse_sd": {name: _mcse_of_sd(array) for name, array in arrays.items()},
-            "ess_bulk": arviz_bridge.effective_sizes(arrays, "bulk"),
-            "ess_tail": arviz_bridge.effective_sizes(arrays, "tail"),
-        }
+        statistics: dict[str, Any] = {}
+        if errors:
+            statistics["mcse_mean"] = az.mcse(arviz_bridge.as_dataset(arrays), method="mean")
+            statistics["mcse_sd"] = {name: _mcse_of_sd(array) for name, array in arrays.items()}
+        statistics["ess_bulk"] = arviz_bridge.effective_sizes(arrays, "bulk")
+        statistics["ess_tail"] = arviz_bridge.effective_sizes(arrays, "tail")
         if chains > 1:  # a single chain has no R-hat, rather than NaN
-            statistics["r_hat"] = az.rhat(data)
+            statistics["r_hat"] = az.rhat(arviz_bridge.as_dataset(arrays))
     return {
         kind: {name: np.asarray(of_sites[name]) for name in draws}
         for kind, of_sites in statistics.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ SHARE = 0.1  # of the available memory that one result may take
 Result = TypeVar("Result", bound=tuple[Tensor, ...])
 
 
+@dataclass(eq=False, repr=False)
 class ResultCache:
     """A small store of tensors that are expensive to compute.
 
@@ -27,10 +29,12 @@ class ResultCache:
         limit: The bytes that are kept; 0 keeps nothing.
     """
 
-    def __init__(self, limit: int = LIMIT) -> None:
-        self.limit, self.size = limit, 0
-        self._results: dict[Hashable, tuple[Any, tuple[Tensor, ...]]] = {}
-        self._lock = threading.Lock()
+    limit: int = LIMIT
+    size: int = field(default=0, init=False)
+    _results: dict[Hashable, tuple[Any, tuple[Tensor, ...]]] = field(
+        default_factory=dict, init=False
+    )
+    _lock: Any = field(default_factory=threading.Lock, init=False)
 
     def get(
         self,

@@ -67,7 +67,7 @@ def test_a_failed_check_of_the_graph_is_a_warning(
 def test_a_failed_check_of_convergence_is_a_warning_that_is_issued(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fitting, "convergence_warnings", broken)
+    monkeypatch.setattr(fitting, "mixing", broken)
     posterior = fitted(inference.NUTS())
     assert said(posterior, "the check of convergence")
     with pytest.warns(ConvergenceWarning, match="a part that breaks"):

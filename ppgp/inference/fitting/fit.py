@@ -33,7 +33,7 @@ from ...errors import (
 from ...kernels import Kernel
 from ...models import Model, Multi, Program
 from ...networks.networks import instances_in
-from ...posterior.convergence import convergence_warnings
+from ...posterior.convergence import mixing
 from ...posterior.multi import MultiPosterior
 from ...posterior.posterior import Posterior
 from ...provenance.found_on import Found, origin_of
@@ -293,7 +293,7 @@ def _judged(
         "the check of the fit": lambda: model.check_fit(posterior.theta, data),
     }
     if posterior.mcmc:
-        checks["the check of convergence"] = lambda: convergence_warnings(posterior)
+        checks["the check of convergence"] = lambda: mixing(posterior).complaints
     notes: list[str] = []
     with torch.no_grad():
         for what, check in checks.items():

@@ -15,11 +15,9 @@ from torch import Tensor
 from ...density.target import Target
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
-from ...runtime.seeding import standard_normal
 from ..base import Inference, attempted, continue_batches, finish, order_of_batches, starting_point
 from ..checkpoint import Checkpoint
 from ..options import Count
-from ..variational.pathfinder import near_the_mass
 
 State = dict[str, Tensor]
 
@@ -184,30 +182,6 @@ class Chains(Inference):
 
 #: Chains start Uniform(-1, 1) around the origin of unconstrained space, or on a path from there.
 SPREAD = 1.0
-#: Dimensions above which chains do not start on a path of L-BFGS, and mass matrices are diagonal:
-#: a low-rank adaptation costs an eigendecomposition per window, whatever the density costs.
-LOW_RANK_UP_TO = 200
-JITTER = 0.01  # sd of the starts around a point that the caller gives
-
-
-def start_of_chain(target: Target, centre: Tensor | None, seed: int) -> Tensor:
-    """Return the start z [p] of one chain.
-
-    Args:
-        target: The density.
-        centre: The point that the caller gives, near which the chain starts, [p]; None: there is
-            none.
-        seed: The seed of this chain.
-    """
-    seed %= 2**63
-    if centre is not None:
-        generator = torch.Generator().manual_seed(seed)
-        e = standard_normal(generator, target.dim)
-        return centre + JITTER * e.to(centre)
-    z = target.start(seed, SPREAD)
-    if target.dim > LOW_RANK_UP_TO:
-        return z
-    return near_the_mass(target, z, seed)
 
 
 def _starts_of_chains(

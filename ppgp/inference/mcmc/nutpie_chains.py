@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from timeit import repeat
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,14 @@ from ..base import attempted, divergences, failed_afterwards, starting_point
 from ..checkpoint import Checkpoint
 from ..jobs import each, goes_elsewhere
 from ..optimise.expansion import laplace_preconditioner
-from .chains import LOW_RANK_UP_TO, start_of_chain
 from .forked_workers import WorkerPool, can_fork
-from .nutpie_sampler import Chain, NutpieSampler, Parts
+from .nutpie_sampler import LOW_RANK_UP_TO, Chain, NutpieSampler, Parts, start_of_chain
 from .nuts_defaults import NUTSOptions, SampledChains, SettledOptions, run_plan, trusted
 
 #: Seconds per gradient above which threads pay. Chains with cheaper gradients wait longer for the
 #: interpreter's lock than they gain.
 THREADS_PAY_FROM = 3e-4
+TIMED = 20  # gradients that are timed; the shortest time is that of one
 
 #: A function of a chain and its numbers of draws and gradients so far.
 Heard = Callable[[int, tuple[int, int]], None]
@@ -58,7 +58,9 @@ def run_nutpie(
     centre = None if init is None else starting_point(target, init, seed)
     # errors in the density are raised here, not inside a sampler's thread
     first = start_of_chain(target, centre, seed)
-    cheap = _seconds_per_call(target.callback(), first) < THREADS_PAY_FROM
+    call = partial(target.callback(), first.double().cpu().numpy())
+    call()  # the first one may compile, or be known
+    cheap = min(repeat(call, number=1, repeat=TIMED)) < THREADS_PAY_FROM
     low_rank = options.metric == "low_rank"
     if options.metric is None:
         low_rank = target.dim <= LOW_RANK_UP_TO
@@ -106,11 +108,12 @@ def run_nutpie(
             interrupted = True
             break
     visited = [parts.pop("visited") for parts in finished.values() if "visited" in parts]
-    target.remember([torch.from_numpy(points) for points in visited])
+    if visited:
+        target.remember([torch.from_numpy(points) for points in visited])
     result = _joined(options, chains, interrupted and not notes)
     return replace(
         result,
-        stats={**result.stats, **used.stats()},
+        stats={**result.stats, "warmup": used.warmup, "target_accept": used.target_accept},
         notes=result.notes + notes,
         interrupted=interrupted,
     )
@@ -132,7 +135,9 @@ def _sampled(
     """
     options, target = run.options, run.target
     wanted = [chain for chain in numbers if chain not in finished]
-    cores = min(len(wanted), available_cores())
+    cores = len(wanted)
+    if cores > 1:
+        cores = min(cores, available_cores())
     length = options.draws + options.warmup
     counted = {chain: (length, 0) for chain in numbers if chain in finished}
     with bar(label, options.chains * length, progress) as update:
@@ -189,20 +194,6 @@ def _elsewhere(run: NutpieSampler, wanted: list[int], heard: Heard, keep: Keep) 
     except KeyboardInterrupt:
         return True
     return False
-
-
-def _seconds_per_call(
-    callback: Callable[[np.ndarray], object], z: Tensor, calls: int = 20
-) -> float:
-    """Return the shortest of several times that an evaluation at z [p] takes."""
-    point = z.double().cpu().numpy()
-    callback(point)  # the first call may compile, or be known
-    times = []
-    for _ in range(calls):
-        started = time.perf_counter()
-        callback(point)
-        times.append(time.perf_counter() - started)
-    return min(times)
 
 
 def _forked(run: NutpieSampler, wanted: list[int], cores: int, heard: Heard, keep: Keep) -> bool:
@@ -294,7 +285,9 @@ def _joined(options: NUTSOptions, chains: list[Parts], interrupted: bool) -> Sam
     }
     z = stats.pop("z")
     stats["diverging"] = stats["diverging"].bool()
-    notes = divergences(stats["diverging"])
+    notes: list[str] = []
+    if bool(stats["diverging"].any()):
+        notes = divergences(stats["diverging"])
     if interrupted:
         notes.append(
             f"stopped by Ctrl-C: {len(kept)} of {options.chains} chains, "

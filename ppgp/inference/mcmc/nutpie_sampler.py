@@ -6,6 +6,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,17 @@ from ...density.target import Target
 from ...errors import NumericalError, PpgpError
 from ...runtime.libraries import settings_unchanged
 from ...runtime.process_locks import help_in, turns_of_this_thread
-from .chains import start_of_chain
+from ...runtime.seeding import standard_normal
+from ..variational.pathfinder import near_the_mass
+from .chains import SPREAD
 from .coordinates import Coordinates
 from .nuts_defaults import SettledOptions
 
 REPORT_SECONDS = 0.1  # between two reports of progress by a chain
+#: Dimensions above which chains do not start on a path of L-BFGS, and mass matrices are diagonal:
+#: a low-rank adaptation costs an eigendecomposition per window, whatever the density costs.
+LOW_RANK_UP_TO = 200
+JITTER = 0.01  # sd of the starts around a point that the caller gives
 #: The name of each statistic here, and in nutpie.
 NUTPIE_STATS = {
     "diverging": "diverging",
@@ -132,15 +139,47 @@ def low_rank_mass_matrix(sample: Callable[..., Any]) -> dict[str, Any]:
     return {"low_rank_modified_mass_matrix": True}
 
 
-class Chain:
-    """The functions that nutpie calls for one chain, and the first error inside them."""
+def start_of_chain(target: Target, centre: Tensor | None, seed: int) -> Tensor:
+    """Return the start z [p] of one chain.
 
-    def __init__(self, run: NutpieSampler, report: Report) -> None:
-        self.run, self.report = run, report
-        self.draws = self.gradients = 0
-        self.reported = time.monotonic()
-        self.failure: BaseException | None = None
-        self.whole: int | None = None  # the number of complete draws when Ctrl-C came
+    Args:
+        target: The density.
+        centre: The point that the caller gives, near which the chain starts, [p]; None: there is
+            none.
+        seed: The seed of this chain.
+    """
+    seed %= 2**63
+    if centre is not None:
+        generator = torch.Generator().manual_seed(seed)
+        e = standard_normal(generator, target.dim)
+        return centre + JITTER * e.to(centre)
+    z = target.start(seed, SPREAD)
+    if target.dim > LOW_RANK_UP_TO:
+        return z
+    return near_the_mass(target, z, seed)
+
+
+@dataclass(eq=False, repr=False)
+class Chain:
+    """The functions that nutpie calls for one chain, and the first error inside them.
+
+    Attributes:
+        run: What all chains share.
+        report: Takes the numbers of draws and of gradients so far.
+        draws: The number of draws so far, those of the warm-up included.
+        gradients: The number of gradients so far.
+        reported: The time of the last report.
+        failure: The first error.
+        whole: The number of complete draws when Ctrl-C came.
+    """
+
+    run: NutpieSampler
+    report: Report
+    draws: int = 0
+    gradients: int = 0
+    reported: float = field(default_factory=time.monotonic)
+    failure: BaseException | None = None
+    whole: int | None = None
 
     def logp(self, w: np.ndarray, **_: Any) -> tuple[float, np.ndarray]:
         """Return the log density at w [p] and its gradient [p]."""
@@ -247,8 +286,9 @@ class Chain:
         parts = {"z": column(draws[0], "z").reshape(len(kept), -1)[kept]}
         for name, theirs in NUTPIE_STATS.items():
             parts[name] = column(stats[0], theirs)[kept].astype(float)
-        # nutpie's is that of w
-        parts["lp"] = parts["lp"] - self.run.coordinates.log_jacobian(parts["z"])
+        coordinates = self.run.coordinates
+        if len(coordinates.bent):  # nutpie's is that of w
+            parts["lp"] = parts["lp"] - coordinates.log_jacobian(parts["z"])
         return parts
 
 

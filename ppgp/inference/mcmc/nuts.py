@@ -24,8 +24,8 @@ from ...runtime.seeding import seeded
 from ..base import Inference, divergences, finish, starting_point
 from ..checkpoint import Checkpoint
 from ..options import Acceptance, Count, OneOf
-from .chains import start_of_chain
 from .nutpie_chains import run_nutpie
+from .nutpie_sampler import start_of_chain
 from .nuts_defaults import NUTSOptions, SampledChains, run_plan
 
 #: The metrics of each engine, its default first.
@@ -217,4 +217,5 @@ def _run_pyro(
         notes.append(f"stopped by Ctrl-C: {len(chains)} of {options.chains} chains")
     draws = {name: torch.stack([c[name] for c in chains]) for name in target.slices}
     z = target.unconstrain(draws)
-    return SampledChains(z, {"diverging": diverging, **options.stats()}, notes, interrupted)
+    settled = {"warmup": options.warmup, "target_accept": options.target_accept}
+    return SampledChains(z, {"diverging": diverging, **settled}, notes, interrupted)

@@ -77,10 +77,6 @@ class SettledOptions:
     max_depth: int
     metric: str | None
 
-    def stats(self) -> dict[str, Any]:
-        """Return what a posterior records of them."""
-        return {"warmup": self.warmup, "target_accept": self.target_accept}
-
 
 def run_plan(
     options: NUTSOptions, target: Target, preconditioner: tuple[Tensor, Tensor] | None

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from ...density.target import Target
 from ...errors import ImproperPosterior, NumericalError
-from .scipy_search import find_mode
-from .search import SearchResult
+from .irls import irls
+from .scipy_search import lbfgs
+from .search import Record, SearchOptions, SearchResult
 
 #: How far along a ridge the density is evaluated, in its own units.
 DOUBLINGS = tuple(2.0**i for i in range(40))
@@ -76,9 +77,11 @@ def expand_at_mode(target: Target, z0: Tensor, progress: bool, steps: int) -> Pe
         NumericalError: If the second derivatives are not finite.
         ImproperPosterior: If the density is constant along a line through the mode.
     """
-    result = find_mode(target, z0, progress, jacobian=True, steps=steps)
+    options = SearchOptions(steps=steps, jacobian=True, progress=progress, record=Record())
     if target.has_curvature:  # the formula takes one pass, autograd one for each coordinate
+        result = irls(options, target, z0, 0)
         return expanded(target, result, -target.curvature(result.z)[2])
+    result = lbfgs(options, target, z0, 0)
     return expanded(target, result, -target.hessian(result.z))
 
 
