@@ -149,7 +149,7 @@ def parts(path: Path) -> tuple[Any, dict[str, torch.Tensor]]:
 def with_digest(content: bytes) -> bytes:
     """Return a file with a correct digest, if its header still has the place of one."""
     start = 8 + int.from_bytes(content[:8], "little")
-    place = storage.DIGEST.search(content, 8, start)
+    place = storage.DIGEST.search(content[:start], 8)
     if place is None:
         return content
     before, after = content[: place.start(1)], content[place.end(1) :]
