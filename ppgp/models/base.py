@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -13,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..arguments import Elsewhere, named_arguments
+from ..arguments import Elsewhere, check_names_of_arguments, named_arguments
 from ..data.dataset import Dataset, Scaler, of_all_ranks
 from ..data.training_data import Rows
-from ..display.overrides import computed
+from ..display.overrides import computed, set_attributes
 from ..display.tables import record_page
 from ..errors import (
     DataError,
@@ -524,6 +525,38 @@ class AnyLikelihood(Model):
     @property
     def takes_labels(self) -> bool:
         return self.likelihood.takes_labels
+
+
+class TakesLikelihood(Model):
+    """A model of Gaussian noise, whose constructor makes a model of f if given a likelihood.
+
+    Attributes:
+        with_likelihood: The function of the arguments of the constructor, and of ``latent``, that
+            returns the model of f.
+    """
+
+    with_likelihood: ClassVar[Callable[..., Model]]
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        """Return this model, or with a likelihood the model of f."""
+        if options.get("likelihood") is None and options.get("latent") is None:
+            return super().__new__(cls, **options)
+        kind = next(one for one in cls.__mro__ if "with_likelihood" in vars(one))
+        check_names_of_arguments(kind, options)
+        return cls.with_likelihood(*arguments, **options)
+
+
+def show_latent(kind: type) -> None:
+    """Show the argument ``latent`` of ``kind.__new__`` in the signature of a class.
+
+    It is no field: a method has its name.
+    """
+    own = list(inspect.signature(kind.__init__).parameters.values())[1:]
+    latent = inspect.Parameter(
+        "latent", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None"
+    )
+    signature = inspect.signature(kind.__init__).replace(parameters=[*own, latent])
+    set_attributes(kind, __signature__=signature)
 
 
 class WeightedRows(Model):

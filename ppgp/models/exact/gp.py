@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ...arguments import check_names_of_arguments
 from ...capabilities import (
     Capability,
     Components,
@@ -45,7 +44,7 @@ from ..advice.memory_checks import (
     check_memory_of_covariance,
     check_memory_of_predictions,
 )
-from ..base import broken_network, mini_batch
+from ..base import TakesLikelihood, broken_network, mini_batch, show_latent
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import (
     NOT_OF_THE_RECIPE,
@@ -58,7 +57,6 @@ from ..sites import Theta, draw, first_draw, medians, number_of_draws, split_par
 from ..units import power
 from .factor_updates import ROOT, Extension, extension, grown_root
 from .latent_gp import with_likelihood
-from .latent_model import show_latent
 from .matheron import matheron
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of all chunks of draws at once
@@ -75,6 +73,7 @@ DrawsAndParams = tuple[dict[str, Tensor], dict[str, Tensor]]
 
 @dataclass(frozen=True, repr=False)
 class GP(
+    TakesLikelihood,
     WithMean,
     LatentFunction,
     PosteriorFunctions,
@@ -141,13 +140,7 @@ class GP(
     keeps_factor = True
     loo_keeps_factor = True
     sampled_rows = 500
-
-    def __new__(cls, *arguments: Any, **options: Any) -> Any:
-        """Return a GP, or with a likelihood a LatentGP."""
-        if options.get("likelihood") is None and options.get("latent") is None:
-            return super().__new__(cls, **options)
-        check_names_of_arguments(GP, options)
-        return with_likelihood(*arguments, **options)
+    with_likelihood = staticmethod(with_likelihood)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch.distributions import Distribution
 
 from ...capabilities import LatentFunction, LeaveOneOut
 from ...data.dataset import Dataset
-from ...display.overrides import computed, set_attributes
+from ...display.overrides import computed
 from ...errors import NotApplicable, SettingError
 from ...likelihoods import Categorical, FromDistribution, Likelihood, Scored
 from ...likelihoods import Laplace as DoubleExponential
@@ -156,16 +155,3 @@ def check_likelihood(likelihood: Any) -> None:
             repr(likelihood),
             "use SVGP(kernel, likelihood=...)",
         )
-
-
-def show_latent(kind: type) -> None:
-    """Show the argument ``latent`` of ``kind.__new__`` in the signature of a class.
-
-    It is no field: a method has its name.
-    """
-    own = list(inspect.signature(kind.__init__).parameters.values())[1:]
-    latent = inspect.Parameter(
-        "latent", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None"
-    )
-    signature = inspect.signature(kind.__init__).replace(parameters=[*own, latent])
-    set_attributes(kind, __signature__=signature)

@@ -208,7 +208,7 @@ class LatentStateSpaceGP(LatentModel, Components, IntegratedCoefficients):
         return self._given(theta, train).weight_moments()
 
 
-def state_space_with_likelihood(
+def with_likelihood(
     kernel: Kernel | None = None,
     noise: PriorLike | None = None,
     mean: MeanLike | None = None,

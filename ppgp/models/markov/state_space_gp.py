@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ...arguments import check_names_of_arguments
 from ...capabilities import (
     Capability,
     Components,
@@ -33,15 +31,14 @@ from ...numerics.cholesky import add_diagonal
 from ...numerics.small_matrices import product, product_with_transpose, times_vector
 from ...priors import LogNormal, Param, PriorLike, Site, rescaled, site
 from ...runtime.result_cache import ResultCache
-from ..base import mini_batch
-from ..exact.latent_model import show_latent
+from ..base import TakesLikelihood, mini_batch, show_latent
 from ..means import MeanLike, WithMean
 from ..noise import check_aligned, refuse_duplicate_rows, with_known, with_noise
 from ..sites import Theta, draw, first_draw, number_of_draws, split_params
 from ..units import power
 from .kalman import passes, root, simulated
 from .lanes import in_rows
-from .latent_state_space_gp import state_space_with_likelihood
+from .latent_state_space_gp import with_likelihood
 from .markov_process import MarkovProcess, columns_of, first_scales
 from .state_space_predictions import GivenRows, Smoothed, onward, smoothed
 from .state_space_rows import StateSpaceMarginal, Steps
@@ -54,6 +51,7 @@ NEGLIGIBLE = 1e-12  # eigenvalues of a scaled covariance below it are those of r
 
 @dataclass(frozen=True, repr=False)
 class StateSpaceGP(
+    TakesLikelihood,
     WithMean,
     Updates,
     Components,
@@ -123,13 +121,7 @@ class StateSpaceGP(
     joint_rows = True
     keeps_factor = True
     sampled_rows = 1000
-
-    def __new__(cls, *arguments: Any, **options: Any) -> Any:
-        """Return a StateSpaceGP, or with a likelihood a LatentStateSpaceGP."""
-        if options.get("likelihood") is None and options.get("latent") is None:
-            return super().__new__(cls, **options)
-        check_names_of_arguments(StateSpaceGP, options)
-        return state_space_with_likelihood(*arguments, **options)
+    with_likelihood = staticmethod(with_likelihood)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ...arguments import check_names_of_arguments
 from ...capabilities import FollowsFit, LatentFunction, LeaveOneOut, WarmStart
 from ...data.dataset import Dataset, Scaler
 from ...data.training_data import Batch, Rows
@@ -28,7 +27,7 @@ from ...runtime.result_cache import ResultCache
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ..advice.memory_checks import check_memory_of_predictions
-from ..base import broken_network, mini_batch
+from ..base import TakesLikelihood, broken_network, mini_batch, show_latent
 from ..exact.drift import (
     Drift,
     basis,
@@ -39,7 +38,6 @@ from ..exact.drift import (
     places,
 )
 from ..exact.gp import GP
-from ..exact.latent_model import show_latent
 from ..means import MeanLike, UserMean, WithMean, rows_of_mean
 from ..noise import check_aligned, refuse_duplicate_rows, with_known, with_noise
 from ..sites import Theta, draw, first_draw, medians, one_by_one
@@ -60,7 +58,7 @@ PLACES_AT_ONCE = 2048
 
 
 @dataclass(frozen=True, repr=False)
-class Vecchia(WithMean, LatentFunction, LeaveOneOut, WarmStart, FollowsFit):
+class Vecchia(TakesLikelihood, WithMean, LatentFunction, LeaveOneOut, WarmStart, FollowsFit):
     """Gaussian process of many rows in few columns: each row given its nearest earlier rows.
 
     With the rows in an order, log p(y) is the sum of log p(y_i given the ``neighbours`` rows
@@ -142,13 +140,7 @@ class Vecchia(WithMean, LatentFunction, LeaveOneOut, WarmStart, FollowsFit):
     keeps_factor = True
     sums_over_team = True
     rows_on_every_rank = True
-
-    def __new__(cls, *arguments: Any, **options: Any) -> Any:
-        """Return a Vecchia, or with a likelihood a LatentVecchia."""
-        if options.get("likelihood") is None and options.get("latent") is None:
-            return super().__new__(cls, **options)
-        check_names_of_arguments(Vecchia, options)
-        return with_likelihood(*arguments, **options)
+    with_likelihood = staticmethod(with_likelihood)
 
     def __post_init__(self) -> None:
         super().__post_init__()
