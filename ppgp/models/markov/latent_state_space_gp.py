@@ -10,9 +10,7 @@ from typing import Any
 import pyro
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
-from ...capabilities import Capability, Components, IntegratedCoefficients
 from ...data.dataset import Dataset, Scaler
 from ...errors import NotApplicable
 from ...kernels import Kernel, Matern
@@ -28,15 +26,15 @@ from ..means import MeanLike
 from ..sites import Theta, draw, one_by_one
 from .lanes import in_lanes, in_rows
 from .markov_laplace import MarkovPrior
-from .markov_process import MarkovProcess, first_scales
-from .state_space_predictions import GivenRows, Smoothed, smoothed
+from .markov_process import first_scales
+from .state_space_predictions import GivenRows, PartsOfProcess, Smoothed, smoothed
 from .state_space_rows import Steps, drawn_functions
 
 SEARCH = 10  # filters in the search for one mode, about
 
 
 @dataclass(frozen=True, repr=False)
-class LatentStateSpaceGP(LatentModel, Components, IntegratedCoefficients):
+class LatentStateSpaceGP(LatentModel, PartsOfProcess):
     """GP on one column of any likelihood in O(n): f ~ GP(mean, kernel), and y_i given f_i.
 
     ``StateSpaceGP(kernel, likelihood=..., latent="laplace")`` makes it. It is the model of
@@ -101,14 +99,6 @@ class LatentStateSpaceGP(LatentModel, Components, IntegratedCoefficients):
         super().__post_init__()
         self.process.check()
 
-    @property
-    def process(self) -> MarkovProcess:
-        """The process of time, and the regressors."""
-        return MarkovProcess(self.kernel, self.regressors)
-
-    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
-        return self.process.lacks(capability, type(self).__name__)
-
     def sites(self, d: int) -> dict[str, Site | Param]:
         kernel = self.process.sites(d, type(self).__name__, self.likelihood)
         return {**kernel, **self.likelihood.sites(), **self.mean_sites(d)}
@@ -164,7 +154,9 @@ class LatentStateSpaceGP(LatentModel, Components, IntegratedCoefficients):
 
     # -- f given the training rows ----------------------------------------------------------------
 
-    def _given(self, theta: Theta, train: Dataset, kept: ResultCache | None = None) -> GivenRows:
+    def given_rows(
+        self, theta: Theta, train: Dataset, kept: ResultCache | None = None
+    ) -> GivenRows:
         """Return the process given the training rows, one draw at a time: each has its own mode."""
         each = one_by_one(self.sites_at(train.d), theta)
 
@@ -188,24 +180,11 @@ class LatentStateSpaceGP(LatentModel, Components, IntegratedCoefficients):
         self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
     ) -> tuple[Tensor, Tensor]:
         """Return the mean [draw, m] of f at X, and its variance or, if ``joint``, covariance."""
-        given = self._given(theta, train, kept)
+        given = self.given_rows(theta, train, kept)
         return given.joint(X) if joint else given.marginal(X)
 
     def without_each_row(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
         return self._at_mode(theta, train).without_each_row()
-
-    def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
-        """Return the distribution of each term of a sum of kernels at X, batch [draw, m].
-
-        Each term has states of its own. No term includes the mean.
-        """
-        return self._given(theta, train).components(X)
-
-    def weighted(self, d: int) -> range:
-        return range(1, d)
-
-    def weight_moments(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
-        return self._given(theta, train).weight_moments()
 
 
 def with_likelihood(

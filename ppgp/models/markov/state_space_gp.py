@@ -12,9 +12,6 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ...capabilities import (
-    Capability,
-    Components,
-    IntegratedCoefficients,
     JointGaussian,
     LatentFunction,
     LeaveOneOut,
@@ -22,7 +19,7 @@ from ...capabilities import (
     Updates,
 )
 from ...data.dataset import Dataset, Scaler
-from ...errors import DataError, NotApplicable, listed
+from ...errors import DataError, listed
 from ...kernels import Kernel, Matern
 from ...kernels.fourier_features import Draw
 from ...kernels.state_space import StateSpace
@@ -39,8 +36,8 @@ from ..units import power
 from .kalman import passes, root, simulated
 from .lanes import in_rows
 from .latent_state_space_gp import with_likelihood
-from .markov_process import MarkovProcess, columns_of, first_scales
-from .state_space_predictions import GivenRows, Smoothed, onward, smoothed
+from .markov_process import columns_of, first_scales
+from .state_space_predictions import GivenRows, PartsOfProcess, Smoothed, onward, smoothed
 from .state_space_rows import StateSpaceMarginal, Steps
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
@@ -54,8 +51,7 @@ class StateSpaceGP(
     TakesLikelihood,
     WithMean,
     Updates,
-    Components,
-    IntegratedCoefficients,
+    PartsOfProcess,
     LatentFunction,
     PosteriorFunctions,
     LeaveOneOut,
@@ -126,14 +122,6 @@ class StateSpaceGP(
     def __post_init__(self) -> None:
         super().__post_init__()
         self.process.check()
-
-    @property
-    def process(self) -> MarkovProcess:
-        """The process of time, and the regressors."""
-        return MarkovProcess(self.kernel, self.regressors)
-
-    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
-        return self.process.lacks(capability, type(self).__name__)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         return {
@@ -226,7 +214,9 @@ class StateSpaceGP(
 
     # -- given the training rows ------------------------------------------------------------------
 
-    def _given(self, theta: Theta, train: Dataset, kept: ResultCache | None = None) -> GivenRows:
+    def given_rows(
+        self, theta: Theta, train: Dataset, kept: ResultCache | None = None
+    ) -> GivenRows:
         """Return the process given the training rows, under each draw of theta."""
         drawn, params = split_params(self.sites_at(train.d), theta)
         count, process = number_of_draws(drawn), self.process
@@ -269,7 +259,7 @@ class StateSpaceGP(
             A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
             event [m].
         """
-        given = self._given(theta, train, kept)
+        given = self.given_rows(theta, train, kept)
         mean, spread = given.joint(X) if joint else given.marginal(X)
         return with_noise(mean, spread, self.noise_at(theta, X, noise_sd), joint)
 
@@ -277,7 +267,7 @@ class StateSpaceGP(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
     ) -> Distribution:
         """Return the predictive distribution of f at X, without the noise: batch [draw, m]."""
-        mean, variance = self._given(theta, train, kept).marginal(X)
+        mean, variance = self.given_rows(theta, train, kept).marginal(X)
         return dist.Normal(mean, variance.sqrt())
 
     def gaussian(
@@ -341,7 +331,7 @@ class StateSpaceGP(
         """
         back = torch.argsort(torch.sort(train.X[:, 0], stable=True).indices)
         means, variances = [], []
-        given = self._given(theta, train)
+        given = self.given_rows(theta, train)
         for chunk, part in given.chunks(0):
             found = given.smoothed(chunk, part)
             u, d = found.u[..., back], found.d[..., back]
@@ -354,19 +344,6 @@ class StateSpaceGP(
         """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
         return {"y": self.loo(theta, data).log_prob(data.y)}
 
-    def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
-        """Return the distribution of each term of a sum of kernels at X, batch [draw, m].
-
-        Each term has states of its own. No term includes the mean.
-        """
-        return self._given(theta, train).components(X)
-
-    def weighted(self, d: int) -> range:
-        return range(1, d)
-
-    def weight_moments(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
-        return self._given(theta, train).weight_moments()
-
     # -- further rows: the filter goes on from the last state -------------------------------------
 
     def carry_over(
@@ -376,7 +353,7 @@ class StateSpaceGP(
         sd = None if new.noise_sd is None else new.noise_sd[old.n :]
         if not 0 < len(X) <= FEW or bool(X[:, 0].min() < old.X[:, 0].max()):
             return
-        time, m, P = self._given(theta, old, kept).end()
+        time, m, P = self.given_rows(theta, old, kept).end()
         residual = y - self.mean_at(theta, X)
         noise = self.noise_at(theta, X, sd)
         start = (m, P, time, self.process.space(theta, X))
@@ -392,7 +369,7 @@ class StateSpaceGP(
             do = "pass later rows, or use loo or predict for the others"
             got = f"an earlier time in {listed(early, 'row')}"
             raise DataError("times that are not before the last training row", got, do)
-        given = self._given(theta, train, kept)
+        given = self.given_rows(theta, train, kept)
         time, m, P = given.end()
         means, variances = [], []
         for chunk, part in given.chunks(len(X)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
@@ -11,8 +12,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ...capabilities import Capability, Components, IntegratedCoefficients
 from ...data.dataset import Dataset
-from ...kernels import Sum
+from ...errors import NotApplicable
+from ...kernels import Kernel, Sum
 from ...kernels.state_space import StateSpace, with_batch
 from ...kernels.wrappers import labels_of_terms
 from ...numerics.cholesky import at_least_rounding
@@ -23,6 +26,7 @@ from ...numerics.small_matrices import (
     product_with_transpose,
     times_vector,
 )
+from ...priors import PriorLike
 from ...runtime.result_cache import ResultCache
 from ..advice.memory_checks import check_memory_of_predictions
 from ..sites import Theta
@@ -459,3 +463,42 @@ class GivenRows:
             means.append(mean.expand(shape))
             variances.append(variance.expand(shape))
         return torch.cat(means), torch.cat(variances).sqrt()
+
+
+class PartsOfProcess(Components, IntegratedCoefficients):
+    """The terms of the kernel and the weights of the regressors: each part has states of its own.
+
+    Attributes:
+        kernel: A kernel with a state space.
+        regressors: Prior Normal(0, scale) of the weights of the columns beside the time, or None.
+    """
+
+    kernel: Kernel
+    regressors: PriorLike | None
+
+    @property
+    def process(self) -> MarkovProcess:
+        """The process of time, and the regressors."""
+        return MarkovProcess(self.kernel, self.regressors)
+
+    @abstractmethod
+    def given_rows(
+        self, theta: Theta, train: Dataset, kept: ResultCache | None = None
+    ) -> GivenRows:
+        """Return the process given the training rows, under each draw of theta."""
+
+    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
+        return self.process.lacks(capability, type(self).__name__)
+
+    def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
+        """Return the distribution of each term of a sum of kernels at X, batch [draw, m].
+
+        Each term has states of its own. No term includes the mean.
+        """
+        return self.given_rows(theta, train).components(X)
+
+    def weighted(self, d: int) -> range:
+        return range(1, d)
+
+    def weight_moments(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+        return self.given_rows(theta, train).weight_moments()
