@@ -124,8 +124,7 @@ def calibrate(
     if not isinstance(prediction, Prediction):
         raise not_a_prediction(prediction)
     n, kind = len(prediction), prediction.kind
-    if kind not in score.kinds or type(score).check is not Score.check:
-        score.check(prediction)
+    score.check(prediction)
     if isinstance(y, Dataset):
         raise DataError("y [n] of the calibration rows", "a Dataset", "pass its .y")
     if kind == "classes":
@@ -135,8 +134,9 @@ def calibrate(
         expected = f"one y per calibration row ({n})"
         do = advice_on_targets(y, n, "y", "pass the y of those rows")
         raise DataError(expected, f"shape {list(y.shape)}", do)
-    if not all_finite(y):
-        bad = torch.nonzero(~torch.isfinite(y)).flatten().tolist()
+    finite = torch.isfinite(y)
+    if not bool(finite.all()):
+        bad = torch.nonzero(~finite).flatten().tolist()
         got = f"NaN or infinity in {listed(bad, 'row')}"
         raise DataError("finite y in the calibration rows", got, "drop those rows")
     if kind == "classes":
@@ -311,9 +311,7 @@ class Calibrator:
         exact_level(level)
         if not isinstance(new_prediction, Prediction):
             raise not_a_prediction(new_prediction)
-        known = new_prediction.kind in self.score.kinds
-        if not known or type(self.score).check is not Score.check:
-            self.score.check(new_prediction)
+        self.score.check(new_prediction)
         if all(given is None for given in (self.groups, self.weights, groups, weights)):
             q, guarantee = self._for_all_rows(level)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -358,7 +359,7 @@ class Prediction:
             return self
         return replace(self, distribution=self._rows)
 
-    @property
+    @cached_property
     def kind(self) -> Literal["continuous", "count", "classes"]:
         """The kind of y."""
         if univariate.is_classes(self._rows):
