@@ -20,6 +20,7 @@ import ppgp  # noqa: F401, I001  (before torch, so that waiting threads sleep)
 
 import data_sets
 import hypothesis
+import jaxtyping
 import pyro
 import pytest
 import torch
@@ -99,6 +100,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if lacking:
             reason = f"{item.name} needs {', '.join(lacking)}: {data_sets.ADVICE}"
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switch off the run-time type checks of the test suite, which users do not have."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="session")

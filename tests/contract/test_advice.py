@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from jaxtyping import config
 from sklearn.tree import DecisionTreeRegressor
 
 import ppgp
@@ -38,7 +37,10 @@ DROPOUT: Any = inference.MCDropout
 GAUSSIAN: Any = likelihoods.Gaussian
 SHORT = BOOSTING(steps=3, folds=2, temperature=False)
 ALONE = BOOSTING(steps=3, folds=None, temperature=False)
-pytestmark = pytest.mark.filterwarnings("ignore:the score at the rows held out")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:the score at the rows held out"),
+    pytest.mark.usefixtures("types_unchecked"),
+]
 
 
 def rows(n: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,12 +51,6 @@ def rows(n: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
 
 X, Y = rows()
 DATA = Dataset(X, Y)
-
-
-@pytest.fixture(autouse=True)
-def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off the run-time type checks of the test suite, which users do not have."""
-    monkeypatch.setattr(config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="module")

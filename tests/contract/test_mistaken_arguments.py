@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from jaxtyping import config
 from typer.testing import CliRunner
 
 import ppgp
@@ -24,18 +23,14 @@ from ppgp.posterior.loading import load_posterior
 from ppgp.posterior.posterior import Posterior
 from ppgp.runtime import memory
 
+pytestmark = pytest.mark.usefixtures("types_unchecked")
+
 X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64)[:, None] * torch.tensor(
     [1.0, -0.5], dtype=torch.float64
 )
 Y = torch.sin(3 * X[:, 0])
 DATA = Dataset(X, Y, feature_names=("a", "b"), target_name="y")
 LINEAR = models.LinearRegression()
-
-
-@pytest.fixture(autouse=True)
-def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off the run-time type checks of the test suite, which users do not have."""
-    monkeypatch.setattr(config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="module")

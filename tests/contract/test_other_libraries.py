@@ -9,23 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from jaxtyping import config
 
 import ppgp
 from ppgp import Dataset, inference, kernels, likelihoods, models
 from ppgp.errors import DataError, PpgpError, SettingError, UnknownName
 from ppgp.recipes.parsing import build_model
 
+pytestmark = pytest.mark.usefixtures("types_unchecked")
+
 T = torch.linspace(0, 3, 12, dtype=torch.float64)[:, None]
 Y = torch.sin(T[:, 0])
 DATES = pd.date_range("2020-01-01", periods=12)
 RECIPE = models.StateSpaceGP(kernels.Matern(1.5))
-
-
-@pytest.fixture(autouse=True)
-def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off the run-time type checks of the test suite, which users do not have."""
-    monkeypatch.setattr(config, "jaxtyping_disable", True)
 
 
 MISTAKES: dict[str, tuple[Callable[[], Any], type[PpgpError], tuple[str, ...]]] = {

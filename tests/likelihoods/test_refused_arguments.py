@@ -7,17 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from jaxtyping import config
 
 from ppgp import likelihoods, priors
 from ppgp.errors import SettingError, UnknownArgument
 from ppgp.likelihoods import Binomial, Categorical, FromDistribution, Ordinal, Poisson, Predicted
 
-
-@pytest.fixture(autouse=True)
-def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off the run-time type checks of the test suite, which users do not have."""
-    monkeypatch.setattr(config, "jaxtyping_disable", True)
+pytestmark = pytest.mark.usefixtures("types_unchecked")
 
 
 def zero_inflated(probability: Any) -> likelihoods.ZeroInflated:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jaxtyping import config
 
 import ppgp
 from ppgp import conformal, inference, kernels, likelihoods, models, plots
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.posterior.prediction import Prediction
+
+pytestmark = pytest.mark.usefixtures("types_unchecked")
 
 X = np.random.default_rng(0).normal(size=(12, 2))
 NEW = X[:3] + 0.1
@@ -20,12 +21,6 @@ NEW = X[:3] + 0.1
 
 def fitted(model: Any, y: Any, how: inference.Inference | None = None) -> ppgp.Posterior:
     return ppgp.fit(model, ppgp.Dataset(X, y), how or inference.MAP(), progress=False)
-
-
-@pytest.fixture(autouse=True)
-def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off the run-time type checks of the test suite, which users do not have."""
-    monkeypatch.setattr(config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from jaxtyping import config
 from torch.distributions import Independent, MultivariateNormal, Normal
 
 import ppgp
@@ -16,6 +15,8 @@ from ppgp import Prediction, conformal
 from ppgp.distributions import blocks
 from ppgp.errors import DataError
 from ppgp.posterior.prediction import covariance
+
+pytestmark = pytest.mark.usefixtures("types_unchecked")
 
 F64 = torch.float64
 LOC = torch.tensor([[0.3, -1.0, 0.0, 2.0], [0.5, 1.0, -0.2, 1.0]], dtype=F64)
@@ -26,12 +27,6 @@ Y = torch.tensor([0.4, 9.0, -20.5, 36.0], dtype=F64)
 ROWS = Prediction(Normal(LOC, SD), OFFSET, SCALE)
 #: the same distributions in the units of each row
 SAME = Prediction(Normal(OFFSET + SCALE * LOC, SCALE * SD))
-
-
-@pytest.fixture(autouse=True)
-def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off the run-time type checks of the test suite, which users do not have."""
-    monkeypatch.setattr(config, "jaxtyping_disable", True)
 
 
 FIGURES = ("mean", "variance", "std", "centre", "spread", "epistemic", "aleatoric")

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from jaxtyping import config
 
 from ppgp import kernels, likelihoods, models
 from ppgp.cli.recipe_options import build_models_and_methods
 from ppgp.errors import SettingError
 from ppgp.recipes import model
-
-
-@pytest.fixture
-def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off the run-time type checks of the test suite, which users do not have."""
-    monkeypatch.setattr(config, "jaxtyping_disable", True)
 
 
 @pytest.mark.parametrize(

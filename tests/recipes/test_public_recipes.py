@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from jaxtyping import config
 
 import ppgp
 from ppgp import Dataset, conformal, inference, kernels, likelihoods, models, recipes
@@ -40,12 +39,6 @@ def test_every_name_of_a_kind_is_listed_with_its_recipe_and_builds(kind: str) ->
     build = getattr(recipes, kind)
     assert recipes.names(kind).keys() == tables[kind].keys()
     assert all(build(name) == build(recipe) for name, recipe in recipes.names(kind).items())
-
-
-@pytest.fixture
-def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off the run-time type checks of the test suite, which users do not have."""
-    monkeypatch.setattr(config, "jaxtyping_disable", True)
 
 
 @pytest.mark.usefixtures("types_unchecked")

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from jaxtyping import config
 
 from ppgp import Dataset
 from ppgp.data import Outputs, as_tensor, load
@@ -22,12 +21,6 @@ def frame(**columns: Any) -> pd.DataFrame:
     table = pd.DataFrame({"x": np.arange(N) / 7, "y": np.sin(np.arange(N))})
     table.loc[BLANK, "x"] = np.nan
     return table.assign(**columns).set_index(np.arange(N) + 100)
-
-
-@pytest.fixture
-def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off the run-time type checks of the test suite, which users do not have."""
-    monkeypatch.setattr(config, "jaxtyping_disable", True)
 
 
 def one(usual: Any, odd: Any) -> list[Any]:
