@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..numerics.float_search import between, number, place
+from ..numerics.float_order import between, number, place
 from . import univariate
 
 STEPS = 200

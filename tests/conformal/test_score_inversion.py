@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ppgp import Prediction, Region
 from ppgp import conformal as C
-from ppgp.numerics.float_search import number, place
+from ppgp.numerics.float_order import number, place
 
 LEVEL, DRAWS, ROWS = 0.9, 2, 3
 #: scores by arithmetic, whose ends are exact

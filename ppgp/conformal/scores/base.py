@@ -17,7 +17,7 @@ from ...arguments import named_arguments
 from ...data.training_data import same_value
 from ...errors import NotApplicable, an, own_class
 from ...numerics.finite import all_finite
-from ...numerics.float_search import between, number, place
+from ...numerics.float_order import between, number, place
 from ...posterior.prediction import Origin, Prediction, digest_of
 from ...posterior.region import Region
 

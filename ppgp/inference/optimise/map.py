@@ -24,7 +24,7 @@ from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..checkpoint import Checkpoint
 from ..jobs import Workers, in_parallel
 from ..options import Count, OneOf, Positive, Share
-from .abreast import by_entry_abreast, can_go_abreast
+from .batched_search import by_entry_abreast, can_go_abreast
 from .first_order import OF_TORCH, by_entry, gd, sgd
 from .gauss_newton import gauss_newton
 from .held_out_rows import EVALUATIONS, EarlyStopping

@@ -2,7 +2,7 @@
 
 x_i = F_i x_(i-1) + N(0, Q_i), y_i = H_i'x_i + N(0, R_i), with x_0 ~ N(0, P0) just before the
 first row. Sarkka & Solin (2019), chapter 10; the backward recursion and the slopes are those of
-Koopman & Shephard (1992). Matrices are in lanes, see ``lanes``.
+Koopman & Shephard (1992). Matrices are in lanes, see ``parallel_scan``.
 
 A row may also have a precision c_i / R_i, of any sign, in place of 1 / R_i: its log density is then
 (y_i f_i - c_i f_i^2 / 2) / R_i with f_i = H_i'x_i, up to a constant.
@@ -28,7 +28,7 @@ from ...numerics.small_matrices import (
     product,
     times_vector,
 )
-from .lanes import Element, Ends, joined, update
+from .parallel_scan import Element, Ends, joined, update
 
 LOG_2PI = math.log(2 * math.pi)
 

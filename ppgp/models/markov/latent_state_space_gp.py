@@ -24,9 +24,9 @@ from ..base import mini_batch
 from ..exact.latent_model import LatentModel, check_latent
 from ..means import MeanLike
 from ..sites import Theta, draw, one_by_one
-from .lanes import in_lanes, in_rows
 from .markov_laplace import MarkovPrior
 from .markov_process import first_scales
+from .parallel_scan import in_lanes, in_rows
 from .state_space_predictions import GivenRows, PartsOfProcess, Smoothed, smoothed
 from .state_space_rows import Steps, drawn_functions
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...numerics.small_matrices import blocks_of_product, outer
 from .kalman import Backward, Forward, Observed, in_steps, passes
-from .lanes import in_lanes, in_rows
+from .parallel_scan import in_lanes, in_rows
 
 __all__ = ["MarkovConditioned", "MarkovPrior"]
 

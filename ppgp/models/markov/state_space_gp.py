@@ -34,9 +34,9 @@ from ..noise import check_aligned, refuse_duplicate_rows, with_known, with_noise
 from ..sites import Theta, draw, first_draw, number_of_draws, split_params
 from ..units import power
 from .kalman import passes, root, simulated
-from .lanes import in_rows
 from .latent_state_space_gp import with_likelihood
 from .markov_process import columns_of, first_scales
+from .parallel_scan import in_rows
 from .state_space_predictions import GivenRows, PartsOfProcess, Smoothed, onward, smoothed
 from .state_space_rows import StateSpaceMarginal, Steps
 

@@ -31,8 +31,8 @@ from ...runtime.result_cache import ResultCache
 from ..advice.memory_checks import check_memory_of_predictions
 from ..sites import Theta
 from .kalman import Forward, Observed, Row, forward, passes
-from .lanes import in_rows
 from .markov_process import MarkovProcess
+from .parallel_scan import in_rows
 from .state_space_rows import Steps
 
 

@@ -13,7 +13,7 @@ from torch.distributions import constraints
 
 from ...kernels.state_space import StateSpace, with_batch
 from .kalman import Observed, log_density, simulated
-from .lanes import in_lanes, in_rows, lanes_for
+from .parallel_scan import in_lanes, in_rows, lanes_for
 
 Theta = Mapping[str, Tensor]
 

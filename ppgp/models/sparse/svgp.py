@@ -28,7 +28,7 @@ from ...priors import Normal, Param, Prior, Site, prefixed, under
 from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
-from ..base import Model, broken_network
+from ..base import AnyLikelihood, Model, broken_network
 from ..independent_rows import observed
 from ..means import MeanLike, UserMean, WithMean, rows_of_mean
 from ..sites import Theta, draw, medians, split_params
@@ -57,7 +57,7 @@ Q = ("v_loc", "v_scale_tril", "v_scale")  # the params of q(v)
 
 
 @dataclass(frozen=True, repr=False)
-class SVGP(WithMean, LatentFunction, CollapsedBound, SubsetModel):
+class SVGP(AnyLikelihood, WithMean, LatentFunction, CollapsedBound, SubsetModel):
     """Stochastic variational GP: f ~ GP(mean, kernel), and y given f by any likelihood.
 
     Hensman, Fusi & Lawrence (2013); Hensman, Matthews & Ghahramani (2015). The m inducing
@@ -154,16 +154,6 @@ class SVGP(WithMean, LatentFunction, CollapsedBound, SubsetModel):
                 "q='full' or 'mean_field' with objective='ppgpr'", "q='natural'", "leave q out"
             )
         check_number(self.inducing)
-
-    def _scales(self) -> str:
-        """What ``fit`` may standardise, which depends on the likelihood."""
-        return self.likelihood.scales
-
-    scales = computed(_scales)
-
-    @property
-    def takes_labels(self) -> bool:
-        return self.likelihood.takes_labels
 
     def _mean_is_free(self) -> bool:
         return "y" in self.scales

@@ -1,4 +1,4 @@
-"""Runs of rows of a linear Gaussian Markov process as elements that can be joined.
+"""A scan over rows in parallel: runs of rows of a linear Gaussian Markov process can be joined.
 
 An element (A, b, C, eta, J) says, of the rows after state x_i up to state x_j:
 p(x_j given x_i, y) = N(A x_i + b, C), and p(y given x_i) is proportional to
