@@ -745,7 +745,7 @@ class Scaler:
             DataError: If X has another number of columns than the training rows, or rows so far
                 from them that the distance overflows.
         """
-        if X.shape[-1] != len(self.x_mean):
+        if X.shape[-1] != self.x_mean.shape[0]:
             raise DataError(
                 f"{counted(len(self.x_mean), 'column')}, as in training",
                 f"{X.shape[-1]}",

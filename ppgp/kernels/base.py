@@ -123,7 +123,7 @@ class Kernel:
         signed: Those of them that may be negative too.
         widths: The smallest and the largest number of columns of X for which it is a covariance.
         dimensions: ``{hyperparameter: (power of y, power of X)}``; a missing name has no unit.
-        rescales: Whether X enters only through X / lengthscale, as ARD requires.
+        rescales: Whether X enters only through |x - x'| / lengthscale, as ARD requires.
         about_origin: Whether the kernel depends on where X = 0 is; a stationary one does not.
         terms: The number of elementary kernels, each of which keeps matrices for the gradient.
         multiple: (kernel, number) -> the product; ``wrappers`` sets it.

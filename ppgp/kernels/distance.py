@@ -96,9 +96,9 @@ def _by_product(A: Tensor, B: Tensor, same: bool) -> Tensor:
 def _by_differences(A: Tensor, B: Tensor, columns: Iterable[int]) -> Tensor:
     """Return |a - b|^2 over some columns, each difference exact to its own rounding."""
     total: Tensor | None = None
-    A, B = A.unsqueeze(-2), B.unsqueeze(-3)
+    of_a, of_b = A.unsqueeze(-2).unbind(-1), B.unsqueeze(-3).unbind(-1)
     for k in columns:
-        difference = A.select(-1, k) - B.select(-1, k)
+        difference = of_a[k] - of_b[k]
         square = difference * difference
         total = square if total is None else total + square
     assert total is not None

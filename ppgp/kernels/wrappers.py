@@ -272,8 +272,9 @@ class ARD(Around, Markov):
         return self.kernel(inner, X1 / lengthscale, mapped(lambda X: X / lengthscale, X2))
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
-        inner, _ = self._rescaled(theta, X)
-        return self.kernel.diag(inner, X)
+        self.lengthscales(theta, X)  # which checks the number of columns
+        # the kernel inside is one of |x - x'| / lengthscale, which is 0 here
+        return self.kernel.diag(theta, X)
 
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
         rescaled, lengthscale = self._rescaled(theta, draw.like[:1])

@@ -42,7 +42,7 @@ def split_params(
     sites: Mapping[str, Site | Param], theta: Theta
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Split theta into its draws, which have a draw axis, and its params, which have none."""
-    names = {name for name, s in sites.items() if isinstance(s, Param)}
+    names = [name for name, s in sites.items() if isinstance(s, Param)]
     if not names:
         return dict(theta), {}
     draws = {name: value for name, value in theta.items() if name not in names}

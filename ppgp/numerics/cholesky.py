@@ -148,4 +148,4 @@ def at_least_rounding(variance: Tensor, prior: Tensor) -> Tensor:
         prior: [*b, m].
     """
     numbers = torch.finfo(prior.dtype)
-    return torch.maximum(variance, (numbers.eps * prior).clamp_min(numbers.tiny))
+    return torch.maximum(variance, (prior * numbers.eps).clamp_min(numbers.tiny))

@@ -13,9 +13,11 @@ __all__ = ["all_finite"]
 def all_finite(values: Tensor) -> bool:
     """Return whether no number is NaN or infinite.
 
-    The least and the largest number tell: both are NaN if any number is. On 10 million numbers this
-    takes a twentieth of the time of ``torch.isfinite``, which makes several tensors.
+    The sum tells, unless it overflows: then the least and the largest number tell, both of which
+    are NaN if any number is. On 10 million numbers this takes a twentieth of the time of
+    ``torch.isfinite``, which makes several tensors.
     """
-    if not values.numel():
+    values = values.detach()
+    if math.isfinite(values.sum().item()):
         return True
-    return all(math.isfinite(float(end)) for end in torch.aminmax(values.detach()))
+    return all(math.isfinite(end.item()) for end in torch.aminmax(values))

@@ -322,7 +322,7 @@ class GP(
         The first is the mean [draw, m], the second the variance [draw, m] or, if ``joint``, the
         covariance [draw, m, m].
         """
-        m = len(X)
+        m = X.shape[0]
         width = max(1, m if joint else min(m, _at_once(train.n, X)[1]))
         parts = split_params(self.sites_at(X.shape[-1]), theta)
         count = number_of_draws(parts[0])
