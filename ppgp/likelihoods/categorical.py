@@ -12,10 +12,9 @@ from torch.distributions import Distribution
 from torch.quasirandom import SobolEngine
 
 from ..data.dataset import Dataset
-from ..errors import SettingError
 from .base import Likelihood, Theta, root
 from .scored import LEAST_SHARE, NO_THETA, Scored, widened
-from .target_checks import check_codes, check_number_of_classes, count_classes
+from .target_checks import check_codes, check_number_of_classes, count_classes, known_classes
 
 POINTS = 64  # pairs of opposite quasi-random points in ``expected``
 FINE_POINTS = 512  # and in ``marginal``
@@ -61,10 +60,7 @@ class Categorical(Likelihood, Scored):
 
     @property
     def latents(self) -> int:
-        if self.classes is None:
-            do = "pass classes=, or fit with ppgp.fit, which counts them"
-            raise SettingError("the number of classes", "None", do)
-        return self.classes
+        return known_classes(self.classes)
 
     def prepare(self, data: Dataset) -> Categorical:
         """Return this likelihood with the number of classes in the data.

@@ -37,6 +37,7 @@ from .target_checks import (
     check_every_class,
     check_number_of_classes,
     count_classes,
+    known_classes,
     warn_of_alphabet,
 )
 
@@ -116,14 +117,8 @@ class Ordinal(Likelihood, Scored):
     def _link(self) -> Link:
         return LINKS[self.link]
 
-    def _count(self) -> int:
-        if self.classes is None:
-            do = "pass classes=, or fit with ppgp.fit, which counts them"
-            raise SettingError("the number of classes", "None", do)
-        return self.classes
-
     def sites(self) -> dict[str, Site]:
-        shape, given = (self._count() - 1,), self.cutpoints
+        shape, given = (known_classes(self.classes) - 1,), self.cutpoints
         if not isinstance(given, Prior):
             return {"cutpoints": site("cutpoints", given, shape)}
         flat = isinstance(given, Flat)
@@ -140,10 +135,10 @@ class Ordinal(Likelihood, Scored):
         ready = self
         if self.classes is None:
             ready = replace(self, classes=count_classes(data))
-        check_codes(data, ready._count())
+        check_codes(data, known_classes(ready.classes))
         warn_of_alphabet(data)
         if self.classes is None or isinstance(self.cutpoints, Flat):
-            check_every_class(data, ready._count())
+            check_every_class(data, known_classes(ready.classes))
         return ready
 
     def ratio(self) -> str | None:

@@ -41,6 +41,18 @@ def check_number_of_classes(classes: Any) -> None:
     raise SettingError("a number of classes 2, 3, ...", repr(classes), do)
 
 
+def known_classes(classes: int | None) -> int:
+    """Return the number of classes.
+
+    Raises:
+        SettingError: If it is None, before the classes of the rows are counted.
+    """
+    if classes is None:
+        do = "pass classes=, or fit with ppgp.fit, which counts them"
+        raise SettingError("the number of classes", "None", do)
+    return classes
+
+
 def check_codes(data: Dataset, classes: int) -> None:
     """Check that the targets are the codes 0 .. classes - 1.
 

@@ -25,7 +25,6 @@ from .records import (
 )
 from .units import InUnitsOfData
 
-SiteOrParam = TypeVar("SiteOrParam", bound="Site | Param")
 V = TypeVar("V")
 
 
@@ -209,9 +208,9 @@ def value_of(theta: Mapping[str, Tensor], name: str, prior: PriorLike, like: Ten
     return tensor_of(prior if isinstance(prior, tuple) else float(prior), like)
 
 
-def prefixed(prefix: str, sites: Mapping[str, SiteOrParam]) -> dict[str, SiteOrParam]:
-    """Return the same sites under ``prefix.name``."""
-    return {f"{prefix}.{name}": s for name, s in sites.items()}
+def prefixed(prefix: str, values: Mapping[str, V]) -> dict[str, V]:
+    """Return what belongs to each name, such as a site, under ``prefix.name``."""
+    return {f"{prefix}.{name}": value for name, value in values.items()}
 
 
 def under(prefix: str, theta: Mapping[str, V]) -> dict[str, V]:

@@ -134,8 +134,7 @@ class MarkovProcess:
 
     def factors(self, scaler: Scaler) -> dict[str, Factor]:
         """Return {site of the kernel: what brings its draws into the units of the data}."""
-        factors = self.kernel.factors(Units.of(scaler).columns((0,)))
-        return {f"kernel.{name}": factor for name, factor in factors.items()}
+        return prefixed("kernel", self.kernel.factors(Units.of(scaler).columns((0,))))
 
     # -- the states -------------------------------------------------------------------------------
 

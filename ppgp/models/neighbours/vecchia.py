@@ -217,8 +217,7 @@ class Vecchia(TakesLikelihood, WithMean, LatentFunction, LeaveOneOut, WarmStart,
         return units
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        factors = self.kernel.factors(self._units(scaler))
-        of_kernel = {f"kernel.{name}": f for name, f in factors.items()}
+        of_kernel = prefixed("kernel", self.kernel.factors(self._units(scaler)))
         return self.hyperparameters_of_data(draws, of_kernel, scaler)
 
     def chunked(self, data: Dataset) -> bool:

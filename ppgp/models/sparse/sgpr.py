@@ -224,8 +224,7 @@ class SGPR(WithMean, LatentFunction, LeaveOneOut, WarmStart, Reselects, Updates,
         return replace(self, kernel=kernel, noise=noise, mean=mean, Z=Z)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        factors = self.kernel.factors(Units.of(scaler))
-        of_kernel = {f"kernel.{name}": f for name, f in factors.items()}
+        of_kernel = prefixed("kernel", self.kernel.factors(Units.of(scaler)))
         return self.hyperparameters_of_data(draws, of_kernel, scaler)
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:

@@ -237,7 +237,7 @@ class SVGP(AnyLikelihood, WithMean, LatentFunction, CollapsedBound, SubsetModel)
         return replace(self, kernel=kernel, likelihood=likelihood, mean=mean, Z=Z)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        factors = {f"kernel.{name}": f for name, f in self.kernel.factors(Units.of(scaler)).items()}
+        factors = prefixed("kernel", self.kernel.factors(Units.of(scaler)))
         factors |= self.likelihood.factors(float(scaler.y_sd))
         return self.hyperparameters_of_data(draws, {**factors, "v": 1.0}, scaler)
 
