@@ -25,7 +25,16 @@ class LinearCoefficients(Capability):
 
     @abstractmethod
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
-        """Return draws {site: [chain, draw, *event]} in the units of the data."""
+        """Return the coefficients in the units of the data.
+
+        Args:
+            draws: {site: [chain, draw, *event]} on the scale of the model.
+            scaler: The Scaler that standardised the data.
+            X: The training inputs [n, d].
+
+        Returns:
+            Their draws {site: [chain, draw, *event]}.
+        """
 
 
 class IntegratedCoefficients(Capability):

@@ -30,7 +30,16 @@ class ClosedForm(Capability):
     def exact(
         self, train: Dataset, draws: int, generator: torch.Generator
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
-        """Return draws {site: [draw, *event]}, params of the closed form, and the log evidence."""
+        """Draw from the exact posterior.
+
+        Args:
+            train: The training rows.
+            draws: Number of draws.
+            generator: The random generator.
+
+        Returns:
+            The draws {site: [draw, *event]}, the params of the closed form, and the log evidence.
+        """
 
 
 class FullConditionals(Capability):
@@ -104,9 +113,13 @@ class LikelihoodDerivatives(Capability):
 
     @abstractmethod
     def curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log p(y given theta) of one draw, its gradient [p] and Hessian [p, p].
+        """Return log p(y given theta), its gradient [p] and its Hessian [p, p].
 
         The sites are laid end to end, each on its natural scale.
+
+        Args:
+            theta: One draw, {site: [*event]}.
+            data: The training rows.
         """
 
     def expected_curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:

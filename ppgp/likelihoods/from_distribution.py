@@ -134,7 +134,6 @@ class FromDistribution(Likelihood, Scored):
         return self.build(f if self.parameters > 1 else f[..., None, :])
 
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-        """Return E log p(y | f) over f ~ N(mean, variance), by Gauss-Hermite quadrature."""
         K = self.parameters
         if K == 1:
             return super().expected(theta, mean, variance, y)
@@ -172,7 +171,6 @@ class FromDistribution(Likelihood, Scored):
             raise NotApplicable("a continuous distribution for 'crps'", "counts", "use 'nll'")
 
     def score(self, theta: Theta, f: Tensor, y: Tensor, kind: str = "nll", **flags: Any) -> Tensor:
-        """Return the score per row, [*draw, n]; the arguments are those of ``Scored.score``."""
         self._check(f, kind, **flags)
         if kind == "nll":
             return -self.build(f).log_prob(y)
@@ -182,7 +180,6 @@ class FromDistribution(Likelihood, Scored):
     def gradient(
         self, theta: Theta, f: Tensor, y: Tensor, kind: str = "nll", **flags: Any
     ) -> Tensor:
-        """Return the derivative of the score with respect to f, [*draw, K, n]."""
         self._check(f, kind, **flags)
         if kind == "nll":
             return self._slopes_of_nll(f, y)
@@ -206,7 +203,6 @@ class FromDistribution(Likelihood, Scored):
         return first.detach(), second.detach()
 
     def metric(self, theta: Theta, f: Tensor, kind: str = "nll") -> Tensor:
-        """Return the Riemannian metric of the score, [*draw, n, K, K]."""
         self._check(f, kind)
         rows = _as_rows(f, f[..., 0, :])[0]
         of = self._fisher if kind == "nll" else self._metric_of_crps

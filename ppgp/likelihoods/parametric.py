@@ -112,7 +112,6 @@ class Parametric(Likelihood, Scored):
         }
 
     def levels(self) -> dict[str, Site]:
-        """Return {name: Site} of the levels of predicted parameters, which an SVGP has."""
         return {name: site(name, self._level(name), positive=True) for name in self.predicted}
 
     def _level(self, name: str) -> PriorLike:

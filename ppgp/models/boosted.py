@@ -159,16 +159,9 @@ class Boosted(Model, BoostedSum):
         total: int | None = None,
         right_censored: Tensor | None = None,
     ) -> Tensor:
-        """Run the Pyro program: one distribution for all rows.
+        """Run the Pyro program: one distribution for all rows; see ``Model.model``.
 
-        Args:
-            X: Inputs [n, d].
-            y: Targets [n]; None: they are drawn.
-            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
-            right_censored: Which targets are only known to be exceeded, [n]; None: none of them.
-
-        Returns:
-            The targets [n].
+        ``right_censored`` [n] tells which targets are only known to be exceeded; None: none.
         """
         if right_censored is None:
             return super().model(X, y, total=total)

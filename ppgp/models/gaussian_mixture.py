@@ -195,11 +195,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
     def relabel(self, draws: dict[str, Tensor]) -> tuple[dict[str, Tensor], str | None]:
         """Sort the components of every draw by increasing mean, unless a tuple distinguishes them.
 
-        Args:
-            draws: {site: [chain, draw, *event]}.
-
-        Returns:
-            The sorted draws, and a warning if the order changed within a chain, else None.
+        There is a warning if the order changed within a chain.
         """
         if "mean" not in draws or self._distinguished:
             return draws, None
@@ -255,8 +251,6 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
     def gibbs(self, train: Dataset) -> Callable[[Theta, torch.Generator], dict[str, Tensor]]:
         """Return a Gibbs sweep: assignments, proportions, means and variances in turn.
 
-        The sweep maps (theta {site: [chain, *event]}, generator) to the next theta.
-
         Raises:
             NotApplicable: Unless mean is Normal, and variance InverseGamma or a number.
         """
@@ -300,15 +294,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
     ) -> tuple[dict, dict, float]:
         """Draw from the exact posterior, a sum over all K^n assignments of rows to components.
 
-        It is a reference for a handful of rows.
-
-        Args:
-            train: The training rows.
-            draws: Number of draws.
-            generator: The random generator.
-
-        Returns:
-            The draws {site: [draw, *event]}, no params, and the log evidence.
+        It is a reference for a handful of rows, and has no params.
 
         Raises:
             NotApplicable: For more than a million assignments, or priors that are not conjugate.

@@ -277,7 +277,6 @@ class OutputMeans(Mean):
         return {"mean": replace(own, start=torch.tensor(self.starts, dtype=torch.float64))}
 
     def at(self, theta: Theta, X: Tensor) -> Tensor:
-        """Return the mean at rows X [*b, n, d], [*draw, *b, n]."""
         each = value_of(theta, "mean", self.value, X)
         return each[..., output_of_rows(self._outputs, X)]
 

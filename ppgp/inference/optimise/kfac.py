@@ -124,7 +124,6 @@ class _Steps(Steps):
         self.adam.step()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what the next step depends on besides z."""
         out = {
             "kfac.momentum": self.momentum,
             "kfac.taken": torch.tensor(self.taken),
@@ -135,7 +134,6 @@ class _Steps(Steps):
         return out if self.adam is None else {**out, **memory_of(self.adam)}
 
     def restore(self, saved: Mapping[str, Tensor]) -> None:
-        """Take back what ``tensors`` returned."""
         self.momentum = saved["kfac.momentum"].to(self.z)
         self.taken = int(saved["kfac.taken"])
         self.generator.set_state(saved["kfac.generator"])

@@ -400,7 +400,6 @@ class GP(
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
     ) -> Distribution:
-        """Return the predictive distribution of f at X, without the noise: batch [draw, m]."""
         mean, variance = self._conditional(theta, X, train, False, kept)
         return dist.Normal(mean, variance.sqrt_())
 

@@ -550,22 +550,10 @@ class Kriging(
         noise_sd: Tensor | None = None,
         kept: ResultCache | None = None,
     ) -> Distribution:
-        """Return the predictive distribution of a measurement at X.
+        """Return the predictive distribution of a measurement at X; see ``Model.predict``.
 
         Its mean is the kriging mean, its variance the kriging variance plus the nugget and the
-        known noise.
-
-        Args:
-            theta: {site: [draw, *event]}.
-            X: Inputs [m, d].
-            train: The training rows.
-            joint: Whether the places are predicted jointly.
-            noise_sd: The known noise sd of the new measurements [m], if any.
-            kept: Where the solved system of the training rows is kept between predictions.
-
-        Returns:
-            A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
-            event [m].
+        known noise. It is a Normal, or a MultivariateNormal if ``joint``.
 
         Raises:
             NotApplicable: For a joint prediction from neighbours, which differ between places.

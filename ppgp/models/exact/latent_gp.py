@@ -223,7 +223,6 @@ class LatentGP(LatentModel):
     def moments(
         self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the mean [draw, m] of f at X, and its variance or, if ``joint``, covariance."""
         kept = kept or ResultCache(limit=0)
         m = len(X)
         width = max(1, m if joint else min(m, ROWS_AT_ONCE))

@@ -69,18 +69,10 @@ class LatentModel(WithMean, LatentFunction, LeaveOneOut):
         joint: bool = False,
         kept: ResultCache | None = None,
     ) -> Distribution:
-        """Return the predictive distribution of y at X, averaged over f.
+        """Return the predictive distribution of y at X, averaged over f; see ``Model.predict``.
 
-        Args:
-            theta: {site: [draw, *event]}.
-            X: Inputs [m, d].
-            train: The training rows.
-            joint: Whether the rows are predicted jointly. The log density of their joint
-                distribution is then Laplace's approximation; samples and moments have none.
-            kept: Where f at the training rows is kept between predictions.
-
-        Returns:
-            A distribution of batch [draw, m]; if ``joint``, of batch [draw] and event [m].
+        The log density of the joint distribution of rows is Laplace's approximation; samples and
+        moments have none.
         """
         mean, spread = self.moments(theta, X, train, joint, kept)
         own = self.of_likelihood(theta)
@@ -91,7 +83,6 @@ class LatentModel(WithMean, LatentFunction, LeaveOneOut):
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
     ) -> Distribution:
-        """Return the predictive distribution of f at X, batch [draw, m]."""
         mean, variance = self.moments(theta, X, train, False, kept)
         return dist.Normal(mean, variance.sqrt_())
 

@@ -199,15 +199,9 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
         ]
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
-        """Run the Pyro program of the model.
+        """Run the Pyro program of the model; see ``Model.model``.
 
-        Args:
-            X: Inputs [n, d], the cells of a complete grid in any order.
-            y: Targets [n]; None: they are drawn.
-            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
-
-        Returns:
-            The targets [n].
+        The rows X [n, d] are the cells of a complete grid, in any order.
 
         Raises:
             DataError: If the rows do not form a complete grid.

@@ -100,19 +100,7 @@ class StructuredGP(WithMean):
         joint: bool = False,
         kept: ResultCache | None = None,
     ) -> Distribution:
-        """Return the predictive distribution of y at X.
-
-        Args:
-            theta: {site: [draw, *event]}.
-            X: Inputs [m, d].
-            train: The training rows.
-            joint: Whether the rows are predicted jointly.
-            kept: Where the factor of the training covariance is kept between predictions.
-
-        Returns:
-            A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
-            event [m].
-        """
+        """Return the distribution of y at X: a Normal, or a MultivariateNormal if ``joint``."""
         mean, spread, noise = self._moments(theta, X, train, joint, kept)
         return with_noise(mean, spread, noise[:, None], joint)
 

@@ -314,18 +314,10 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
         trials: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Run the Pyro program of the model.
+        """Run the Pyro program of the model; see ``Model.model``.
 
-        Args:
-            X: Inputs [n, d].
-            y: Targets [n]; None: they are drawn.
-            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
-            offset: Of eta [n].
-            trials: Of each row [n], for a binomial likelihood.
-            weights: How many rows each row counts as, [n].
-
-        Returns:
-            The targets [n].
+        Rows may have an ``offset`` of eta [n], the ``trials`` [n] of a binomial likelihood, and
+        ``weights`` [n], how many rows each row counts as.
         """
         theta = draw(self.sites_at(X.shape[-1]), X)
         return observed(self.distribution(theta, X, offset, trials), X, y, total, weights)
@@ -340,18 +332,10 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
         offset: Tensor | None = None,
         trials: Tensor | None = None,
     ) -> Distribution:
-        """Return the predictive distribution of y at X for each draw of theta.
+        """Return the predictive distribution of y at X; see ``Model.predict``.
 
-        Args:
-            theta: {site: [draw, *event]}, with the params of the closed form after ``Exact``.
-            X: Inputs [n, d].
-            train: The training rows.
-            joint: Whether the rows are predicted jointly.
-            offset: Of eta [n].
-            trials: Of each row [n], for a binomial likelihood.
-
-        Returns:
-            A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
+        After ``Exact`` theta holds the params of the closed form. Rows may have an ``offset`` of
+        eta [n] and the ``trials`` [n] of a binomial likelihood.
         """
         if EXACT + "basis" in theta and not joint:
             found: Any = self._linear().predict(theta, X, train)
@@ -362,7 +346,6 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
         return predicted(self.distribution, theta, X, joint, columns, linear=not slow)
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """Return {"y": log p(y_i given theta), [draw, n]}."""
         given_theta = predicted(self.distribution, theta, data.X, columns=data.for_prediction)
         return {"y": given_theta.log_prob(data.y)}
 
@@ -477,11 +460,6 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
         return moved
 
     def in_units(self, scaler: Scaler) -> GLM:
-        """Return the recipe on the scale that the Scaler gives the data.
-
-        Raises:
-            SettingError: If a number or prior has no equivalent on that scale.
-        """
         y_sd = float(scaler.y_sd)
         likelihood: Any = self.likelihood.in_units(y_sd)
         given = [p for p in (self.weight, self.bias) if in_units_of_data(p)]
@@ -523,16 +501,10 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
         return {**{k: v for k, v in own.items() if k in draws}, **factors}
 
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
-        """Return the coefficients in the units of the data.
+        """Return the coefficients in the units of the data; see ``LinearCoefficients``.
 
-        Args:
-            draws: {site: [chain, draw, *event]} on the scale of the model.
-            scaler: The Scaler that standardised the data.
-            X: The training inputs [n, d].
-
-        Returns:
-            "weight" [chain, draw, (K,) d] (eta over units of x_j); "bias" [chain, draw, (K)], or
-            for ordered classes "cutpoints" [chain, draw, classes - 1].
+        They are "weight" [chain, draw, (K,) d] (eta over units of x_j), and "bias"
+        [chain, draw, (K)], or for ordered classes "cutpoints" [chain, draw, classes - 1].
         """
         every = next((v.shape[:2] for v in draws.values()), torch.Size([1, 1]))
         found = self._coefficients_in_data_units(draws, scaler, X.shape[1])
@@ -589,19 +561,14 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
         return None
 
     def curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log p(y given theta), its gradient [p] and its Hessian [p, p], as IRLS needs them.
+        """Return log p(y given theta), its gradient and its Hessian, as IRLS needs them.
 
-        The p coordinates are those of weight, bias and the likelihood's sites; fixed ones are left
+        The coordinates are those of weight, bias and the likelihood's sites; fixed ones are left
         out.
-
-        Args:
-            theta: One draw, {site: [*event]}.
-            data: The training rows.
         """
         return self._derivatives(theta, data, False)
 
     def expected_curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the same with minus the Fisher information in place of the Hessian."""
         return self._derivatives(theta, data, True)
 
     def _derivatives(
@@ -697,16 +664,7 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
     def exact(
         self, train: Dataset, draws: int, generator: torch.Generator
     ) -> tuple[dict, dict, float]:
-        """Draw from the exact posterior, as ``LinearRegression`` does.
-
-        Args:
-            train: The training rows.
-            draws: Number of draws.
-            generator: The random generator.
-
-        Returns:
-            The draws {site: [draw, *event]}, the params of the closed form, and the log evidence.
-        """
+        """Draw from the exact posterior, as ``LinearRegression`` does."""
         return self._linear().exact(train, draws, generator)
 
 

@@ -189,16 +189,10 @@ class LinearRegression(
         return {"noise": noise, **self._by_site(w, data.d)}
 
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
-        """Return the coefficients in the units of the data.
+        """Return the coefficients in the units of the data; see ``LinearCoefficients``.
 
-        Args:
-            draws: {site: [chain, draw, *event]} on the scale of the model.
-            scaler: The Scaler that standardised the data.
-            X: The training inputs [n, d].
-
-        Returns:
-            "weight" [chain, draw, d] (units of y over units of x_j) and "bias" [chain, draw]
-            (units of y).
+        They are "weight" [chain, draw, d] (units of y over units of x_j) and "bias" [chain, draw]
+        (units of y).
         """
         weight, bias = with_fixed(self, draws, {"weight": X.shape[1:], "bias": ()}, X)
         weight = weight * scaler.y_sd / scaler.x_sd
@@ -295,14 +289,6 @@ class LinearRegression(
 
         Given the noise the coefficients are Gaussian. The noise is fixed; or inverse-gamma, if the
         prior is conjugate; or integrated over on a grid, with stratified draws.
-
-        Args:
-            train: The training rows.
-            draws: Number of draws.
-            generator: The random generator.
-
-        Returns:
-            The draws {site: [draw, *event]}, the params of the closed form, and the log evidence.
         """
         d = self._decomposition(train)
         like = train.X
@@ -333,19 +319,10 @@ class LinearRegression(
     def predict(
         self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
     ) -> Distribution:
-        """Return the predictive distribution of y at X.
+        """Return the predictive distribution of y at X; see ``Model.predict``.
 
-        Where theta holds the params of the closed form, the coefficients are integrated out: the
-        rows then have Student's t, or a Normal for each draw of the noise.
-
-        Args:
-            theta: {site: [draw, *event]}, with the params of the closed form after ``Exact``.
-            X: Inputs [n, d].
-            train: The training rows.
-            joint: Whether the rows are predicted jointly.
-
-        Returns:
-            A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
+        Where theta holds the params of the closed form, as after ``Exact``, the coefficients are
+        integrated out: the rows then have Student's t, or a Normal for each draw of the noise.
         """
         if EXACT + "basis" not in theta or joint:
             return predicted(self.distribution, theta, X, joint, linear=True)
@@ -368,15 +345,12 @@ class LinearRegression(
         return dist.Normal(fixed + mean @ features.mT, sd)
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """Return {"y": log p(y_i given theta), [draw, n]}."""
         return {"y": self.distribution(theta, data.X).log_prob(data.y)}
 
     # -- full conditionals ----------------------------------------------------------
 
     def gibbs(self, train: Dataset) -> Callable[[Theta, torch.Generator], dict[str, Tensor]]:
         """Return a Gibbs sweep: the coefficients given the noise, then the noise given them.
-
-        The sweep maps (theta {site: [chain, *event]}, generator) to the next theta.
 
         Raises:
             NotApplicable: Unless weight and bias are Normal or Flat, and noise is InverseGamma,

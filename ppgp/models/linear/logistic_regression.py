@@ -110,28 +110,18 @@ class LogisticRegression(
         return Bernoulli()
 
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
-        """Return the coefficients in the units of the data.
+        """Return the coefficients in the units of the data; see ``LinearCoefficients``.
 
-        Args:
-            draws: {site: [chain, draw, *event]} on the scale of the model.
-            scaler: The Scaler that standardised the data.
-            X: The training inputs [n, d].
-
-        Returns:
-            "weight" [chain, draw, d] (log-odds over units of x_j) and "bias" [chain, draw].
+        They are "weight" [chain, draw, d] (log-odds over units of x_j) and "bias" [chain, draw].
         """
         weight, bias = with_fixed(self, draws, {"weight": X.shape[1:], "bias": ()}, X)
         weight = weight / scaler.x_sd
         return {"weight": weight, "bias": bias - weight @ scaler.x_mean}
 
     def curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log p(y given theta), its gradient [p] and its Hessian [p, p], as IRLS needs them.
+        """Return log p(y given theta), its gradient and its Hessian, as IRLS needs them.
 
-        The p coordinates are those of weight and then bias; fixed ones are left out.
-
-        Args:
-            theta: One draw, {site: [*event]}.
-            data: The training rows.
+        The coordinates are those of weight and then bias; fixed ones are left out.
         """
         X = data.X
         weight, bias = self.value(theta, "weight", X).expand(data.d), self.value(theta, "bias", X)

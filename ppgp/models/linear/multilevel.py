@@ -267,20 +267,10 @@ class Multilevel(GLM, GroupEffects, LeaveOneOut):
         groups: Mapping[str, Tensor] | None = None,
         noise_sd: Tensor | None = None,
     ) -> Tensor:
-        """Run the Pyro program of the model.
+        """Run the Pyro program of the model; see ``GLM.model``.
 
-        Args:
-            X: Inputs [n, d].
-            y: Targets [n]; None: they are drawn.
-            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
-            offset: Of eta [n].
-            trials: Of each row [n], for a binomial likelihood.
-            weights: How many rows each row counts as, [n].
-            groups: Codes of the groups, {grouping: [n]}.
-            noise_sd: The known noise sd of each row [n], for Gaussian noise.
-
-        Returns:
-            The targets [n].
+        Rows also have the codes of their groups, {grouping: [n]}, and for Gaussian noise may have
+        a known ``noise_sd`` [n].
 
         Raises:
             NotApplicable: For a mini-batch, if the coefficients are integrated out.
@@ -437,22 +427,11 @@ class Multilevel(GLM, GroupEffects, LeaveOneOut):
         groups: Mapping[str, Tensor] | None = None,
         noise_sd: Tensor | None = None,
     ) -> Distribution:
-        """Return the predictive distribution of y at X for each draw of theta.
+        """Return the predictive distribution of y at X; see ``GLM.predict``.
 
-        Args:
-            theta: {site: [draw, *event]}.
-            X: Inputs [m, d].
-            train: The training rows.
-            joint: Whether the rows are predicted jointly. Rows of unknown groups then each belong
-                to a group of their own.
-            offset: Of eta [m].
-            trials: Of each row [m], for a binomial likelihood.
-            groups: Codes of the groups, {grouping: [m]}; -1: a new group, whose coefficients are
-                N(0, sd^2).
-            noise_sd: The known noise sd of the new rows [m].
-
-        Returns:
-            A distribution of batch [draw, m]; if ``joint``, of batch [draw] and event [m].
+        Rows also have the codes of their groups, {grouping: [m]}. -1 is a new group, whose
+        coefficients are N(0, sd^2); if ``joint``, each row of code -1 has a new group of its own.
+        For Gaussian noise rows may have a known ``noise_sd`` [m].
 
         Raises:
             DataError: For a new group, if its sd has a flat prior.
@@ -516,17 +495,6 @@ class Multilevel(GLM, GroupEffects, LeaveOneOut):
     def group_effects(
         self, theta: Theta, train: Dataset, generator: torch.Generator, each: int = 1
     ) -> dict[str, Tensor]:
-        """Draw the coefficients of the groups.
-
-        Args:
-            theta: {site: [draw, *event]}.
-            train: The training rows.
-            generator: The random generator, for coefficients that were integrated out.
-            each: How many draws of these to take per draw of theta.
-
-        Returns:
-            {grouping: [draw, K, q]} in the units of the data.
-        """
         units = self.found_units()
         factors = {g.name: train.X.new_tensor(units.factors(g.columns)) for g in self.groupings}
         if self.integrated:
@@ -576,7 +544,6 @@ class Multilevel(GLM, GroupEffects, LeaveOneOut):
         }
 
     def effect_names(self) -> dict[str, list[str]]:
-        """Return the names of the coefficients of each grouping."""
         return {name: varying.labels for name, varying in self.varying.items()}
 
 

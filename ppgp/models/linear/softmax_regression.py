@@ -164,13 +164,8 @@ class SoftmaxRegression(
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return the coefficients of all classes in the units of the data.
 
-        Args:
-            draws: {site: [chain, draw, *event]} on the scale of the model.
-            scaler: The Scaler that standardised X.
-            X: The training inputs [n, d].
-
-        Returns:
-            "weight" [chain, draw, K, d] (log-odds over units of x_j) and "bias" [chain, draw, K].
+        They are "weight" [chain, draw, K, d] (log-odds over units of x_j) and "bias"
+        [chain, draw, K]; see ``LinearCoefficients``.
         """
         K = self._classes()
         shapes = {"weight": (K, X.shape[-1]), "bias": (K,)}
@@ -180,13 +175,9 @@ class SoftmaxRegression(
         return {"weight": weight, "bias": bias - weight @ scaler.x_mean}
 
     def curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log p(y given theta), its gradient [p] and its Hessian [p, p], for block IRLS.
+        """Return log p(y given theta), its gradient and its Hessian, for block IRLS.
 
-        The p coordinates are the entries of weight and then of bias; fixed ones are left out.
-
-        Args:
-            theta: One draw, {site: [*event]}.
-            data: The training rows.
+        The coordinates are the entries of weight and then of bias; fixed ones are left out.
         """
         weight, bias = self._all_classes(theta, data.X)
         value, gradient, H = softmax_curvature(data.X, data.y, weight, bias, data.weights)

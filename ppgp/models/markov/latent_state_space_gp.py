@@ -179,7 +179,6 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
     def moments(
         self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the mean [draw, m] of f at X, and its variance or, if ``joint``, covariance."""
         given = self.given_rows(theta, train, kept)
         return given.joint(X) if joint else given.marginal(X)
 

@@ -188,21 +188,7 @@ class StateSpaceGP(
         noise_sd: Tensor | None = None,
         total: int | None = None,
     ) -> Tensor:
-        """Run the Pyro program of the model; see ``GP.model``.
-
-        Args:
-            X: Times [n, 1].
-            y: Targets [n]; None: they are drawn.
-            noise_sd: The known noise sd of each row [n], in addition to ``noise``, if any.
-            total: Number of rows that a mini-batch was taken from; None: these are all the rows.
-
-        Returns:
-            The targets [n].
-
-        Raises:
-            DataError: If ``noise_sd`` does not have one number per row.
-            NotApplicable: For a mini-batch.
-        """
+        """Run the Pyro program of the model at times X [n, 1]; see ``GP.model``."""
         if total is not None and total != len(X):
             raise mini_batch(self, X, total, "use the full batch, which costs O(n)")
         if noise_sd is not None:
@@ -245,19 +231,10 @@ class StateSpaceGP(
         noise_sd: Tensor | None = None,
         kept: ResultCache | None = None,
     ) -> Distribution:
-        """Return the predictive distribution of y at X.
+        """Return the predictive distribution of y at times X [m, 1]; see ``Model.predict``.
 
-        Args:
-            theta: {site: [draw, *event]}.
-            X: Times [m, 1], before, between, at or after the training rows.
-            train: The training rows.
-            joint: Whether the rows are predicted jointly.
-            noise_sd: The known noise sd of the new rows [m], if any.
-            kept: Where the states at the training rows are kept between predictions.
-
-        Returns:
-            A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
-            event [m].
+        The times lie before, between, at or after the training rows, in any order. The distribution
+        is a Normal, or a MultivariateNormal if ``joint``.
         """
         given = self.given_rows(theta, train, kept)
         mean, spread = given.joint(X) if joint else given.marginal(X)
@@ -266,7 +243,6 @@ class StateSpaceGP(
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
     ) -> Distribution:
-        """Return the predictive distribution of f at X, without the noise: batch [draw, m]."""
         mean, variance = self.given_rows(theta, train, kept).marginal(X)
         return dist.Normal(mean, variance.sqrt())
 
@@ -290,19 +266,9 @@ class StateSpaceGP(
         features: int | None,
         generator: torch.Generator,
     ) -> Callable[[Tensor], Tensor]:
-        """Draw functions from the posterior, each at a random draw of theta.
+        """Draw functions from the posterior, each at a random draw of theta; see ``GP.pathwise``.
 
-        They are exact, whatever the number of features.
-
-        Args:
-            theta: {site: [draw, *event]}.
-            train: The training rows.
-            samples: Number of functions.
-            features: Not used.
-            generator: The random generator.
-
-        Returns:
-            A function X [m, 1] -> [samples, m].
+        They are exact, whatever the number of ``features``.
         """
         drawn, params = split_params(self.sites_at(train.d), theta)
         chosen = torch.randint(

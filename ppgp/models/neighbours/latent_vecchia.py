@@ -210,12 +210,7 @@ class LatentVecchia(LatentModel, WarmStart, FollowsFit):
         return self._nearest.outdated(theta, data.X)
 
     def reselected(self, theta: Theta, data: Dataset) -> LatentVecchia:
-        """Return the recipe with neighbours that are nearest at theta, for another fit.
-
-        Args:
-            theta: The hyperparameters of one draw, {site: [*event]}.
-            data: The training rows.
-        """
+        """Return the recipe with neighbours that are nearest at theta, for another fit."""
         lengths = self._nearest.lengths_of(under("kernel", theta), data.X)
         return replace(self, lengths=lengths).made_from(self, self.made_for)
 

@@ -243,12 +243,7 @@ class Vecchia(TakesLikelihood, WithMean, LatentFunction, LeaveOneOut, WarmStart,
         return self._nearest.outdated(theta, data.X)
 
     def reselected(self, theta: Theta, data: Dataset) -> Vecchia:
-        """Return the recipe with neighbours that are nearest at theta, for another fit.
-
-        Args:
-            theta: The hyperparameters of one draw, {site: [*event]}.
-            data: The training rows.
-        """
+        """Return the recipe with neighbours that are nearest at theta, for another fit."""
         lengths = self._nearest.lengths_of(under("kernel", theta), places(self.drift, data.X))
         return replace(self, lengths=lengths).made_from(self, self.made_for)
 
@@ -419,18 +414,8 @@ class Vecchia(TakesLikelihood, WithMean, LatentFunction, LeaveOneOut, WarmStart,
     ) -> Distribution:
         """Return the predictive distribution of y at X, each from its nearest training rows.
 
-        Args:
-            theta: {site: [draw, *event]}.
-            X: Inputs [m, d].
-            train: The training rows.
-            joint: Whether the rows are predicted jointly: each then also depends on the new rows
-                before it that are among its nearest.
-            noise_sd: The known noise sd of the new rows [m], if any.
-            kept: Where the trend of the training rows is kept between predictions.
-
-        Returns:
-            A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
-            event [m].
+        It is a Normal, or a MultivariateNormal if ``joint``: each row then also depends on the new
+        rows before it that are among its nearest. See ``Model.predict``.
         """
         if joint:
             return self._joint(theta, X, train, noise_sd)
@@ -442,7 +427,6 @@ class Vecchia(TakesLikelihood, WithMean, LatentFunction, LeaveOneOut, WarmStart,
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
     ) -> Distribution:
-        """Return the predictive distribution of f at X, without the noise: batch [draw, m]."""
         mean, variance = self._conditional(theta, X, train, kept)
         return dist.Normal(mean, variance.sqrt_())
 

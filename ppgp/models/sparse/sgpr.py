@@ -527,7 +527,6 @@ class SGPR(WithMean, LatentFunction, LeaveOneOut, WarmStart, Reselects, Updates,
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
     ) -> Distribution:
-        """Return the predictive distribution of f at X, without the noise: batch [draw, k]."""
         mean, spread, _ = self._conditional(theta, X, train, False, kept)
         return dist.Normal(mean, spread.sqrt_())
 

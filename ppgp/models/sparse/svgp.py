@@ -530,13 +530,10 @@ class SVGP(AnyLikelihood, WithMean, LatentFunction, CollapsedBound, SubsetModel)
     def predict(
         self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
     ) -> Distribution:
-        """Return the predictive distribution of y at X, batch [draw, n].
+        """Return the predictive distribution of y at X; see ``Model.predict``.
 
-        Args:
-            theta: {site: [draw, *event]}, with the params of q(v) in place of v after SVI.
-            X: Inputs [n, d].
-            train: The training rows, which are not used: v carries their information.
-            joint: Whether the rows are predicted jointly, with batch [draw] and event [n].
+        After SVI theta holds the params of q(v) in place of v. The training rows are not used: v
+        carries their information.
 
         Raises:
             NotApplicable: For ``joint`` with another likelihood than Gaussian.
