@@ -122,7 +122,8 @@ class Kernel:
         hyper: Names of the positive hyperparameters; each field is a prior or a fixed number.
         signed: Those of them that may be negative too.
         widths: The smallest and the largest number of columns of X for which it is a covariance.
-        dimensions: ``{hyperparameter: (power of y, power of X)}``; a missing name has no unit.
+        dimensions: ``{hyperparameter: (power of y, power of X)}`` beside those of the base class,
+            which are ``variance``, ``lengthscale`` and ``period``; a missing name has no unit.
         rescales: Whether X enters only through |x - x'| / lengthscale, as ARD requires.
         about_origin: Whether the kernel depends on where X = 0 is; a stationary one does not.
         terms: The number of elementary kernels, each of which keeps matrices for the gradient.
@@ -181,6 +182,18 @@ class Kernel:
     proportioned: ClassVar[Callable[..., Kernel]]
     # an array times a kernel is no array of kernels: NumPy leaves the product to the kernel
     __array_ufunc__ = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Add the ``dimensions`` of a subclass to those that it inherits."""
+        super().__init_subclass__(**options)
+        if not isinstance(vars(cls).get("dimensions"), Mapping):
+            return  # they are inherited, or computed for each record
+        merged: dict[str, tuple[float, float]] = {}
+        for kind in reversed(cls.__mro__):
+            own = vars(kind).get("dimensions")
+            if isinstance(own, Mapping):
+                merged.update(own)
+        cls.dimensions = merged
 
     def __post_init__(self) -> None:
         """Convert and check numbers; a subclass with its own ``__post_init__`` calls it first.

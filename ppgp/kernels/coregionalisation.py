@@ -65,7 +65,7 @@ class Coregionalisation(Kernel):
     variance: PriorLike = LogNormal(-1.0, 1.0)
     hyper = ("weight", "variance")
     signed = ("weight",)
-    dimensions = {"weight": (1, 0), "variance": (2, 0)}
+    dimensions = {"weight": (1, 0)}
     widths = (1, 1)
 
     def __post_init__(self) -> None:

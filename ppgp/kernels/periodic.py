@@ -45,7 +45,7 @@ class Periodic(Kernel):
     lengthscale: PriorLike = LogNormal(0.0, 1.0)
     period: PriorLike = LogNormal(0.0, 1.0)
     hyper = ("variance", "lengthscale", "period")
-    dimensions = {"variance": (2, 0), "period": (0, 1)}
+    dimensions = {"lengthscale": (0, 0)}  # of the wave, which has no unit
     about_origin = False
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:

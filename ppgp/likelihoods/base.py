@@ -14,9 +14,9 @@ from torch.distributions import Distribution
 
 from ..arguments import named_arguments
 from ..data.dataset import Dataset
-from ..errors import NotApplicable, SettingError, nearest
+from ..errors import NotApplicable, SettingError, an, nearest
 from ..numerics.gaussian_nodes import turning_nodes
-from ..priors import Site, rescaled, value_of, with_plain_fields
+from ..priors import Site, in_units_of_data, rescaled, value_of, with_plain_fields
 from ..priors.units import power as to_power
 
 Theta = Mapping[str, Tensor]
@@ -36,7 +36,8 @@ class Likelihood:
 
     Attributes:
         scales: What ``fit`` may standardise: "Xy", "X" or "".
-        dimensions: ``{site: power of y in its unit}``; a site that is missing has no unit.
+        dimensions: ``{site: power of y in its unit}``, 0 for a site without unit. A number for a
+            site that is missing is refused where y is standardised.
         nodes: The number of Gauss-Hermite nodes in ``expected``. A likelihood that is narrow
             relative to the uncertainty of f needs more.
         positive: Whether y is positive, and f the log of a quantity in its unit.
@@ -48,7 +49,8 @@ class Likelihood:
     Raises:
         UnknownArgument: If a subclass has no argument of a name.
         SettingError: If an argument of a subclass is a class of this library in place of an
-            instance, or a distribution that cannot be a prior.
+            instance, or a distribution that cannot be a prior. ``fit`` raises it where it
+            standardises y and ``dimensions`` lacks a site whose value is in the units of the data.
 
     Examples:
         A geometric distribution of counts, whose mean is exp(f). The maximum of the likelihood
@@ -109,14 +111,28 @@ class Likelihood:
         """Return this likelihood for y / y_sd.
 
         A number, and a prior inside ``InUnitsOfData``, is in the units of y and is rescaled.
+
+        Raises:
+            SettingError: If it is to be rescaled, and ``dimensions`` does not have its unit.
         """
         changed = {}
-        for name, power in self._powers().items():
+        for name in self.sites():
             before = self.given(name)
-            after = rescaled(before, to_power(y_sd, -power), what=name)
+            after = self._in_unit(name, before, y_sd)
             if after is not before:
                 changed[name] = after
         return self.replaced(changed) if changed else self
+
+    def _in_unit(self, name: str, given: Any, y_sd: float) -> Any:
+        """Return a number or prior of a parameter for y / y_sd."""
+        if y_sd != 1.0 and name not in self.dimensions and in_units_of_data(given):
+            raise SettingError(
+                f"{an(type(self).__name__)} that defines the unit of {name}",
+                f"no {name} in dimensions",
+                f"add its power of y to dimensions, {{{name!r}: 0}} if it has no unit, or pass "
+                "standardise=False to fit",
+            )
+        return rescaled(given, to_power(y_sd, -self.dimensions.get(name, 0)), what=name)
 
     def given(self, name: str) -> Any:
         """Return the number, prior or ``Predicted()`` that a parameter was given as."""
@@ -129,10 +145,7 @@ class Likelihood:
 
     def factors(self, y_sd: float) -> dict[str, float]:
         """Return ``{site: factor}`` from draws on the scale of a model to the units of y."""
-        return {name: to_power(y_sd, power) for name, power in self._powers().items()}
-
-    def _powers(self) -> dict[str, float]:
-        return {name: self.dimensions.get(name, 0) for name in self.sites()}
+        return {name: to_power(y_sd, self.dimensions.get(name, 0)) for name in self.sites()}
 
     def prepare(self, data: Dataset) -> Likelihood:
         """Return this likelihood prepared for these targets.

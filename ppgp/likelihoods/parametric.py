@@ -13,7 +13,7 @@ from torch.distributions import Distribution
 
 from ..arguments import named_arguments
 from ..display.overrides import computed_once
-from ..priors import PriorLike, Site, refuse_negative, rescaled, site, with_plain_fields
+from ..priors import PriorLike, Site, refuse_negative, site, with_plain_fields
 from ..priors.units import power as to_power
 from .base import Likelihood, Theta, hermite, product_nodes, root, turning_average
 from .latent_average import LatentAverage
@@ -85,8 +85,9 @@ class Parametric(Likelihood, Scored):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in self.dimensions:  # the fit sees it in another unit than it is written in
-            refuse_negative(name, self.given(name))
+        for name, power in self.dimensions.items():
+            if power:  # the fit sees it in another unit than it is written in
+                refuse_negative(name, self.given(name))
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -129,8 +130,7 @@ class Parametric(Likelihood, Scored):
         for name in self.predicted:
             level = self.given(name).level
             if level is not None:
-                factor = to_power(y_sd, -self.dimensions.get(name, 0))
-                changed[name] = Predicted(rescaled(level, factor, what=name))
+                changed[name] = Predicted(self._in_unit(name, level, y_sd))
         if not changed:
             return likelihood
         return likelihood.replaced(changed)

@@ -63,7 +63,7 @@ class StudentT(Parametric):
 
     df: PriorLike | Predicted = Gamma(2.0, 0.1)
     scale: PriorLike | Predicted = LogNormal(-1.0, 1.0)
-    dimensions = {"scale": 1}
+    dimensions = {"df": 0, "scale": 1}
     integrates_f = True
     limits = (math.inf, LARGEST_STEP, LARGEST_STEP)
     spikes_on_ties = True

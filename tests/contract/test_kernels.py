@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ppgp import kernels, networks, priors
+from ppgp import Dataset, fit, kernels, models, networks, priors
 from ppgp.kernels import (
     ARD,
     RBF,
@@ -274,6 +274,54 @@ def test_every_site_is_positive_and_can_be_drawn(k: Kernel) -> None:
         distribution = site.distribution(like)
         assert distribution.event_shape == site.shape, name
         assert bool((distribution.sample((20,)) > 0).all())
+
+
+def at_numbers(k: Kernel) -> Any:
+    """Return the kernel with a number in place of each prior, in the kernels inside it too."""
+    assert is_dataclass(k)
+    changed: dict[str, Any] = {}
+    for f in fields(k):
+        value = getattr(k, f.name)
+        if isinstance(value, priors.Prior):
+            changed[f.name] = 0.7
+        elif isinstance(value, Kernel):
+            changed[f.name] = at_numbers(value)
+        elif f.name == "children":
+            changed[f.name] = tuple(at_numbers(child) for child in value)
+    return replace(k, **changed)
+
+
+@member
+def test_numbers_are_in_the_units_of_the_data(k: Kernel) -> None:
+    """A prediction of fixed numbers is the same if a fit standardises: ``dimensions`` is complete.
+
+    X and y have standard deviations other than 1. A difference comes from the rounding of a system
+    of condition 1e3 or so.
+    """
+    if isinstance(k, Deep | Unscaled):  # their weights and columns are those of standardised X
+        return
+    d = wide(k, 2)
+    X = inputs(8, d, 13) * torch.tensor([3.0, 0.4, 1.0], dtype=torch.float64)[:d] + 0.3
+    y = 5.0 * X[:, 0].sin() + 2.0 + inputs(8, 1, 14)[:, 0]
+    model = models.GP(at_numbers(k), noise=0.3, mean=1.5)
+    found, exact = (
+        fit(model, Dataset(X, y), standardise=scaled, progress=False).predict(X[:3] + 0.1)
+        for scaled in (True, False)
+    )
+    torch.testing.assert_close(found.mean, exact.mean, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.variance, exact.variance, rtol=1e-9, atol=1e-9)
+
+
+def test_dimensions_of_a_kernel_are_added_to_those_it_inherits() -> None:
+    class Stretched(RBF):
+        dimensions = {"width": (0, 1)}
+
+    class Raised(Stretched):
+        dimensions = {"variance": (3, 0)}
+
+    assert Stretched.dimensions == {**Kernel.dimensions, "width": (0, 1)}
+    assert Raised.dimensions == {**Stretched.dimensions, "variance": (3, 0)}
+    assert "width" not in Kernel.dimensions
 
 
 @each

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -12,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppgp import likelihoods, priors
+from ppgp import fit, inference, likelihoods, models, priors
 from ppgp.data import Dataset
 from ppgp.distributions import univariate
 from ppgp.errors import DataError, SettingError
-from ppgp.likelihoods import Bernoulli, Categorical, Likelihood, Predicted
+from ppgp.likelihoods import Bernoulli, Categorical, Likelihood, Parametric, Predicted, Scored
 from ppgp.likelihoods.base import hermite
 from ppgp.models.sites import medians
 from ppgp.posterior.prediction import Prediction
@@ -275,6 +276,146 @@ def test_sites_can_be_drawn_and_a_fixed_number_is_respected(lik: Likelihood) -> 
             fixed.marginal(rest, mean, variance).log_prob(y),
             lik.marginal(theta, mean, variance).log_prob(y),
         )
+
+
+# -- the unit of y ---------------------------------------------------------------------------------
+
+
+def at_numbers(lik: Likelihood) -> Any:
+    """Return the likelihood with a number in place of each prior."""
+    sites = lik.sites()
+    return lik.replaced(dict.fromkeys(sites, 0.7)) if sites else lik
+
+
+@each
+def test_a_density_is_the_same_in_any_unit_of_y(lik: Likelihood) -> None:
+    """Numbers and draws of parameters follow ``dimensions``; f is in the unit of y."""
+    if "y" not in lik.scales or isinstance(lik, likelihoods.FromDistribution):
+        return
+    theta, (mean, variance) = theta_of(lik), moments(lik)
+    y, sd = targets(lik, theta, mean, variance), 40.0
+    f = mean.clone()
+    first = f if lik.latents == 1 else f[..., 0, :]
+    first *= sd
+    unit = {name: lik.dimensions.get(name, 0) * math.log(sd) for name in lik.predicted}
+    for k, name in enumerate(lik.predicted, 1):
+        f[..., k, :] += unit[name]
+    of_data = {name: value * lik.factors(sd)[name] for name, value in theta.items()}
+    density = lik.distribution(of_data, f).log_prob(sd * y)
+    exact = lik.in_units(sd).distribution(theta, mean).log_prob(y) - math.log(sd)
+    torch.testing.assert_close(density, exact)
+    fixed = at_numbers(lik)
+    density = fixed.distribution({}, f).log_prob(sd * y)
+    exact = fixed.in_units(sd).distribution({}, mean).log_prob(y) - math.log(sd)
+    torch.testing.assert_close(density, exact)
+
+
+def test_a_number_whose_unit_is_not_stated_is_refused() -> None:
+    class Unstated(likelihoods.Laplace):
+        dimensions = {}
+
+    data = Dataset([[0.0], [1.0], [2.0]], [0.0, 10.0, 50.0])
+    for scale in (5.0, Predicted(5.0), priors.InUnitsOfData(priors.LogNormal(0.0, 1.0))):
+        with pytest.raises(SettingError, match="Unstated that defines the unit of scale"):
+            Unstated(scale).in_units(2.0)
+        Unstated(scale).in_units(1.0)
+    assert Unstated().in_units(2.0) == Unstated()  # a prior is on the scale of the model
+    with pytest.raises(SettingError, match=r"\{'scale': 0\} if it has no unit"):
+        fit(models.GLM(Unstated(5.0)), data, inference.MAP(), progress=False)
+
+
+# -- the hooks of a likelihood with scores ---------------------------------------------------------
+
+
+def scored(lik: Likelihood) -> tuple[Any, dict[str, Tensor], Tensor]:
+    """Return a likelihood, its parameters as functions of x; theta; and f [K, 2]."""
+    law: Any = lik
+    if isinstance(lik, Parametric):
+        free = [name for name in lik.parameters if isinstance(lik.given(name), priors.Prior)]
+        law = lik.replaced(dict.fromkeys(free, Predicted()))
+    g = torch.Generator().manual_seed(4)
+    f = 0.5 * torch.randn(len(law._coordinates()), 2, generator=g, dtype=F64) + 0.4
+    if law.positive_f:
+        f[0] = f[0].exp()
+    if isinstance(law, likelihoods.Beta):
+        f[1] += 3.0  # shares that are not beside 0 or 1, where 1 - y loses digits
+    return law, {name: value[0] for name, value in theta_of(law).items()}, f
+
+
+def given_functions(law: Any, theta: dict[str, Tensor], f: Tensor) -> Any:
+    """Return the distribution of y, batch [n]."""
+    return law.distribution(theta, f if law.latents > 1 else f[..., 0, :])
+
+
+def drawn(law: Any, theta: dict[str, Tensor], f: Tensor) -> Tensor:
+    with seeded(6):
+        return given_functions(law, theta, f).sample().to(F64)
+
+
+hooks = pytest.mark.parametrize(
+    "lik",
+    [m for m in MEMBERS.values() if isinstance(m, Scored)],
+    ids=[n for n, m in MEMBERS.items() if isinstance(m, Scored)],
+)
+
+
+@hooks
+def test_the_score_is_minus_the_log_density_and_its_slopes_are_those_of_autograd(
+    lik: Likelihood,
+) -> None:
+    """By f and by the log or logit of each parameter."""
+    law, theta, f = scored(lik)
+    y = drawn(law, theta, f)
+    at = f.clone().requires_grad_()
+    density = given_functions(law, theta, at).log_prob(y)
+    torch.testing.assert_close(-law.score(theta, f, y), density.detach())
+    (slopes,) = torch.autograd.grad(density.sum(), at, create_graph=True)
+    first, second = law.slopes(theta, f, y)
+    torch.testing.assert_close(first, slopes.detach(), rtol=1e-6, atol=1e-8)
+    for k, slope in enumerate(slopes):
+        bend = None  # autograd gives a straight line no graph
+        if slope.requires_grad:
+            (bend,) = torch.autograd.grad(slope.sum(), at, retain_graph=True, allow_unused=True)
+        exact = torch.zeros_like(f) if bend is None else bend
+        torch.testing.assert_close(second[k], exact[k], rtol=1e-6, atol=1e-8)
+
+
+@hooks
+def test_the_metric_of_the_log_score_is_the_mean_product_of_its_slopes(lik: Likelihood) -> None:
+    """The Fisher information, by a sum over counts or the trapezoidal rule over y."""
+    law, theta, f = scored(lik)
+    for row in range(f.shape[1]):
+        one = f[:, row : row + 1]
+        d = given_functions(law, theta, one)
+        if univariate.is_classes(d):
+            y = torch.arange(univariate.probabilities(d).shape[-1], dtype=F64)
+        elif univariate.is_discrete(d):
+            y = torch.arange(1 + float(getattr(d.support, "upper_bound", 400)), dtype=F64)
+        else:
+            z = torch.linspace(-6.0, 6.0, 24, dtype=F64)
+            edges = Prediction(d.expand((1, 1))).quantile(torch.special.ndtr(z))[:, 0]
+            parts = torch.linspace(0.0, 1.0, 65, dtype=F64)[1:, None]
+            y = (edges[:-1] + parts * edges.diff()).mT.flatten()
+        every = one.expand(-1, len(y))
+        slopes = law.gradient(theta, every, y)
+        products = slopes[:, None] * slopes * torch.exp(-law.score(theta, every, y))
+        exact = products.sum(-1)
+        if not univariate.is_discrete(d) and not univariate.is_classes(d):
+            exact = torch.trapezoid(products, y)
+        torch.testing.assert_close(law.metric(theta, one)[0], exact, rtol=5e-3, atol=2e-3)
+
+
+@hooks
+def test_the_gradient_of_each_score_is_that_of_differences(lik: Likelihood) -> None:
+    law, theta, f = scored(lik)
+    y, h = drawn(law, theta, f), 1e-4
+    for kind in law.kinds:
+        found = law.gradient(theta, f, y, kind)
+        for k in range(len(f)):
+            step = torch.zeros_like(f)
+            step[k] = h
+            rise = law.score(theta, f + step, y, kind) - law.score(theta, f - step, y, kind)
+            torch.testing.assert_close(found[k], rise / (2 * h), rtol=1e-4, atol=1e-6)
 
 
 @each
