@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
+import inspect
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -17,7 +20,7 @@ import pytest
 import torch
 
 import ppgp
-from ppgp import Dataset, likelihoods, models
+from ppgp import Dataset, kernels, likelihoods, models
 from ppgp.inference import MAP
 from ppgp.priors import Flat
 
@@ -104,6 +107,32 @@ def test_every_family_has_a_skeleton() -> None:
     wanted = {"kernels", "learners", "likelihoods", "models", "inference", "conformal"}
     assert families == {f"ppgp/{name}" for name in wanted}
     assert len({one.path for one in SKELETONS}) == len(SKELETONS)
+
+
+def test_the_files_that_it_names_exist() -> None:
+    """A name without its folder is the end of a path."""
+    files = {"/" + str(one.relative_to(ROOT)) for one in ROOT.glob("*.*")}
+    for folder in ("ppgp", "tests", "docs", "notebooks"):
+        files |= {"/" + str(one.relative_to(ROOT)) for one in (ROOT / folder).rglob("*.*")}
+    new = {one.path for one in SKELETONS} | {"results.json"}  # an experiment writes the latter
+    named = set(re.findall(r"`([\w./-]+\.(?:py|txt|md|toml|json|jsonl))`", TEXT)) - new
+    assert len(named) > 50
+    assert [name for name in sorted(named) if not any(f.endswith(f"/{name}") for f in files)] == []
+    folders = set(re.findall(r"`((?:ppgp|tests|docs)(?:/[\w-]+)*/)`", TEXT))
+    assert [name for name in sorted(folders) if not (ROOT / name).is_dir()] == []
+
+
+def test_the_first_skeleton_has_every_part_of_a_docstring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = runpy.run_path(str(Path(__file__).with_name("test_docstrings.py")))
+    kind = member(SKELETONS[0].name, tmp_path, monkeypatch)
+    text = inspect.getdoc(kind) + "\n"
+    assert [part for part, pattern in checks["PARTS"].items() if not pattern.search(text)] == []
+    monkeypatch.setattr(kernels, kind.__name__, kind, raising=False)
+    example = doctest.DocTestParser().get_doctest(text, {}, kind.__name__, None, 0)
+    assert example.examples
+    assert checks["failures"](example) == []
 
 
 def member(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
