@@ -34,7 +34,8 @@ def named_arguments(kind: C) -> C:
     """Let the constructors of a class and its subclasses offer the nearest name for a wrong one.
 
     A class attribute ``arguments_elsewhere`` is {name of what is not given to the constructor: what
-    to write}. The decorator stands above ``dataclass``.
+    to write}. The decorator stands above ``dataclass``. The class attribute
+    ``takes_named_arguments`` becomes True.
     """
 
     def new(cls: type, /, *positional: Any, **given: Any) -> Any:
@@ -44,7 +45,7 @@ def named_arguments(kind: C) -> C:
 
     if "__init__" in vars(kind):  # help() shows the arguments of the constructor
         set_attributes(new, __signature__=inspect.signature(kind.__init__))
-    set_attributes(kind, __new__=staticmethod(new))
+    set_attributes(kind, __new__=staticmethod(new), takes_named_arguments=True)
     return kind
 
 

@@ -56,7 +56,7 @@ def check_frame(frame: Any) -> Any:
     """
     import pandas as pd
 
-    if hasattr(frame, "collect_schema") and not hasattr(frame, "iloc"):
+    if hasattr(frame, "collect") and not hasattr(frame, "iloc"):  # a LazyFrame of polars
         raise DataError("a table that is there", an(type(frame).__name__), "pass frame.collect()")
     frame = as_pandas(frame)
     if not isinstance(frame, pd.DataFrame):

@@ -137,7 +137,9 @@ def _lines(record: Any, path: str, leaf: type, depth: int) -> Iterator[tuple[str
 
 
 def _is_part(value: Any, leaf: type) -> bool:
-    return is_dataclass(value) and not isinstance(value, leaf)
+    """Return whether a value is a record of the library that is shown by its fields."""
+    of_the_library = getattr(type(value), "takes_named_arguments", False)
+    return of_the_library and is_dataclass(value) and not isinstance(value, leaf)
 
 
 def _unwrapped(record: Any, leaf: type) -> tuple[str, list[tuple[str, Any]]]:

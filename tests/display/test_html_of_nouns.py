@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,7 +13,16 @@ import pytest
 import torch
 from nouns import KINDS, frame, nouns, posterior
 
-from ppgp import Dataset, MultiPosterior, Prediction, conformal, inference, kernels, models
+from ppgp import (
+    Dataset,
+    MultiPosterior,
+    Prediction,
+    conformal,
+    inference,
+    kernels,
+    likelihoods,
+    models,
+)
 from ppgp.display import tables
 from ppgp.models.program import Program
 
@@ -168,3 +177,23 @@ def test_cells_are_short_and_tables_narrow() -> None:
     assert "and 1 row more" in shown
     assert tables.items("Warnings", ()) == ""
     assert tables.sentence("") == ""
+
+
+@dataclass
+class LawOfOneNumber:
+    """A class of the user's own that makes a distribution."""
+
+    f: torch.Tensor
+
+    def __call__(self) -> Any:
+        return dist.Normal(self.f, 1.0)
+
+
+def test_parts_that_are_no_records_of_the_library_take_one_row() -> None:
+    network = cells_of(models.NeuralRegression())
+    assert "network" in network
+    assert not [cell for cell in network if cell.startswith("network.")]
+    law = cells_of(models.GLM(likelihoods.FromDistribution(LawOfOneNumber)))
+    assert law[law.index("likelihood.build") + 1] == "LawOfOneNumber"
+    kernel = cells_of(models.GP(kernels.ARD(kernels.RBF())))
+    assert "kernel.lengthscale" in kernel

@@ -185,3 +185,13 @@ def test_a_lazy_frame_is_not_collected() -> None:
     lazy = polars.DataFrame({"a": [1.0, 2.0], "y": [1.0, 2.0]}).lazy()
     with pytest.raises(DataError, match=r"got a LazyFrame: pass frame\.collect\(\)"):
         Dataset.from_frame(lazy, "y")
+
+
+def test_a_frame_of_polars_is_read_as_that_of_pandas() -> None:
+    polars = pytest.importorskip("polars")
+    columns = {"a": [1.0, 2.0, 4.0], "y": [1.0, 2.0, 3.0]}
+    found = Dataset.from_frame(polars.DataFrame(columns), "y")
+    same = Dataset.from_frame(pd.DataFrame(columns), "y")
+    assert torch.equal(found.X, same.X)
+    assert torch.equal(found.y, same.y)
+    assert found.feature_names == same.feature_names
