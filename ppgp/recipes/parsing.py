@@ -85,7 +85,7 @@ OWN_MODELS = {
     "logistic": ("LogisticRegression()", ""),
     "mixture": ("GaussianMixture()", ""),
     "softmax": ("SoftmaxRegression()", ""),
-    "state_space": (
+    "state-space": (
         "StateSpaceGP()",
         "exact Gaussian process on one column, time, in O(n): Matern 5/2",
     ),
@@ -399,7 +399,7 @@ def with_likelihood(model: Any, likelihood: Any, called: str) -> Any:
     if likelihood is None:
         return model
     if not any(field.name == "likelihood" for field in fields(model)):
-        do = "use glm, gp, svgp, vecchia, state_space, or leave the likelihood out"
+        do = "use glm, gp, svgp, vecchia, state-space, or leave the likelihood out"
         raise NotApplicable("a model that takes a likelihood", called, do)
     if isinstance(likelihood, str):
         likelihood = build_likelihood(likelihood)

@@ -67,10 +67,10 @@ def test_a_program_has_none() -> None:
     assert ppgp.models.Model is Model
 
 
-def test_the_readme_has_the_table_of_the_classes() -> None:
-    """``python tests/tools/matrix.py --write`` updates it."""
+def test_docs_contents_has_the_table_of_the_classes() -> None:
     matrix = tool("matrix")
-    assert matrix.tables_of_docs.in_docs(matrix.NAME) == matrix.table()
+    same = matrix.tables_of_docs.in_docs(matrix.NAME) == matrix.table()
+    assert same, "run make tables: docs/contents.md does not have the table of capabilities"
     named = set(matrix.CALLS.values())
     internal = ("FollowsFit", "SubsetModel", "WarmStart")
     asked_for_inside = {getattr(capabilities, name) for name in internal}

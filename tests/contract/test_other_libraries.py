@@ -108,7 +108,7 @@ def test_a_model_has_its_name_and_that_of_its_class(name: str) -> None:
 
 
 def test_another_name_is_still_unknown() -> None:
-    with pytest.raises(UnknownName, match="did you mean 'state_space'"):
+    with pytest.raises(UnknownName, match="did you mean 'state-space'"):
         build_model("state_spaces")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -167,6 +168,16 @@ def test_decimal_commas_are_named() -> None:
         Dataset.from_frame(frame, "y")
     with pytest.raises(DataError, match=r"got '1,5' in row 1: write a point .* decimal comma"):
         as_tensor(np.array(["1", "1,5"]), "x")
+
+
+def test_a_file_that_is_no_table_is_perhaps_a_posterior(tmp_path: Path) -> None:
+    path = tmp_path / "fit.ppgp"
+    path.write_bytes(b"a posterior")
+    with pytest.raises(DataError, match=r"got fit\.ppgp: read a saved .* by ppgp\.load_posterior"):
+        load(path)
+    path.unlink()
+    with pytest.raises(UnknownName, match="data set"):
+        load(path)
 
 
 def test_a_column_in_one_hot_that_is_dropped_is_named() -> None:

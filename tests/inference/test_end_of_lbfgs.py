@@ -38,6 +38,22 @@ class Quadratic(Target):
         return value_and_gradient
 
 
+class Kinked(Quadratic):
+    """A log density -abs(z - 1), whose gradient is 1 up to its mode."""
+
+    def callback(
+        self, jacobian: bool = True, after: float = 0.0, evaluated: Evaluated | None = None
+    ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        return lambda z: (-float(np.abs(z - 1).sum()), -np.sign(z - 1))
+
+
+def test_the_note_of_a_search_that_ends_at_a_kink_names_kinks() -> None:
+    z0 = torch.linspace(0.0, 0.37, 5, dtype=torch.float64)
+    options = SearchOptions(steps=1000, jacobian=True, progress=False)
+    (note,) = lbfgs(options, Kinked(0.0), z0, 0).notes
+    assert "more starts; the gradient is not 0 at a mode where the density has a kink" in note
+
+
 def search(error: float) -> tuple[int, np.ndarray, float]:
     """Return the number of evaluations, the mode found and its value."""
     z0 = torch.zeros(len(CURVATURE), dtype=torch.float64)

@@ -21,14 +21,14 @@ assert not heavy, heavy
 
 
 def test_the_file_is_that_of_the_classes() -> None:
-    """``make tables`` updates it."""
-    assert FILE.read_text(encoding="utf-8") == tool("members").stored()
+    same = FILE.read_text(encoding="utf-8") == tool("members").stored()
+    assert same, f"run make tables: the classes are not those of {FILE.name}"
 
 
-def test_the_readme_has_the_tables_of_the_classes() -> None:
-    """``make tables`` updates them."""
+def test_docs_contents_has_the_tables_of_the_classes() -> None:
     script = tool("members")
-    assert script.tables_of_docs.in_docs(script.NAME) == script.tables()
+    same = script.tables_of_docs.in_docs(script.NAME) == script.tables()
+    assert same, "run make tables: docs/contents.md does not have the tables of the classes"
 
 
 def test_every_member_has_a_sentence() -> None:

@@ -1,1 +1,1 @@
-"""Nonconformity scores and the sets they invert to, one score per file; ppgp.conformal lists them."""
+"""Nonconformity scores and the sets they invert to, one a file; ``ppgp.conformal`` lists them."""

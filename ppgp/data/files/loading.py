@@ -201,6 +201,9 @@ def _loaded(
     if name in FETCHED or name.startswith("openml:"):
         return _fetched(name, target, data_home, from_frame)
     file = f"a {', '.join(READERS[:-1])} or {READERS[-1]} file"
+    if path.is_file():
+        do = "read a saved posterior by ppgp.load_posterior(path), text of another name by sep="
+        raise DataError(f"the name of a data set, or {file}", path.name, do)
     raise UnknownName("data set", name, [*BUNDLED, *FETCHED, "openml:NAME", file])
 
 

@@ -231,7 +231,10 @@ def _maximised(
         value, slope = objective.best, objective.slope
     steep = is_steep(slope, float(value), z0.dtype)
     if not stopped_early and (iterations >= options.steps or steep):
-        do = "check the priors, or fit with more starts"
+        do = (
+            "check the priors, or fit with more starts; the gradient is not 0 at a mode where the "
+            "density has a kink, as that of an absolute error has"
+        )
         if iterations >= options.steps:
             do = "raise steps, or check the priors"
         notes.append(

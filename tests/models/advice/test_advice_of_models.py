@@ -153,19 +153,19 @@ def test_the_command_line_fits_the_models_that_suit() -> None:
     assert [*advised_models(table(), "poisson", None, usual)] == ["gp", "vecchia", "svgp"]
 
 
-def test_the_readme_has_the_table_of_the_function() -> None:
-    """``make tables`` updates it."""
+def test_docs_contents_has_the_table_of_the_function() -> None:
     advice = tool("advice")
-    assert advice.tables_of_docs.in_docs(advice.NAME) == advice.table()
+    same = advice.tables_of_docs.in_docs(advice.NAME) == advice.table()
+    assert same, "run make tables: docs/contents.md does not have the table of the advice"
 
 
 def test_slow_methods_are_left_out_where_they_would_take_long() -> None:
     times = torch.linspace(0, 1, 1600, dtype=torch.float64)[:, None]
     series = Dataset(times, times[:, 0])
-    assert advised_models(series, None, None, "map,nuts")["state_space"] == ["map"]
-    assert advised_models(series, None, "nuts", "map,nuts")["state_space"] == ["nuts"]
+    assert advised_models(series, None, None, "map,nuts")["state-space"] == ["map"]
+    assert advised_models(series, None, "nuts", "map,nuts")["state-space"] == ["nuts"]
     few = advised_models(series.rows(torch.arange(0, 1600, 16)), None, None, "map,nuts")
-    assert few["state_space"] == ["map", "nuts"]
+    assert few["state-space"] == ["map", "nuts"]
 
 
 def test_whole_numbers_are_said_to_look_like_counts() -> None:
