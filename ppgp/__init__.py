@@ -126,7 +126,9 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
-        return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+        found = getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+        globals()[name] = found  # looked up once
+        return found
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     place = None

@@ -370,17 +370,11 @@ class WithMean(Model):
         kernel = getattr(self, "kernel", None)
         return kernel.output_columns() if isinstance(kernel, Kernel) else {}
 
-    def mean_sites(self, d: int) -> Mapping[str, Site | Param]:
-        """Return the sites of the mean for inputs with d columns."""
-        return self._mean_of_columns(d).sites(d)
-
     def mean_at(self, theta: Theta, X: Tensor) -> Tensor:
         """Return the mean of f at rows X [n, d]: [*draw, n], or [*draw, 1] if it is constant."""
-        if self.mean is None:
-            return self._mean_of_columns(X.shape[-1]).at(theta, X)
-        return self.mean_function.at(theta, X)
+        return self.mean_of(X.shape[-1]).at(theta, X)
 
-    def _mean_of_columns(self, d: int) -> Mean:
+    def mean_of(self, d: int) -> Mean:
         """Return the mean for inputs with d columns.
 
         A recipe that was not prepared has the sites of the prepared one, with other starts.
@@ -395,7 +389,7 @@ class WithMean(Model):
         """Return the axes of the draws of the mean; [] if none of its sites is drawn."""
         axes = [
             theta[name].shape[: theta[name].ndim - len(s.shape)]
-            for name, s in self.mean_sites(d).items()
+            for name, s in self.mean_of(d).sites(d).items()
             if name in theta
         ]
         return torch.broadcast_shapes(*axes)

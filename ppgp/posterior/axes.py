@@ -218,7 +218,7 @@ def scalar_names(
     shapes = {site: tuple(value.shape[2:]) for site, value in draws.items()}
     dims: dict[str, list[str]] = {}
     coords: dict[str, list[Any]] = {}
-    if data is not None and data.is_table:
+    if data is not None and data.is_table and any(shapes.values()):
         dims, coords = table_axes(model, data, shapes)
         if supports(model, GroupEffects):
             _add_effect_axes(model, data, dims, coords)

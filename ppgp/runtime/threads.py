@@ -103,7 +103,7 @@ class _Limiter:
         self.forked = False
 
     @contextmanager
-    def request(self, wanted: int, hold: bool) -> Iterator[None]:
+    def request(self, wanted: int, hold: bool = True) -> Iterator[None]:
         """Hold a request inside the block.
 
         Args:
@@ -241,9 +241,9 @@ def limited(
     return _LIMITER.request(threads_for(work, pays_from), hold=False)
 
 
-def at_most(number: int) -> AbstractContextManager[None]:
-    """Run on at most ``number`` threads inside the block, whatever the operations need."""
-    return _LIMITER.request(number, hold=True)
+#: ``at_most(number)`` returns a context manager inside which operations run on at most so many
+#: threads, whatever they need
+at_most = _LIMITER.request
 
 
 def threads_allowed() -> int:

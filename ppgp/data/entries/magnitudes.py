@@ -69,7 +69,7 @@ def spread(values: Tensor, weights: Tensor | None = None) -> Spread:
 
 def _rounding(largest: Tensor, eps: float) -> Tensor:
     """Return by how much values may differ that are one number, given the largest of them."""
-    power = times_two_to(torch.ones_like(largest), torch.frexp(largest).exponent - 1)
+    power = largest / (2 * torch.frexp(largest).mantissa)  # of two, at most the largest
     return ULPS * eps * torch.where(largest == 0, 0.0, power)
 
 

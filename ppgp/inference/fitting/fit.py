@@ -421,11 +421,11 @@ def _problem_of_model(
         if marked and not scaler.is_identity:
             model = replace(cast(Any, model), standardised=True)
     with all_or_none():
-        columns = model.covariance_columns(data.d)
-        names = data.feature_names and [data.feature_names[c] for c in columns]
-        seen = data.X if len(columns) == data.d else data.X[:, columns]
-        if isinstance(model.covariance, Kernel):
-            model.covariance.check_places(seen, names)
+        covariance = model.covariance
+        if isinstance(covariance, Kernel) and covariance.has_places():
+            columns = model.covariance_columns(data.d)
+            names = data.feature_names and [data.feature_names[c] for c in columns]
+            covariance.check_places(data.X[:, columns], names)
         prepared = model.for_method(how).prepare(data.shared)
         prepared = prepared.made_from(recipe, (data.in_memory, scaler))
     if not team.alone:

@@ -65,7 +65,7 @@ class _Objective:
     def __init__(
         self, target: Target, options: SearchOptions, unit: np.ndarray, dtype: torch.dtype
     ) -> None:
-        evaluated = options.record.evaluated
+        evaluated = options.record.evaluated if options.record.active else None
         self.callback = target.callback(options.jacobian, options.compile_after, evaluated)
         self.unit = unit
         self.idle = 0  # evaluations of this iteration near the best value, in a row
@@ -196,12 +196,13 @@ def _maximised(
             iterations += 1
             objective.idle = 0
             update(iterations, loss=-objective.best)
-            gained = objective.best - before > objective.gain * max(1.0, abs(objective.best))
-            # trust-exact also calls back after a step that it rejects, far below the best value
-            near = objective.alike(objective.last, objective.best)
-            still, before = 0 if gained or not near else still + 1, objective.best
-            if objective.single and still == IDLE:  # SciPy has no such rule of its own
-                raise StopIteration
+            if objective.single:  # SciPy has no such rule of its own
+                gained = objective.best - before > objective.gain * max(1.0, abs(objective.best))
+                # trust-exact also calls back after a step that it rejects, far below the best value
+                near = objective.alike(objective.last, objective.best)
+                still, before = 0 if gained or not near else still + 1, objective.best
+                if still == IDLE:
+                    raise StopIteration
             if early_stopping is None:
                 return
             if early_stopping.should_stop(iterations, torch.from_numpy(z * unit).to(z0)):

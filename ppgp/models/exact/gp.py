@@ -36,7 +36,17 @@ from ...likelihoods import Likelihood
 from ...numerics.cholesky import add_diagonal, at_least_rounding, cholesky
 from ...numerics.gaussian_log_density import gaussian_log_density, value_and_slopes
 from ...numerics.triangles import solved
-from ...priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
+from ...priors import (
+    LogNormal,
+    Param,
+    PriorLike,
+    Site,
+    prefixed,
+    rescaled,
+    site,
+    under,
+    value_of,
+)
 from ...runtime.result_cache import ResultCache
 from ...runtime.threads import side_by_side
 from ..advice.memory_checks import (
@@ -155,7 +165,7 @@ class GP(
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True, zero=True),
-            **self.mean_sites(d),
+            **self.mean_of(d).sites(d),
         }
 
     def work(self, n: int, d: int) -> float:
@@ -247,7 +257,7 @@ class GP(
 
     def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         """Return the variance of the noise, [*draw, 1], or [*draw, n] where some is known."""
-        noise = self.value(theta, "noise", X).unsqueeze(-1)
+        noise = value_of(theta, "noise", self.noise, X).unsqueeze(-1)
         return noise if noise_sd is None else with_known(noise, noise_sd)
 
     # -- given the training rows, a chunk of draws at a time ------------------------------------

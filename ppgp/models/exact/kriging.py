@@ -215,7 +215,7 @@ class Kriging(
             "nugget": site("nugget", nugget, positive=True, zero=True),
         }
         if self.drift == "none":
-            sites |= self.mean_sites(d)
+            sites |= self.mean_of(d).sites(d)
         return sites
 
     def work(self, n: int, d: int) -> float:

@@ -129,7 +129,7 @@ class LatentGP(LatentModel):
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             **self.likelihood.sites(),
-            **self.mean_sites(d),
+            **self.mean_of(d).sites(d),
         }
 
     def work(self, n: int, d: int) -> float:

@@ -61,7 +61,7 @@ class StructuredGP(WithMean):
         return {
             **prefixed("kernel", self.dense(d).kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True),
-            **self.mean_sites(d),
+            **self.mean_of(d).sites(d),
         }
 
     def output_columns(self, d: int) -> Mapping[int, OutputColumn]:

@@ -101,7 +101,7 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         kernel = self.process.sites(d, type(self).__name__, self.likelihood)
-        return {**kernel, **self.likelihood.sites(), **self.mean_sites(d)}
+        return {**kernel, **self.likelihood.sites(), **self.mean_of(d).sites(d)}
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Return the values of sites that define them, and the scales of highest density."""

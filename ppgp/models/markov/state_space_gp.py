@@ -127,7 +127,7 @@ class StateSpaceGP(
         return {
             **self.process.sites(d, type(self).__name__),
             "noise": site("noise", self.noise, positive=True, zero=True),
-            **self.mean_sites(d),
+            **self.mean_of(d).sites(d),
         }
 
     def start(self, data: Dataset) -> dict[str, Tensor]:

@@ -132,7 +132,7 @@ class LatentVecchia(LatentModel, WarmStart, FollowsFit):
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             **self.likelihood.sites(),
-            **self.mean_sites(d),
+            **self.mean_of(d).sites(d),
         }
 
     def work(self, n: int, d: int) -> float:

@@ -173,7 +173,7 @@ class Vecchia(TakesLikelihood, WithMean, LatentFunction, LeaveOneOut, WarmStart,
             "noise": site("noise", self.noise, positive=True, zero=True),
         }
         if self.drift == "none":
-            sites |= self.mean_sites(d)
+            sites |= self.mean_of(d).sites(d)
         return sites
 
     def work(self, n: int, d: int) -> float:

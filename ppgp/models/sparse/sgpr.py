@@ -155,7 +155,7 @@ class SGPR(WithMean, LatentFunction, LeaveOneOut, WarmStart, Reselects, Updates,
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True),
-            **self.mean_sites(d),
+            **self.mean_of(d).sites(d),
         }
 
     def work(self, n: int, d: int) -> float:

@@ -169,7 +169,7 @@ class SVGP(AnyLikelihood, WithMean, LatentFunction, CollapsedBound, SubsetModel)
             **prefixed("kernel", self.kernel.sites(d)),
             **self.likelihood.sites(),
             **self.likelihood.levels(),
-            **self.mean_sites(d),
+            **self.mean_of(d).sites(d),
             "v": self._v(m),
         }
 
