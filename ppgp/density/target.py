@@ -936,10 +936,10 @@ class Target:
     def step_scales(self, z: Tensor) -> Tensor:
         """Return how far each coordinate [p] goes in a step of a search near z.
 
-        It is 1 unless the model's ``step_scales`` says otherwise.
+        It is 1 unless it belongs to a param of which the model's ``step_scales`` says otherwise.
         """
         steps = torch.ones_like(z)
-        if not self.data.is_table:
+        if not self.data.is_table or not any(s.param for s in self.slices.values()):
             return steps
         for name, value in self.model.step_scales(self.constrain(z)).items():
             if name in self.slices:

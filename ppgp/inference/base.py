@@ -81,9 +81,7 @@ class Inference:
         """Whether it can select inducing inputs again during a run, for ``SGPR(reselect=)``."""
         return False
 
-    def __post_init__(self) -> None:
-        """Raise SettingError or UnknownName for an option that its annotation does not allow."""
-        check_options(self)
+    __post_init__ = check_options
 
     def __call__(
         self,

@@ -116,7 +116,7 @@ def gram(
 
 def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tensor | None) -> Gram:
     """Return the covariance of a kernel of one distance."""
-    h = {name: value_of(theta, name, getattr(kernel, name), rows.given) for name in kernel.hyper}
+    h = kernel._values(theta, rows.given, 0)
     length = h["lengthscale"] if lengthscale is None else lengthscale
     free = "lengthscale" in theta
     squared = rows.squared(length, fixed=not free, times=kernel.times)

@@ -39,10 +39,10 @@ JOURNEYS = {
     "predict": (70, 25),
     "calibrate": (25, 9),
     "region": (35, 8),
-    "fit by NUTS": (294, 61),
+    "fit by NUTS": (280, 60),
 }
 NAMED_CHECKS = 30  # calls of functions that are named as checks, in a fit by MAP
-RAISING_FUNCTIONS = 252  # calls of functions whose body raises an error, in a fit by MAP
+RAISING_FUNCTIONS = 240  # calls of functions whose body raises an error, in a fit by MAP
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -29,6 +29,7 @@ class OfBody(Recorder):
 
     Args:
         outer: What records the program around the loop.
+        arguments: Those of the step.
 
     Attributes:
         others: The tensors from outside, in the order of the arguments after those of the step.
@@ -37,8 +38,8 @@ class OfBody(Recorder):
 
     takes_calls = False
 
-    def __init__(self, outer: Recorder) -> None:
-        super().__init__()
+    def __init__(self, outer: Recorder, arguments: Sequence[Tensor]) -> None:
+        super().__init__(arguments)
         self.outer = outer
         self.others: list[Tensor] = []
         self.refused = False
@@ -122,31 +123,29 @@ def body_of(
         RuntimeError: If the step keeps tensors, as by appending them to a list: it ran once more
             than the loop has steps.
     """
-    own = OfBody(outer)
     with _disable_current_modes(), torch.enable_grad():
         example = [a.detach().clone(memory_format=torch.contiguous_format) for a in [*carry, *x]]
-        body = _recorded(step, own, example, len(carry))
+        own, body = _recorded(step, outer, example, len(carry))
     own.check_that_nothing_stays()
     return body
 
 
 def _recorded(
-    step: Callable[..., list[Tensor]], own: OfBody, example: list[Tensor], n_carry: int
-) -> Body | None:
+    step: Callable[..., list[Tensor]], outer: Recorder, example: list[Tensor], n_carry: int
+) -> tuple[OfBody, Body | None]:
     arguments = [a.clone() for a in example]
-    for a in arguments:
-        own.argument(a)
+    own = OfBody(outer, arguments)
     try:
         with own:
             found = step(*arguments)
     except RuntimeError:  # it asks for a value, or its error comes again in the loop itself
-        return None
+        return own, None
     graph = own.module(found)
     tensors = [*example, *own.others, *found]
     if own.refused or not all(_is_plain(x) for x in tensors):
-        return None
+        return own, None
     whole = (*example, *(other.detach() for other in own.others))
-    return Body(by_value(graph), n_carry, len(example) - n_carry, own.others, whole)
+    return own, Body(by_value(graph), n_carry, len(example) - n_carry, own.others, whole)
 
 
 def _is_plain(x: Tensor) -> bool:

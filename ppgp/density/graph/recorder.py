@@ -75,11 +75,14 @@ class Recorder(DispatchMode):
 
     An operation that turns a value into a Python number raises an error if the value depends on the
     arguments, since the graph would hold the number of the arguments at which it is recorded.
+
+    Args:
+        arguments: The tensors that become the arguments of the graph.
     """
 
     records = True
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: Sequence[Tensor]) -> None:
         super().__init__()
         self.owner = torch.nn.Module()
         self.graph = fx.Graph()
@@ -89,11 +92,8 @@ class Recorder(DispatchMode):
         # memory into which what varies was written, with a tensor that keeps it from being freed
         self.written: dict[int, Tensor] = {}
         self.inside = False  # a function that is recorded as one operation
-
-    def argument(self, x: Tensor) -> None:
-        """Make a tensor an argument of the graph, after those before it."""
-        node = self.graph.placeholder(f"x{len(self.graph.nodes)}")
-        self._keep(x, node, varies=True)
+        for i, x in enumerate(arguments):
+            self._keep(x, self.graph.placeholder(f"x{i}"), varies=True)
 
     def __torch_dispatch__(
         self,
@@ -250,10 +250,8 @@ def recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.Gr
         RuntimeError: If the function turns a value into a Python number, as an ``if`` does, or
             into an array of NumPy.
     """
-    recorder = Recorder()
     arguments = [x.view_as(x) for x in example]
-    for x in arguments:
-        recorder.argument(x)
+    recorder = Recorder(arguments)
     # some operations import torch._dynamo, which changes a setting
     with settings_unchanged(), Reads(recorder), recorder:
         result = function(*arguments)

@@ -272,20 +272,16 @@ class Chain:
         with settings_unchanged():
             import pyarrow
 
-        def column(batch: Any, name: str) -> np.ndarray:
-            values = pyarrow.array(batch.column(name))
-            if hasattr(values, "flatten"):  # vectors are laid end to end
-                values = values.flatten()
-            return values.to_numpy(False)
-
-        kept = ~column(stats[0], "tuning").astype(bool)
+        kept = ~pyarrow.array(stats[0].column("tuning")).to_numpy(False).astype(bool)
         if first is not None:
             kept[first:] = False
         if not kept.any():
             return None
-        parts = {"z": column(draws[0], "z").reshape(len(kept), -1)[kept]}
+        z = pyarrow.array(draws[0].column("z")).flatten()  # its vectors are laid end to end
+        parts = {"z": z.to_numpy(False).reshape(len(kept), -1)[kept]}
         for name, theirs in NUTPIE_STATS.items():
-            parts[name] = column(stats[0], theirs)[kept].astype(float)
+            values = pyarrow.array(stats[0].column(theirs)).to_numpy(False)
+            parts[name] = values[kept].astype(float)
         coordinates = self.run.coordinates
         if len(coordinates.bent):  # nutpie's is that of w
             parts["lp"] = parts["lp"] - coordinates.log_jacobian(parts["z"])
