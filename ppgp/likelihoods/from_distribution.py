@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from ..distributions import mixture, mixture_crps, univariate
+from ..distributions import mixture, univariate
+from ..distributions.crps import crps, crps_nodes
 from ..errors import DataError, NotApplicable, SettingError, counted, listed
 from .base import Likelihood, Theta, product_nodes, root
 from .latent_average import LatentAverage
@@ -175,7 +176,7 @@ class FromDistribution(Likelihood, Scored):
         if kind == "nll":
             return -self.build(f).log_prob(y)
         rows, targets = _as_rows(f, y)
-        return mixture_crps.crps(self.build(rows[None]), targets).reshape(f.shape[:-2] + y.shape)
+        return crps(self.build(rows[None]), targets).reshape(f.shape[:-2] + y.shape)
 
     def gradient(
         self, theta: Theta, f: Tensor, y: Tensor, kind: str = "nll", **flags: Any
@@ -184,7 +185,7 @@ class FromDistribution(Likelihood, Scored):
         if kind == "nll":
             return self._slopes_of_nll(f, y)
         rows, targets = _as_rows(f, y)
-        x, weights, above = mixture_crps.crps_nodes(self.build(rows[None]), targets)
+        x, weights, above = crps_nodes(self.build(rows[None]), targets)
         excess = self._cdf(rows, x) - above
         slopes = torch.stack([(2 * weights * excess * s).sum(0) for s in self._cdf_slopes(rows, x)])
         return slopes.reshape(len(rows), *f.shape[:-2], f.shape[-1]).movedim(0, -2)
@@ -286,7 +287,7 @@ class FromDistribution(Likelihood, Scored):
     def _metric_of_crps(self, f: Tensor) -> Tensor:
         """Return 2 integral (dF/df_i)(dF/df_j) dz, [n, K, K], for f [K, n]."""
         d = self.build(f[None])
-        x, weights, _ = mixture_crps.crps_nodes(d, mixture.quantile(d, 0.5))
+        x, weights, _ = crps_nodes(d, mixture.quantile(d, 0.5))
         slopes = self._cdf_slopes(f, x)
         return torch.einsum("cn,icn,jcn->nij", 2 * weights, slopes, slopes)
 

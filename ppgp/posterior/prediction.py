@@ -18,8 +18,9 @@ from torch.distributions import Distribution, Independent
 from ..data.entries.arrays import advice_on_targets, array_of, as_tensor, one_per_row
 from ..data.entries.row_numbers import chosen_rows
 from ..display import tables as html
-from ..distributions import mixture, mixture_crps, univariate
+from ..distributions import mixture, univariate
 from ..distributions.blocks import each_block, sampled
+from ..distributions.crps import crps
 from ..distributions.known_in_part import CountMass, KnownInPart, Points, QuantileFunction
 from ..distributions.rows_on_demand import RowsOnDemand
 from ..errors import DataError, NotApplicable, SettingError, counted, listed
@@ -652,7 +653,7 @@ class Prediction:
     @limited_by(_work)
     def crps(self, y: Any) -> Tensor:
         """Return the continuous ranked probability score [n], in the units of y."""
-        return self.scale * mixture_crps.crps(self._numbers("CRPS"), self._inside(y))
+        return self.scale * crps(self._numbers("CRPS"), self._inside(y))
 
     def pit(self, y: Any, seed: int = 0) -> Tensor:
         """Return the probability integral transform [n], which is uniform if the model is right.

@@ -6,6 +6,8 @@ from ..display.missing_names import hints
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 from .from_distribution import FromDistribution
 from .from_distribution import with_plain_fields as with_plain_fields
+from .lengthscale import Lengthscale
+from .lengthscale import per_column as per_column
 from .positive_numbers import (
     Dirichlet,
     Exponential,
@@ -13,11 +15,9 @@ from .positive_numbers import (
     HalfCauchy,
     HalfNormal,
     InverseGamma,
-    Lengthscale,
     LogNormal,
     LogUniform,
 )
-from .positive_numbers import per_column as per_column
 from .real_numbers import Flat, Normal, StudentT, Uniform
 from .real_numbers import FlatDistribution as FlatDistribution
 from .records import Number as Number

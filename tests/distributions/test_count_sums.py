@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ppgp.distributions import mixture_crps
+from ppgp.distributions.crps import LONGEST, RANGE_NODES, crps, rule, sum_over_counts
 from ppgp.distributions.mixture import cdf, quantile
-from ppgp.distributions.mixture_crps import LONGEST, RANGE_NODES, rule, sum_over_counts
 
 F64 = torch.float64
 
@@ -87,4 +86,4 @@ def test_the_crps_is_the_sum_over_all_counts(family: str, mean: float) -> None:
     F = cdf(law, k)
     terms = below * F.square() + (1 - below) * (1 - F).square()
     wanted = wanted + torch.where(k <= high, terms, 0.0).sum(0)
-    torch.testing.assert_close(mixture_crps.crps(law, y), wanted, rtol=1e-10, atol=0.0)
+    torch.testing.assert_close(crps(law, y), wanted, rtol=1e-10, atol=0.0)

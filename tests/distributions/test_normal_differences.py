@@ -11,7 +11,7 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Normal
 
-from ppgp.distributions.mixture_crps import (
+from ppgp.distributions.crps import (
     POINTS,
     _weights,
     crps,

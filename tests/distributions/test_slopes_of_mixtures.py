@@ -22,7 +22,7 @@ from torch.distributions import (
 )
 
 from ppgp.distributions import mixture, tails
-from ppgp.distributions.mixture_crps import crps
+from ppgp.distributions.crps import crps
 from ppgp.distributions.tails import log_tails
 
 STEP = 1e-5

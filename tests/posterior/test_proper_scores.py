@@ -10,7 +10,7 @@ from mixtures import ALL, CONTINUOUS, COUNTS, ROWS, Mixture
 from panels import nodes_and_weights
 from scipy import stats
 
-from ppgp.distributions import mixture_crps
+from ppgp.distributions.crps import CLOSED_FORM_DRAWS, integral
 from ppgp.posterior.prediction import Prediction
 
 every = pytest.mark.parametrize("m", ALL.values(), ids=ALL.keys())
@@ -110,7 +110,7 @@ def test_crps_of_normals_by_integral_agrees_with_pairs(spread: float) -> None:
         torch.linspace(-3, 3, 6, dtype=torch.float64) * spread,
     )
     torch.testing.assert_close(
-        mixture_crps.integral(distribution, y),
+        integral(distribution, y),
         Prediction(distribution).crps(y),
         rtol=2e-3,
         atol=1e-6,
@@ -120,7 +120,7 @@ def test_crps_of_normals_by_integral_agrees_with_pairs(spread: float) -> None:
 def test_crps_of_many_draws_is_that_of_a_few_repeated() -> None:
     few = CONTINUOUS["Normal"].distribution
     many = torch.distributions.Normal(few.loc.repeat(60, 1), few.scale.repeat(60, 1))
-    assert len(many.loc) > mixture_crps.CLOSED_FORM_DRAWS
+    assert len(many.loc) > CLOSED_FORM_DRAWS
     y = torch.tensor([-1.0, 0.0, 2.0]).double()
     torch.testing.assert_close(
         Prediction(many).crps(y), Prediction(few).crps(y), rtol=1e-4, atol=1e-6

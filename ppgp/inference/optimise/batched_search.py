@@ -14,7 +14,8 @@ from ...networks.networks import drops_out
 from ...runtime.progress import bar
 from ..base import draw_batch, numbers_of
 from .first_order import OF_TORCH, ended, not_finite, stopped_by_the_user
-from .search import SearchOptions, SearchResult, scheduled
+from .schedules import scheduled
+from .search import SearchOptions, SearchResult
 
 
 def can_go_abreast(target: Target) -> bool:

@@ -22,7 +22,8 @@ from ...runtime.progress import bar
 from ...runtime.seeding import seeded
 from ..base import continue_batches, draw_batch, numbers_of, order_of_batches
 from .held_out_rows import EarlyStopping
-from .search import SearchOptions, SearchResult, is_steep, scheduled
+from .schedules import scheduled
+from .search import SearchOptions, SearchResult, is_steep
 
 #: ``{name: class}`` of the optimisers that MAP and SVI name. A step in one entry depends on the
 #: gradients of that entry alone, so several searches can share one optimiser.

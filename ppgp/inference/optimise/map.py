@@ -30,8 +30,9 @@ from .gauss_newton import gauss_newton
 from .held_out_rows import EVALUATIONS, EarlyStopping
 from .irls import irls
 from .kfac import kfac
+from .schedules import SCHEDULES
 from .scipy_search import lbfgs, trust_region_newton
-from .search import SCHEDULES, Record, SearchOptions, SearchResult
+from .search import Record, SearchOptions, SearchResult
 from .search_starts import NEAR, best_of, number_of_starts, scattered
 
 Search = Callable[..., SearchResult]

@@ -18,7 +18,7 @@ from ...posterior.posterior import Posterior
 from ..base import Inference, check_batch
 from ..checkpoint import Checkpoint
 from ..optimise.first_order import OF_TORCH
-from ..optimise.search import SCHEDULES
+from ..optimise.schedules import SCHEDULES
 from ..options import Count, OneOf, Positive
 from .collapsed_svi import fit_collapsed_elbo
 from .gaussian_guide import GRADIENTS

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...runtime.process_group import at_step
 from ...runtime.progress import bar
-from ..optimise.search import factors, scheduled
+from ..optimise.schedules import factors, scheduled
 from .stopping_rule import Plateau
 
 

@@ -1,4 +1,4 @@
-"""The continuous ranked probability score of equal mixtures over posterior draws."""
+"""The continuous ranked probability score of equal mixtures over posterior draws, of any family."""
 
 from __future__ import annotations
 
