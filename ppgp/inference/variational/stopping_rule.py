@@ -15,25 +15,30 @@ class Plateau:
     """Find the step from which the moving average of the ELBO has not risen for ``patience`` steps.
 
     Attributes:
-        average: The mean of the last ``patience`` ELBOs; those that are not finite count as 0.
+        average: The mean of the finite ones among the last ``patience`` ELBOs; NaN if there are
+            none.
         reached_at: The number of steps after which the plateau was seen; None: not yet.
     """
 
     def __init__(self, patience: int) -> None:
         self.patience, self.best, self.best_at, self.total = patience, -math.inf, 0, 0.0
-        self.window: deque[float] = deque()
-        self.taken, self.average = 0, -math.inf
+        self.window: deque[float] = deque()  # NaN for an ELBO that is not finite
+        self.taken, self.finite, self.average = 0, 0, -math.inf
         self.reached_at: int | None = None
 
     def add(self, elbo: float) -> None:
-        """Take account of one more step."""
-        dropped = 0.0
-        self.window.append(elbo if math.isfinite(elbo) else 0.0)
+        """Take account of one more step; an ELBO that is not finite enters no average."""
+        self.window.append(elbo if math.isfinite(elbo) else math.nan)
+        change = 0.0
+        if math.isfinite(elbo):
+            change, self.finite = elbo, self.finite + 1
         if len(self.window) > self.patience:
             dropped = self.window.popleft()
-        self.total += self.window[-1] - dropped
+            if math.isfinite(dropped):
+                change, self.finite = change - dropped, self.finite - 1
+        self.total += change
         self.taken += 1
-        self.average = self.total / len(self.window)
+        self.average = self.total / self.finite if self.finite else math.nan
         if self.taken >= self.patience and self.average > self.best:
             self.best, self.best_at = self.average, self.taken - 1
         waited = self.taken - 1 - self.best_at
@@ -61,9 +66,10 @@ class Plateau:
 
     def _risen(self) -> bool:
         """Whether the last third of the window lies above the one before, by 3 standard errors."""
-        third = len(self.window) // 3
+        window = [elbo for elbo in self.window if math.isfinite(elbo)]
+        third = len(window) // 3
         if third < FEWEST:
-            return len(self.window) > 1 and self.window[-1] > self.window[0]
-        _, before, last = np.split(np.array(self.window)[-3 * third :], 3)
+            return len(window) > 1 and window[-1] > window[0]
+        _, before, last = np.split(np.array(window)[-3 * third :], 3)
         error = math.sqrt((before.var(ddof=1) + last.var(ddof=1)) / third)
         return float(last.mean() - before.mean()) > STANDARD_ERRORS * error

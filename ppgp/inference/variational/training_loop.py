@@ -103,10 +103,20 @@ def train(
             "this is the guide reached"
         )
     last = history[-options.patience :]
-    not_finite = sum(not math.isfinite(elbo) for elbo in last)
-    if not_finite:
+    everywhere, lately = _not_finite(history), _not_finite(last)
+    if everywhere > lately:
         notes.append(
-            f"the ELBO was not finite in {not_finite} of the last {len(last)} steps: "
-            "check the priors"
+            f"the ELBO was not finite in {everywhere} of {len(history)} steps, "
+            f"{lately} of them among the last {len(last)}: "
+            "they do not count in the rule that ends the fit; check the priors"
+        )
+    elif lately:
+        notes.append(
+            f"the ELBO was not finite in {lately} of the last {len(last)} steps: check the priors"
         )
     return Training(history, notes, interrupted)
+
+
+def _not_finite(elbos: list[float]) -> int:
+    """Return how many ELBOs are not finite."""
+    return sum(not math.isfinite(elbo) for elbo in elbos)
