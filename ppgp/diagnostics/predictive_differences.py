@@ -51,7 +51,7 @@ def predictive_difference(
         level: Of the central intervals.
         sizes: The effective numbers of posterior draws behind ``own`` and behind ``reference``.
     """
-    errors = standard_errors(2 * len(own))
+    allowed = standard_errors(2 * len(own))  # how many errors a difference may be
     classes = own.kind == "classes"
     if classes:
         shift, shift_error = _shift_of_classes(own, reference, sizes)
@@ -60,8 +60,8 @@ def predictive_difference(
         shift, shift_error = _shift_of_means(own, reference, sizes)
         sets = f"{level:.0%} intervals"
     held, claimed, error = _contents(own, reference, level, sizes)
-    beyond = (shift - errors * shift_error).clamp_min(0.0)
-    missing = ((held - claimed).abs() - errors * error).clamp_min(0.0)
+    beyond = (shift - allowed * shift_error).clamp_min(0.0)
+    missing = ((held - claimed).abs() - allowed * error).clamp_min(0.0)
     size, content = float(shift.square().mean().sqrt()), float(held.mean())
     matters = float(missing.mean()) > _tolerance(level)
     word = AGREES
@@ -104,10 +104,11 @@ def _shift_of_means(
 def _shift_of_classes(
     own: Prediction, reference: Prediction, sizes: tuple[float, float]
 ) -> tuple[Tensor, Tensor]:
-    """Return the largest shift of the mean of a function of the label [n], and its error.
+    """Return how far the probabilities of the classes of each row are apart [n], and the error.
 
-    The shift is in sds of that function: the root of chi square, about the average of both
-    distributions.
+    Of all functions of the label, the one whose mean differs most is taken. In its sds, the
+    difference is the root of chi square, sum_k (p_k - q_k)^2 / m_k, where m is the average of the
+    probabilities p and q.
     """
     ours, theirs = own.probabilities, reference.probabilities
     middle = (0.5 * (ours + theirs)).clamp_min(torch.finfo(ours.dtype).tiny)

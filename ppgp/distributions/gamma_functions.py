@@ -24,10 +24,11 @@ HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 TERMS = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 SMALL = 0.3  # below it log(1 + d) - d is summed
 ATANH = tuple(1 / (2 * k + 3) for k in range(12))
-STEP = 2e-3
+STEP = 2e-3  # of differences: of log shapes, and of a parameter relative to its scale
 LOWEST, HIGHEST, SPACING = -8.0, 16.0, 0.02  # log shapes of the table of the CRPS metric
 TAIL = 1e-18
-#: limits of the columns of the table at small shapes a: log entries less log a, and correlation
+#: limits of the columns of the table at small shapes a: log entries less log a, and correlation,
+#: to which ``gamma_crps_metric`` goes from the ends of the table
 SMALL_SHAPES = np.array([0.0, 0.0, 2 * math.log(2) - 1])
 LEAST_LOG = -45.0  # log z below which z^(2 a + 1) is negligible
 
@@ -143,6 +144,7 @@ def _crps_metric() -> CubicSpline:
         shape = np.exp(log_shape)
         return special.gammainc(shape, shape * z)
 
+    # as ``five_points``, of arrays of NumPy
     near = cdf(log_a + STEP) - cdf(log_a - STEP)
     far = cdf(log_a + 2 * STEP) - cdf(log_a - 2 * STEP)
     by_shape = (8 * near - far) / (12 * STEP)
@@ -171,7 +173,9 @@ def gamma_crps_metric(shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     log_shape = np.log(shape.detach().double().cpu().numpy())
     table = _crps_metric()(np.clip(log_shape, LOWEST, HIGHEST))
-    above = np.maximum(log_shape - HIGHEST, 0.0)[..., None]  # the law tends to the normal
+    # At large shapes a the law tends to the normal of sd a^(-1/2). The entries of log mean and log
+    # shape are then proportional to a^(1/2) and a^(-1/2), and their correlation too to a^(-1/2).
+    above = np.maximum(log_shape - HIGHEST, 0.0)[..., None]
     table = table * np.exp(above * (0.0, 0.0, -0.5)) + above * (0.5, -0.5, 0.0)
     small = log_shape[..., None] < LOWEST
     share = np.exp(np.minimum(log_shape - LOWEST, 0.0))[..., None]

@@ -683,11 +683,11 @@ class Prediction:
             raise SettingError(wanted, repr(k)[:60], "for example 100")
         parameter = univariate.like(self._rows)
 
-        def in_data_units(values: Tensor) -> Tensor:
+        def scaled_back(values: Tensor) -> Tensor:
             return self.offset + self.scale * values.to(parameter)
 
         with stream(seed, parameter.device), torch.no_grad():
-            return sampled(self.distribution, k, in_data_units)
+            return sampled(self.distribution, k, scaled_back)
 
 
 def _holds_integers(values: Any) -> bool:

@@ -70,7 +70,7 @@ def figures_of(
 
     def draw(what: str, group: Iterator[ReportFigure]) -> None:
         try:
-            figures.extend(group)
+            figures.extend(group)  # a generator: each figure is drawn here, not at the call
         except Exception as error:  # the fits took minutes, and the other figures show them
             problems.append(f"{what}: {type(error).__name__}: {error}")
 

@@ -17,7 +17,7 @@ from ...learners import stack
 from ...posterior.posterior import Posterior
 from ...runtime.seeding import permutation
 from ..checkpoint import Checkpoint
-from .stages import Fit, Rows, Settings, in_data_units, in_unit, log_temperature
+from .stages import Fit, Rows, Settings, constants_of_data, in_unit, log_temperature
 
 SHARE_INSIDE = 0.1  # of the training folds, on which the number of steps is chosen
 
@@ -204,7 +204,7 @@ class Run:
         """Return the draws {site: [1, member, *event]} and the params of the Posterior."""
         like = self.rows.y
         fits = [member.fit for member in self.members]
-        start = torch.stack([in_data_units(model.likelihood, fit.start, unit) for fit in fits])
+        start = torch.stack([constants_of_data(model.likelihood, fit.start, unit) for fit in fits])
         draws = {"start": start[None].to(like.device)}
         if self.how.temperature and self._tempers:
             values = [self._log_temperature_of(j) for j in range(len(self.members))]

@@ -305,7 +305,7 @@ def unit_of(likelihood: Any, y: Tensor) -> float:
     return 2.0 ** round(math.log2(size))
 
 
-def in_data_units(likelihood: Any, start: Tensor, unit: float) -> Tensor:
+def constants_of_data(likelihood: Any, start: Tensor, unit: float) -> Tensor:
     """Return the constants with the first of them in the units of the data."""
     moved = start.clone()
     if "y" in likelihood.scales:
@@ -316,7 +316,7 @@ def in_data_units(likelihood: Any, start: Tensor, unit: float) -> Tensor:
 
 
 def in_unit(likelihood: Any, start: Tensor, unit: float) -> Tensor:
-    """Return the constants in the unit of the fit; the inverse of ``in_data_units``."""
+    """Return the constants in the unit of the fit; the inverse of ``constants_of_data``."""
     moved = start.clone()
     if "y" in likelihood.scales:
         moved[0] = start[0] / unit

@@ -649,18 +649,23 @@ def gp_marginal(
         loc: [n], the mean.
         noise: [*batch, 1] or [*batch, n], the variances of the noise.
     """
+    # One draw in float64 is the usual case: a fit then takes the formulas of KernelMarginal, in
+    # numerics/gaussian_log_density.py. The noise enters there, in the class below, which torch
+    # differentiates, and for predictions in GP._covariance.
     plain = X.dtype == torch.float64 and X.ndim == 2 and loc.ndim == 1 and noise.ndim == 1
     plain = plain and not X.requires_grad  # slopes are in the hyperparameters alone
     for name, value in theta.items():  # each is that of one draw
         own = sites[name]
         plain = plain and value.shape == (own.shape if isinstance(own, Site) else own.value.shape)
     if plain and has_formulas(kernel):
-        return KernelMarginal(loc, _Covariance(kernel, tuple(theta), X), (noise, *theta.values()))
+        return KernelMarginal(
+            loc, _MarginalCovariance(kernel, tuple(theta), X), (noise, *theta.values())
+        )
     return GPMarginal(loc, add_diagonal(kernel(theta, X), noise))
 
 
 @dataclass(frozen=True)
-class _Covariance:
+class _MarginalCovariance:
     """k(X, X) + diag(noise) as a function of (noise, *hyperparameters).
 
     Args:
@@ -692,7 +697,7 @@ class KernelMarginal(GPMarginal):
     def __init__(
         self,
         loc: Tensor,
-        covariance: _Covariance,
+        covariance: _MarginalCovariance,
         arguments: Sequence[Tensor],
         validate_args: bool | None = None,
     ) -> None:
@@ -723,7 +728,7 @@ class _LogDensity(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(covariance: _Covariance, r: Tensor, noise: Tensor, *values: Tensor) -> Any:
+    def forward(covariance: _MarginalCovariance, r: Tensor, noise: Tensor, *values: Tensor) -> Any:
         theta = dict(zip(covariance.names, values, strict=True))
         found = gram(covariance.kernel, theta, RowDistances(covariance.X))
         # K may be the memory of a hyperparameter where it has one entry, and it is the same for
