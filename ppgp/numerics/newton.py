@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["allowed_descent", "at_rounding", "small_gain"]
+__all__ = ["ROUNDINGS", "allowed_descent", "at_rounding", "small_gain", "too_small_to_see"]
 
 ROUNDING = 1e-10  # how much a step may descend, relative to what it maximises
+ROUNDINGS = 16.0  # errors of rounding of the dtype within which values do not tell points apart
 SMALL = 1e-3  # nats
 
 
@@ -19,6 +20,18 @@ def allowed_descent(value: Tensor) -> Tensor:
 def small_gain(value: Tensor) -> float:
     """Return the gain in nats below which one at a log density [] may be rounding errors."""
     return max(SMALL, torch.finfo(value.dtype).eps * (1 + abs(float(value))))
+
+
+def too_small_to_see(rise: float, value: float, dtype: torch.dtype) -> bool:
+    """Return whether a rise in nats may be lost in the rounding of a log density.
+
+    Where no step raises the density, that is a maximum only if the rise that its derivatives
+    promise is so small. Otherwise the derivatives are not those of the density, or it has a kink.
+    NaN is not small.
+    """
+    eps = torch.finfo(dtype).eps
+    least = max(ROUNDING, ROUNDINGS * eps) * (1 + abs(value))
+    return rise <= (least if dtype == torch.float64 else max(SMALL, least))
 
 
 def at_rounding(gain: float, before: float, value: Tensor) -> bool:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ...density.target import Target
 from ...errors import NumericalError
-from ...numerics.newton import at_rounding
+from ...numerics.newton import at_rounding, too_small_to_see
 from ...runtime.process_group import at_step
 from ...runtime.progress import bar
-from .search import SearchOptions, SearchResult
+from .search import SearchOptions, SearchResult, nothing_rises
 
 #: The search ends at this half of the squared Newton decrement, which is the rise that is left: in
 #: float64 relative to the density, in float32 in nats. The last step squares the rest of the error.
@@ -30,7 +30,8 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
     A step is halved while the density does not rise, or is not defined. In float32 the rounding of
     the density can exceed its rise: a step is also taken if the gradients at both of its ends say
     that the density rises on average, and the search also ends where the rise that is left is that
-    of rounding errors.
+    of rounding errors. It has not converged if it ends because no step rises, unless the rise that
+    is left may be lost in the rounding of the density.
 
     Each step takes one pass over the rows, which gives value, gradient and Hessian together, and a
     second one for the Fisher information where the density does not curve down. ``seed`` is not
@@ -58,7 +59,8 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
             for iteration in range(1, options.steps + 1):
                 losses.append(-float(value))
                 step = _step(options, target, z, gradient, H)
-                before, rise = rise, 0.5 * float(gradient @ step)
+                promised = 0.5 * float(gradient @ step)
+                before, rise = rise, promised
                 update(iteration, loss=losses[-1])
                 least = TOLERANCE_IN_SINGLE if single else TOLERANCE * (1 + abs(float(value)))
                 if rise <= least or at_rounding(rise, before, value):
@@ -77,8 +79,9 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
                         break
                     step, rise = 0.5 * step, math.inf  # the next gain may be as large
                 else:
-                    # no step of a concave density rises: this is the maximum, up to rounding
-                    converged = True
+                    converged = too_small_to_see(promised, float(value), value.dtype)
+                    if not converged:
+                        notes.append(nothing_rises("Newton's method", iteration, promised))
                     break
                 z, (value, gradient, H) = new, trial
     except KeyboardInterrupt:
@@ -86,7 +89,7 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
         notes.append(
             f"stopped by Ctrl-C after {len(losses)} iterations; this is the best point so far"
         )
-    if not converged and not interrupted:
+    if not (converged or notes):
         notes.append(
             f"Newton's method had not converged after {options.steps} iterations: "
             "raise steps, or check the priors"

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...density.target import Target
 from ...errors import LostRank
+from ...numerics.newton import ROUNDINGS
 from ...runtime.progress import bar
 from ...runtime.threads import blas_on_one_thread
 from .held_out_rows import EarlyStopping
@@ -21,7 +22,6 @@ from .search import Record, SearchOptions, SearchResult, is_steep
 
 #: Of the value in one iteration, at which L-BFGS ends: in float64, and in float32.
 RELATIVE_GAIN, RELATIVE_GAIN_IN_SINGLE = 1e-13, 1e-10
-ROUNDINGS = 16.0  # errors of rounding of the dtype within which values do not tell points apart
 IDLE = 3  # evaluations of one iteration, all within that of the best value, that end a search
 
 
