@@ -225,8 +225,8 @@ def nothing_rises(search: str, iterations: int, rise: float) -> str:
     """
     return (
         f"{search} had not converged after {counted(iterations, 'iteration')}: no step raised the "
-        f"density, but its gradient promises a rise of {rise:.2g} nats: check the derivatives of the "
-        "likelihood, or use another optimizer if the density has a kink"
+        f"density, but its gradient promises a rise of {rise:.2g} nats: check the derivatives of "
+        "the likelihood, or use another optimizer if the density has a kink"
     )
 
 
