@@ -14,10 +14,11 @@ from ..data.roles import refuse_weights
 from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, NotApplicable, counted_are
 from ..models import Model
-from ..posterior.convergence import psis, why_uncorrected
+from ..posterior.convergence import why_uncorrected
 from ..posterior.posterior import Posterior, inputs_and_roles
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from ..posterior.sample_statistics import psis
 from .fixed_beforehand import guarantee_of_prepared
 from .full_conformal_sets import SCALED, training_data
 from .scores.base import ULPS, widened

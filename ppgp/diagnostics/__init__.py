@@ -7,16 +7,8 @@ simulation-based calibration and metrics.
 from typing import TYPE_CHECKING
 
 from ..display.missing_names import hints
-from ..posterior.convergence import (
-    convergence_warnings,
-    ess,
-    k_hat_limit,
-    mcse,
-    psis,
-    rhat,
-    scalars,
-    wasserstein,
-)
+from ..posterior.convergence import convergence_warnings, ess, mcse, rhat, scalars
+from ..posterior.sample_statistics import k_hat_limit, psis, wasserstein
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch
 
 __all__ = [

@@ -15,14 +15,13 @@ from ..posterior.arviz import arviz
 from ..posterior.convergence import (
     ESS_PER_CHAIN,
     RHAT_LIMIT,
-    k_hat_limit,
     mixing,
-    psis,
     scalars,
     why_uncorrected,
     with_angles_as_points,
 )
 from ..posterior.posterior import INSTEAD, Posterior, is_boosted
+from ..posterior.sample_statistics import k_hat_limit, psis
 from ..posterior.summary import cut_short
 from .choice_of_reference import Side, same_sites
 from .differences import Difference, worst

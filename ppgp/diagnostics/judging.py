@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import ks_2samp
 from torch import Tensor
 
-from ..posterior import convergence
+from ..posterior import convergence, sample_statistics
 from ..posterior.posterior import Posterior
 from .choice_of_reference import Side, comparable
 from .differences import Difference, LogDensity, worst
@@ -145,7 +145,7 @@ def _of_scalar(own: Sample, reference: Sample, j: int, sd_error: float) -> Diffe
         tails=(float((x < low).mean()), float((x > high).mean())),
         tail_error=math.sqrt(0.05 * 0.95 / size),
         kolmogorov=float(np.asarray(ks_2samp(x, y, method="asymp"))[0]),
-        wasserstein=convergence.wasserstein(x, y) / sd,
+        wasserstein=sample_statistics.wasserstein(x, y) / sd,
         size=size,
         roughness=_roughness(y, sd),
     )

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..capabilities import LeaveOneOut, supports
 from ..data.roles import refuse_weights
 from ..errors import NotApplicable, UnknownName
-from ..posterior.convergence import k_hat_limit, psis
 from ..posterior.posterior import Posterior, is_boosted
+from ..posterior.sample_statistics import k_hat_limit, psis
 
 __all__ = ["LOO", "leave_one_out", "psis_loo"]
 

@@ -125,7 +125,8 @@ class Likelihood:
 
     def _in_unit(self, name: str, given: Any, y_sd: float) -> Any:
         """Return a number or prior of a parameter for y / y_sd."""
-        if y_sd != 1.0 and name not in self.dimensions and in_units_of_data(given):
+        unknown = "y" in self.scales and name not in self.dimensions
+        if unknown and y_sd != 1.0 and in_units_of_data(given):
             raise SettingError(
                 f"{an(type(self).__name__)} that defines the unit of {name}",
                 f"no {name} in dimensions",

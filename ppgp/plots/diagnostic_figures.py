@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from ..diagnostics import diagnosis
 from ..diagnostics.simulation_based_calibration import SBC
 from ..errors import NotApplicable, SettingError, UnknownName
-from ..posterior import convergence
+from ..posterior import sample_statistics
 from ..posterior.posterior import Posterior
 from .common import (
     COLOURS,
@@ -131,7 +131,7 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
     for k, (name, posterior) in enumerate(posteriors.items()):
         ratio = diagnosis.log_ratio(posterior)
         shapes.append(diagnosis.k_hat(posterior))
-        limit = convergence.k_hat_limit(ratio.size)
+        limit = sample_statistics.k_hat_limit(ratio.size)
         left.plot([shapes[-1]], [k], marker_of(k), color=COLOURS[k % len(COLOURS)])
         left.plot([limit, limit], [k - 0.4, k + 0.4], color="black", lw=0.8, ls="--")
         weights = np.sort(np.exp(ratio - ratio.max()))[::-1]
@@ -194,10 +194,10 @@ def loo(posterior: Posterior, site: str | None = None, ax: Axes | None = None) -
         raise UnknownName("observed site", site, each)
     shown = {site: each[site]} if site is not None else each
     shapes = {
-        name: np.asarray(convergence.psis(-of_site.flatten(0, 1).T)[1])
+        name: np.asarray(sample_statistics.psis(-of_site.flatten(0, 1).T)[1])
         for name, of_site in shown.items()
     }
-    limit = convergence.k_hat_limit(math.prod(posterior.shape))
+    limit = sample_statistics.k_hat_limit(math.prod(posterior.shape))
     figure, axis = panel(ax, 6.5, 3.2)
     for j, (name, k) in enumerate(shapes.items()):
         label = name if len(shapes) > 1 else None

@@ -1,4 +1,4 @@
-"""Convergence statistics of posteriors, and what their draws lack."""
+"""R-hat, effective sample sizes and Monte Carlo errors of draws, and what draws lack."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..errors import DataError, NotApplicable, an, counted_are
+from ..errors import DataError, NotApplicable, UnknownName, an, counted_are
 from ..runtime.process_locks import silenced
-from .arviz import effective_sizes
+from .arviz import arviz, effective_sizes
 from .axes import named_scalars, scalar_names
 from .posterior import Posterior
-from .sample_statistics import ess, k_hat_limit, mcse, psis, rhat, wasserstein
+from .sample_statistics import numbers
 from .summary import chain_statistics
 from .units_of_draws import quantities
 
@@ -25,15 +25,12 @@ __all__ = [
     "efficiency",
     "ess",
     "ess_of_each",
-    "k_hat_limit",
     "mcse",
     "missing_for_comparison",
     "mixing",
     "on_mini_batches",
-    "psis",
     "rhat",
     "scalars",
-    "wasserstein",
     "why_uncorrected",
     "with_angles_as_points",
 ]
@@ -41,7 +38,131 @@ __all__ = [
 RHAT_LIMIT = 1.01  # Vehtari et al. (2021)
 ESS_PER_CHAIN = 100
 FEWEST = 4  # draws per chain, for R-hat and effective sample sizes to exist
+QUANTITIES = ("mean", "sd")  # that ``mcse`` gives the error of
 FEWEST_INDEPENDENT = 400  # draws without chains: as many as the ESS that four chains need
+
+
+def ess(x: Any) -> float:
+    """Return the bulk effective sample size of the draws of one scalar.
+
+    It is the number of independent draws that would give its mean with the same precision, computed
+    from rank-normalised split chains. Vehtari et al. (2021), section 4.
+
+    Args:
+        x: Draws [chain, draw], in any units.
+
+    Returns:
+        The number of draws, without a unit; NaN for fewer than four draws per chain.
+
+    Raises:
+        DataError: If the draws have another shape.
+
+    Examples:
+        Of a chain with correlation r between neighbours, n draws count for n (1 - r) / (1 + r).
+
+        >>> import numpy as np
+        >>> from ppgp import diagnostics
+        >>> noise = np.random.default_rng(0).normal(size=(4, 4000))
+        >>> x = noise.copy()
+        >>> for t in range(1, 4000):
+        ...     x[:, t] = 0.5 * x[:, t - 1] + noise[:, t]
+        >>> wanted = 4 * 4000 * (1 - 0.5) / (1 + 0.5)
+        >>> bool(abs(diagnostics.ess(x) / wanted - 1) < 0.15)
+        True
+    """
+    return float(arviz().ess(_of_chains(x), method="bulk"))
+
+
+def rhat(x: Any) -> float:
+    """Return the rank-normalised split R-hat of the draws of one scalar.
+
+    It compares the spread of all draws with the spread within half chains, and is near 1 where the
+    chains agree; at most 1.01 is wanted. Vehtari et al. (2021), section 4.
+
+    Args:
+        x: Draws [chain, draw], in any units.
+
+    Returns:
+        R-hat, without a unit; NaN for fewer than four draws per chain and for constant draws.
+
+    Raises:
+        NotApplicable: If there is a single chain.
+        DataError: If the draws have another shape.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ppgp import diagnostics
+        >>> x = np.random.default_rng(0).normal(size=(4, 500))
+        >>> round(diagnostics.rhat(x), 1)
+        1.0
+        >>> x[0] += 3.0  # one chain in another place
+        >>> bool(diagnostics.rhat(x) > 1.1)
+        True
+    """
+    x = _of_chains(x)
+    if len(x) < 2:
+        do = "run more, for example NUTS(chains=4)"
+        raise NotApplicable("at least two chains for R-hat", "one", do)
+    with np.errstate(invalid="ignore", divide="ignore"):  # constant draws have no variance
+        return float(arviz().rhat(x))
+
+
+def mcse(x: Any, quantity: str, independent: bool = False) -> float:
+    """Return the Monte Carlo standard error of the mean or the sd of one scalar.
+
+    The error of the mean is sd / sqrt(n), with n the effective sample size; Vehtari et al. (2021),
+    section 4. The error of the sd accounts for the kurtosis of the draws.
+
+    Args:
+        x: Draws [chain, draw].
+        quantity: "mean" or "sd".
+        independent: Whether the draws are independent; if not, the effective sample size is used.
+
+    Returns:
+        The error, in the units of the draws.
+
+    Raises:
+        UnknownName: If ``quantity`` is neither.
+        DataError: If the draws have another shape.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ppgp import diagnostics
+        >>> x = np.tile([[-1.0, 1.0]], 50)  # 100 draws with sd 1.005
+        >>> round(diagnostics.mcse(x, "mean", independent=True), 4)
+        0.1005
+        >>> diagnostics.mcse(x, "variance")
+        Traceback (most recent call last):
+        ppgp.errors.UnknownName: expected the name of a quantity of mcse, got 'variance': ...
+    """
+    x = _of_chains(x)
+    if quantity not in QUANTITIES:
+        raise UnknownName("quantity of mcse", quantity, QUANTITIES)
+    n = x.size if independent else float(arviz().ess(x, method=quantity))
+    if x.size < 2:
+        return 0.0
+    sd = float(x.std(ddof=1))
+    if quantity == "mean" or sd == 0:
+        return sd / math.sqrt(n)
+    return sd * math.sqrt(max(kurtosis(x) - 1, 0.0) / (4 * n))
+
+
+def _of_chains(x: Any) -> np.ndarray:
+    """Return the draws [chain, draw] of one scalar as an array in float64.
+
+    Raises:
+        DataError: If they have another shape.
+    """
+    draws = numbers(x, "draws")
+    if draws.ndim != 2 or not draws.size:
+        do = "pass those of one scalar, as ppgp.diagnostics.scalars gives them"
+        raise DataError("draws with shape [chain, draw]", f"shape {list(draws.shape)}", do)
+    return draws
+
+
+def kurtosis(x: np.ndarray) -> float:
+    """Return the kurtosis, which is 3 for a normal distribution."""
+    return float(((x - x.mean()) ** 4).mean()) / float(x.var(ddof=1)) ** 2
 
 
 def scalars(

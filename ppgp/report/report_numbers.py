@@ -15,8 +15,9 @@ from ..diagnostics.diagnosis import k_hat, log_ratio
 from ..diagnostics.predictive_metrics import BAND_CONFIDENCE
 from ..diagnostics.ranking import AS_GOOD, BEST, ERRORS, NOT_RANKED, SMALL, WORSE
 from ..errors import NotApplicable, counted
-from ..posterior.convergence import ESS_PER_CHAIN, RHAT_LIMIT, k_hat_limit, mixing
+from ..posterior.convergence import ESS_PER_CHAIN, RHAT_LIMIT, mixing
 from ..posterior.posterior import Posterior
+from ..posterior.sample_statistics import k_hat_limit
 from .report_html import BAD, FAIR, GOOD, PLAIN, Cell, answer, note, number, section, table, text
 
 __all__ = ["convergence_section", "coverage_section", "errors_section", "ranking_section"]

@@ -20,8 +20,8 @@ from ppgp.diagnostics.leave_one_out import psis_loo
 from ppgp.errors import NotApplicable
 from ppgp.inference import Inference
 from ppgp.inference.mcmc import nutpie_chains
+from ppgp.posterior.convergence import ess
 from ppgp.posterior.posterior import Posterior
-from ppgp.posterior.sample_statistics import ess
 
 script = tool("dtypes")
 CASES = cases()

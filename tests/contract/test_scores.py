@@ -15,6 +15,7 @@ from ppgp.conformal import Score, calibrate
 from ppgp.posterior.prediction import Prediction
 
 LEVEL = 0.9
+ROUNDINGS = 8
 MEMBERS = [getattr(conformal, name) for name in conformal.__all__]
 KINDS = [kind for kind in MEMBERS if isinstance(kind, type) and issubclass(kind, Score)]
 SCORES = [kind() for kind in KINDS if kind is not Score]
@@ -63,6 +64,20 @@ def test_y_is_in_the_region_exactly_where_its_score_is_at_most_q(score: Score) -
         region = score.region(prediction, torch.tensor(q, dtype=torch.float64), LEVEL)
         for y, s in zip(points, scores, strict=True):
             assert torch.equal(region.covers(y), (s <= q).all(1))
+
+
+@pytest.mark.parametrize("score", SCORES, ids=repr)
+def test_y_is_in_the_region_of_its_own_score(score: Score) -> None:
+    """Rounding of the ends of an interval must not leave out the row whose score is q."""
+    generator = torch.Generator().manual_seed(7)
+    prediction, _ = prediction_for(score, 500, generator)
+    for y in candidates(score, 500, generator)[:4]:
+        q = score.score(prediction, y, LEVEL)
+        if isinstance(score, conformal.PIT | conformal.Density):
+            # their ends are searched for with densities of some of the rows, which may be rounded
+            # otherwise than those of all rows
+            q = q + ROUNDINGS * torch.finfo(q.dtype).eps * q.abs()
+        assert bool(score.region(prediction, q, LEVEL).covers(y).all())
 
 
 @pytest.mark.parametrize("score", SCORES, ids=repr)

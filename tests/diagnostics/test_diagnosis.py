@@ -23,7 +23,7 @@ from ppgp.errors import NotApplicable
 from ppgp.inference import MAP, NUTS, SVI, Exact, Laplace
 from ppgp.models import LinearRegression, LogisticRegression
 from ppgp.posterior import Posterior
-from ppgp.posterior.convergence import k_hat_limit
+from ppgp.posterior.sample_statistics import k_hat_limit
 
 F64 = torch.float64
 PRECISION = torch.tensor([[2.0, 1.3], [1.3, 1.0]], dtype=F64)
