@@ -26,7 +26,6 @@ from ..display.overrides import computed
 from ..display.tables import record_page
 from ..errors import DataError, NotApplicable, SettingError, an, counted, own_class
 from ..priors import (
-    InUnitsOfData,
     Param,
     Prior,
     Site,
@@ -291,8 +290,7 @@ class Kernel:
         the data and the columns have several sds, the kernel reads X in the proportions of the
         data: one length for all columns has no equivalent in columns scaled one by one.
         """
-        given = [getattr(self, name) for name in self.hyper]
-        if all(isinstance(one, Prior) and not isinstance(one, InUnitsOfData) for one in given):
+        if not any(in_units_of_data(getattr(self, name)) for name in self.hyper):
             return self
         measured = self.measured()
         length = units.middle if measured else 1.0

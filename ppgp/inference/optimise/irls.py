@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from ...density.target import Target
-from ...errors import NumericalError
+from ...errors import NumericalError, counted
 from ...numerics.newton import at_rounding, too_small_to_see
 from ...runtime.process_group import at_step
 from ...runtime.progress import bar
-from .search import SearchOptions, SearchResult, nothing_rises
+from .search import SearchOptions, SearchResult
 
 #: The search ends at this half of the squared Newton decrement, which is the rise that is left: in
 #: float64 relative to the density, in float32 in nats. The last step squares the rest of the error.
@@ -81,7 +81,13 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
                 else:
                     converged = too_small_to_see(promised, float(value), value.dtype)
                     if not converged:
-                        notes.append(nothing_rises("Newton's method", iteration, promised))
+                        notes.append(
+                            "Newton's method had not converged after "
+                            f"{counted(iteration, 'iteration')}: no step raised the density, but "
+                            f"its gradient promises a rise of {promised:.2g} nats: check the "
+                            "derivatives of the likelihood, or use another optimizer if the "
+                            "density has a kink"
+                        )
                     break
                 z, (value, gradient, H) = new, trial
     except KeyboardInterrupt:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ...density.target import Target
-from ...errors import SettingError, UnknownName, counted
+from ...errors import SettingError, UnknownName
 from ..checkpoint import Checkpoint
 
 LARGEST = 2**28  # bytes of results that are kept
@@ -213,21 +213,6 @@ def is_steep(slope: float, value: float, dtype: torch.dtype) -> bool:
     """Return whether the largest entry of a gradient is too large for a mode of this density."""
     least = STEEP if dtype == torch.float64 else STEEP_IN_SINGLE
     return slope > least * max(1.0, abs(value) ** 0.5)
-
-
-def nothing_rises(search: str, iterations: int, rise: float) -> str:
-    """Return the note of a search that ended because no step raised the density.
-
-    Args:
-        search: The name of the search.
-        iterations: How many it has taken.
-        rise: What the derivatives promise, in nats.
-    """
-    return (
-        f"{search} had not converged after {counted(iterations, 'iteration')}: no step raised the "
-        f"density, but its gradient promises a rise of {rise:.2g} nats: check the derivatives of "
-        "the likelihood, or use another optimizer if the density has a kink"
-    )
 
 
 @dataclass(frozen=True)
