@@ -120,7 +120,7 @@ def beside_an_edge(y: Tensor) -> None:
 def test_a_gradient_that_is_not_finite_spoils_no_parameter(guide: str) -> None:
     y = torch.randn(50, generator=torch.Generator().manual_seed(0)).double()
     y += 3.0 - y.mean()
-    how = SVI(guide, steps=500, patience=250, learning_rate=0.05, draws=200)
+    how = SVI(guide, steps=4000, patience=250, learning_rate=0.05, draws=200)
     with pytest.warns(ppgp.errors.ConvergenceWarning, match="the ELBO was not finite in"):
         posterior = ppgp.fit(beside_an_edge, {"y": y}, how, progress=False)
     elbos = posterior.stats["elbo_history"]

@@ -6,13 +6,16 @@
 The journeys are those of one user: a Dataset, a fit of a GP by MAP and by NUTS, a prediction,
 a calibration and a region. A function counts once, lambdas and comprehensions not at all. Two
 counts of checks: functions of a name such as ``check_rows`` or ``refuse_text``, in the thread of
-the user; and functions whose body raises an error of ppgp, in all threads.
+the user; and functions whose body raises an error of ppgp, in all threads. The latter is told apart
+for one evaluation of the log density: how many evaluations a search takes depends on the last
+digits, and so on the processor.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import inspect
 import json
 import re
@@ -30,6 +33,7 @@ import numpy as np
 
 import ppgp
 from ppgp import conformal, errors, inference, kernels, models
+from ppgp.density.target import Target
 
 PACKAGE = Path(inspect.getfile(ppgp)).parent
 NAMED_AS_CHECKS = re.compile(
@@ -37,6 +41,8 @@ NAMED_AS_CHECKS = re.compile(
 )
 NO_FUNCTIONS = re.compile(r"<(lambda|listcomp|genexpr|dictcomp|setcomp|module)>$")
 ERRORS = {name for name, kind in vars(errors).items() if inspect.isclass(kind)} - set(dir(builtins))
+
+EVALUATION = Target.joint.__code__
 
 Place = tuple[str, str, int]
 
@@ -46,12 +52,16 @@ class Journey:
 
     Attributes:
         calls: How often each function is called in the thread of the user, by file, name and line.
-        in_all_threads: The same in all threads.
+        in_all_threads: The same in all threads, outside evaluations of the log density.
+        in_evaluations: The same in all threads, in evaluations of the log density.
+        evaluations: The number of evaluations of the log density.
     """
 
     def __init__(self) -> None:
         self.calls: Counter[Place] = Counter()
         self.in_all_threads: Counter[Place] = Counter()
+        self.in_evaluations: Counter[Place] = Counter()
+        self.evaluations = 0
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
@@ -64,7 +74,9 @@ class Journey:
             if event == "call" and code.co_filename.startswith(folder):
                 file = code.co_filename.removeprefix(folder)
                 place = (file, code.co_qualname, code.co_firstlineno)
-                self.in_all_threads[place] += 1
+                self.evaluations += code is EVALUATION
+                inside = is_inside_an_evaluation(frame)
+                (self.in_evaluations if inside else self.in_all_threads)[place] += 1
                 if threading.get_ident() == own:
                     self.calls[place] += 1
 
@@ -81,25 +93,38 @@ class Journey:
         places = {(file, name) for file, name, _ in self.calls}
         return {place for place in places if not NO_FUNCTIONS.search(place[1])}
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, float]:
         """Return the counts of functions, of their files, and of the calls of checks."""
         functions = self.functions()
-        raising = functions_that_raise()
+        evaluations = max(1, self.evaluations)
         return {
             "functions": len(functions),
             "files": len({file for file, _ in functions}),
             "named checks": sum(n for place, n in self.calls.items() if is_named_check(place)),
-            "raising functions": sum(
-                n for (file, _, line), n in self.in_all_threads.items() if (file, line) in raising
-            ),
+            "raising functions": sum_of_raising(self.in_all_threads),
+            "of one evaluation": round(sum_of_raising(self.in_evaluations) / evaluations, 1),
         }
 
     def most_called(self, limit: int = 10) -> list[str]:
         """Return the functions that raise an error of ppgp, by the number of their calls."""
         raising = functions_that_raise()
-        checks = {p: n for p, n in self.in_all_threads.items() if (p[0], p[2]) in raising}
+        calls = self.in_all_threads + self.in_evaluations
+        checks = {p: n for p, n in calls.items() if (p[0], p[2]) in raising}
         most = sorted(checks, key=checks.__getitem__, reverse=True)[:limit]
         return [f"{checks[place]:5d} x {place[0]}: {place[1]}" for place in most]
+
+
+def is_inside_an_evaluation(frame: FrameType | None) -> bool:
+    """Whether a frame is one of an evaluation of the log density, or is called by one."""
+    while frame is not None and frame.f_code is not EVALUATION:
+        frame = frame.f_back
+    return frame is not None
+
+
+def sum_of_raising(calls: Counter[Place]) -> int:
+    """Return the number of calls of functions whose body raises an error of ppgp."""
+    raising = functions_that_raise()
+    return sum(n for (file, _, line), n in calls.items() if (file, line) in raising)
 
 
 def is_named_check(place: Place) -> bool:
@@ -108,6 +133,7 @@ def is_named_check(place: Place) -> bool:
     return bool(NAMED_AS_CHECKS.search(name)) and not NO_FUNCTIONS.search(place[1])
 
 
+@functools.cache
 def functions_that_raise() -> set[tuple[str, int]]:
     """Return file and first line of each function whose body raises an error of ppgp."""
     found = set()
