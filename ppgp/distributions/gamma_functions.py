@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import torch
 from scipy import special
 from scipy.interpolate import CubicSpline
 from torch import Tensor
+
+Array = TypeVar("Array", Tensor, np.ndarray)
 
 LARGE = 12.0  # from here on six terms of the series are exact to rounding
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -111,8 +114,14 @@ def polynomial(coefficients: tuple[float, ...] | list[float], x: Tensor) -> Tens
     return value
 
 
-def five_points(of: Callable[[Tensor], Tensor], at: Tensor, step: Tensor) -> Tensor:
-    """Return the derivative of a smooth function at a point, with error of order step^4."""
+def five_points(of: Callable[[Array], Array], at: Array, step: Array | float) -> Array:
+    """Return the derivative of a smooth function at a point, with error of order step^4.
+
+    Args:
+        of: The function, of each element of a tensor or array.
+        at: Points, of any shape.
+        step: A step for each point, or one for all.
+    """
     near = of(at + step) - of(at - step)
     far = of(at + 2 * step) - of(at - 2 * step)
     return (8 * near - far) / (12 * step)
@@ -144,10 +153,7 @@ def _crps_metric() -> CubicSpline:
         shape = np.exp(log_shape)
         return special.gammainc(shape, shape * z)
 
-    # as ``five_points``, of arrays of NumPy
-    near = cdf(log_a + STEP) - cdf(log_a - STEP)
-    far = cdf(log_a + 2 * STEP) - cdf(log_a - 2 * STEP)
-    by_shape = (8 * near - far) / (12 * STEP)
+    by_shape = five_points(cdf, log_a, STEP)
     log_density = a * log_a + (a - 1) * log_z - a * z - special.gammaln(a)
     by_mean = -z * np.exp(log_density)
     entries = [

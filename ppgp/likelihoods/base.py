@@ -133,7 +133,11 @@ class Likelihood:
                 f"add its power of y to dimensions, {{{name!r}: 0}} if it has no unit, or pass "
                 "standardise=False to fit",
             )
-        return rescaled(given, to_power(y_sd, -self.dimensions.get(name, 0)), what=name)
+        return rescaled(given, to_power(y_sd, -self._power_of_y(name)), what=name)
+
+    def _power_of_y(self, name: str) -> float:
+        """Return the power of y in the unit of a parameter."""
+        return self.dimensions.get(name, 0)
 
     def given(self, name: str) -> Any:
         """Return the number, prior or ``Predicted()`` that a parameter was given as."""
@@ -146,7 +150,7 @@ class Likelihood:
 
     def factors(self, y_sd: float) -> dict[str, float]:
         """Return ``{site: factor}`` from draws on the scale of a model to the units of y."""
-        return {name: to_power(y_sd, self.dimensions.get(name, 0)) for name in self.sites()}
+        return {name: to_power(y_sd, self._power_of_y(name)) for name in self.sites()}
 
     def prepare(self, data: Dataset) -> Likelihood:
         """Return this likelihood prepared for these targets.

@@ -136,7 +136,7 @@ class Parametric(Likelihood, Scored):
         return likelihood.replaced(changed)
 
     def factors(self, y_sd: float) -> dict[str, float]:
-        return {n: to_power(y_sd, self.dimensions.get(n, 0)) for n in self.parameters}
+        return {name: to_power(y_sd, self._power_of_y(name)) for name in self.parameters}
 
     def scale_of(self, name: str) -> str:
         """Return the scale on which a predicted parameter is a function: "log" or "logit"."""

@@ -45,7 +45,6 @@ from ...priors import (
     rescaled,
     site,
     under,
-    value_of,
 )
 from ...runtime.result_cache import ResultCache
 from ...runtime.threads import side_by_side
@@ -257,7 +256,7 @@ class GP(
 
     def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         """Return the variance of the noise, [*draw, 1], or [*draw, n] where some is known."""
-        noise = value_of(theta, "noise", self.noise, X).unsqueeze(-1)
+        noise = self.value(theta, "noise", X).unsqueeze(-1)
         return noise if noise_sd is None else with_known(noise, noise_sd)
 
     # -- given the training rows, a chunk of draws at a time ------------------------------------
