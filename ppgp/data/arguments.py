@@ -15,7 +15,7 @@ from ..errors import DataError, NotApplicable
 from ..runtime.threads import numbers_in
 from .entries.arrays import KEPT, array_of, as_pandas, laid_out, of_array
 from .entries.entries import misspelt, real_numbers
-from .training_data import Rows, Tables, TrainingData, same_value
+from .training_data import Batch, Rows, Tables, TrainingData, same_value
 
 __all__ = ["Arguments", "as_training_data", "in_usable_dtypes", "with_tensors"]
 
@@ -43,6 +43,8 @@ class Arguments(dict[str, Any], TrainingData):
     def tables(self, rows: Rows | None) -> Tables:
         if rows is None:
             return ()
+        if isinstance(rows, Batch):  # the numbers of the rows in its plates
+            return rows.tables
         got = "a program with its own arguments"
         raise NotApplicable("a Dataset to take mini-batches from", got, "use the full batch")
 

@@ -45,18 +45,8 @@ def check_sites(run: Run) -> None:
         DataError: For data that are no tensors, which torch's distributions do not take, and for
             sites in half precision, in which a density has three digits.
         NotApplicable: For ``obs_mask``, which makes a latent site that has no density at the
-            observed places, and for latent sites of the rows of a plate that takes some at random,
-            which would be those of other rows at each call.
+            observed places.
     """
-    for name, site in run.latents().items():
-        plate = next((f.name for f in site["cond_indep_stack"] if f.name in run.subsampled), None)
-        if plate is not None:
-            raise NotApplicable(
-                f"no latent site in the plate {plate!r}, which takes {run.subsampled[plate]}",
-                f"{name!r}",
-                "leave subsample_size out, or draw the site for all rows outside this plate and "
-                "index it by the rows that the plate gives",
-            )
     observed = run.observed()
     for name, site in run.sites.items():
         dtype = torch.as_tensor(site["value"]).dtype
@@ -182,17 +172,13 @@ def sentence(error: Exception) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + " ..."
 
 
-def randomness(run: Run, density: Callable[[Tensor], Tensor], z: Tensor) -> str | None:
+def randomness(density: Callable[[Tensor], Tensor], z: Tensor) -> str | None:
     """Return what is random in a density besides its sites; None if it is the same at every call.
 
     Args:
-        run: One run of the program.
         density: The log density at z [p].
         z: Where the density is evaluated twice, [p].
     """
-    if run.subsampled:
-        name, share = next(iter(run.subsampled.items()))
-        return f"a plate {name!r} that takes {share} at random"
     found = []
     for seed in (0, 1):
         with seeded(seed), torch.no_grad():

@@ -91,8 +91,6 @@ class Run(Messenger):
     params: Mapping[str, Tensor] = field(default_factory=dict)
     known: frozenset[str] | None = None
     sites: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
-    #: plates that draw their rows at random, and how many
-    subsampled: dict[str, str] = field(init=False, default_factory=dict)
     log_jacobian: Tensor | float = field(init=False, default=0.0)
     #: the site at which the program is
     drawing: dict[str, Any] | None = field(init=False, default=None)
@@ -115,10 +113,8 @@ class Run(Messenger):
             msg["fn"] = without_validation(law)
         self.drawing = msg
         if site_is_subsample(msg):
-            wanted, size = msg["fn"].subsample_size, msg["fn"].size
-            if msg["value"] is None and wanted is not None and wanted < size:
-                self.subsampled[msg["name"]] = f"{wanted} of {size} rows"
-        elif not msg["is_observed"] and msg["name"] in self.values:
+            return
+        if not msg["is_observed"] and msg["name"] in self.values:
             value = self.values[msg["name"]]
             if self.unconstrained:
                 transform, free = mapping(msg["name"], msg["fn"]), value

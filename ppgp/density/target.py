@@ -35,7 +35,7 @@ from torch.nn import Parameter
 from ..capabilities import LikelihoodDerivatives, supports
 from ..data.argument_mistakes import explained, not_finite, of_dtypes
 from ..data.arguments import as_training_data
-from ..data.training_data import Rows, Tables
+from ..data.training_data import Batch, Rows, Tables
 from ..display.user_warnings import warn
 from ..errors import DataError, LostRank, NotApplicable, NumericalError, NumericalWarning
 from ..runtime.process_locks import one_at_a_time, silenced
@@ -74,6 +74,7 @@ from .handlers import (
     site_log_prob,
 )
 from .layout import Slice, laid, names, placed
+from .plates import Batches, check_whole, drawn_rows, plates_taking, sites_in, taken_whole
 from .supports import Guard, Guarding, everything, guards
 from .survey import Survey, arguments, other_points, survey
 
@@ -127,6 +128,8 @@ class Target:
             integrated out; their variational parameters become params, which are part of z under
             ``optimise_params``.
         empty: Accept a model with nothing to search.
+        subsample: Whether plates of a program with ``subsample_size=`` have mini-batches, which
+            ``draw_rows`` draws. They are whole otherwise.
 
     Attributes:
         arguments: Those it was made from, in order.
@@ -134,8 +137,10 @@ class Target:
         team: The processes that share the rows; densities and gradients are means over them.
         slices: ``{site: Slice}``, the place of each site in z.
         params: The values of the params that are held.
-        random: What is random in the density besides the sites (a subsampled plate); None where it
-            is the same at every call.
+        random: What is random in the density of all rows besides the sites; None where it is the
+            same at every call.
+        batches: The plates that have mini-batches: how many rows each takes, and has.
+        sites_of_batches: The latent sites of real numbers in such plates: {site: plate}.
         noise_seed: Of the random numbers in the density, where they repeat at every call.
         static: Whether each site has the same support at every z.
         known: The latent sites that a user's program may have; None for any.
@@ -187,15 +192,18 @@ class Target:
         compile: bool = True,
         collapsed_elbo: bool = False,
         empty: bool = False,
+        subsample: bool = False,
     ) -> None:
         if isinstance(data, Mapping):
             data = as_training_data(data)
-        self.arguments = model, data, optimise_params, compile, collapsed_elbo, empty
+        self.arguments = model, data, optimise_params, compile, collapsed_elbo, empty, subsample
         self.model, self.data = model, data
         self.program = model.collapsed_elbo if collapsed_elbo else model.model
         self.optimise_params, self.collapsed_elbo = optimise_params, collapsed_elbo
         self.team = data.team if data.workers.alone else data.workers
         self.random: str | None = None
+        self.batches: Batches = {}
+        self.sites_of_batches: dict[str, str] = {}
         self.noise_seed: int | None = None
         self.guards: dict[str, Guard] = {}
         self.invalid: str | None = None
@@ -219,8 +227,17 @@ class Target:
             args, named = self._all_rows
             if self._few:
                 args, named = arguments(model, data, self._few)
-            with quietly(stored), seeded(0), run:  # every site is drawn from its prior
+            whole = nullcontext({}) if of_the_library else self._of_all_rows()
+            # every site is drawn from its prior
+            with quietly(stored), seeded(0), whole as batches, run:
                 self.program(*args, **named)
+                if batches:  # whether the arguments hold all rows
+                    run.log_prob()
+            if subsample:
+                self.batches = batches
+                self.sites_of_batches = sites_in(run.latents(), batches)
+            elif batches:
+                self.notes += taken_whole(batches)
             found = survey(model, data, run, optimise_params, empty)
             if not of_the_library and self._needs_own_dtypes(found):
                 found = survey(model, data, run, optimise_params, empty, own_dtypes=True)
@@ -253,7 +270,10 @@ class Target:
 
     @property
     def guarded_program(self) -> Callable[..., Any]:
-        """The Pyro program of the model, with a density of 0 where its sites leave their sets."""
+        """The Pyro program of the model, with a density of 0 where its sites leave their sets.
+
+        Its plates take their rows at random, where they have mini-batches.
+        """
         return Guarding(self.guards)(self.model.model) if self.guards else self.model.model
 
     def run_program(self, tables: Tables = ()) -> None:
@@ -262,20 +282,74 @@ class Target:
         Args:
             tables: Inputs and targets of some rows; () for all of them.
         """
-        args, kwargs = arguments(self.model, self.data, tables) if tables else self._all_rows
-        self.program(*args, **kwargs)
+        if self.data.is_table:
+            args, kwargs = arguments(self.model, self.data, tables) if tables else self._all_rows
+            self.program(*args, **kwargs)
+            return
+        args, kwargs = self._all_rows
+        rows = dict(zip(self.batches, tables, strict=True)) if tables else None
+        with plates_taking(rows):
+            self.program(*args, **kwargs)
+
+    @contextmanager
+    def _of_all_rows(self) -> Iterator[Batches]:
+        """Run a program with its plates whole.
+
+        Yields:
+            The plates with ``subsample_size=``.
+
+        Raises:
+            NotApplicable: If only so many rows of a plate as it takes at a time are there.
+        """
+        found: Batches = {}
+        try:
+            with plates_taking() as found:
+                yield found
+        except (RuntimeError, ValueError, IndexError) as error:
+            if not found or not self._runs_on_batches():
+                raise
+            name, (taken, size) = next(iter(found.items()))
+            raise NotApplicable(
+                f"all {size:,} rows of the plate {name!r} among the arguments",
+                f"an error with more than the {taken:,} that it takes ({sentence(error)})",
+                "pass all rows and index them by what the plate returns, or give the plate the "
+                "size of what is passed",
+            ) from error
+
+    def _runs_on_batches(self) -> bool:
+        """Return whether the program runs where each plate takes its own rows at random."""
+        try:
+            with quietly(), seeded(0), torch.no_grad(), Run({}) as run:
+                self.program(**self.data)
+            run.log_prob()
+        except (RuntimeError, ValueError, IndexError):
+            return False
+        return True
 
     def tables(self, rows: Rows | None) -> Tables:
         """Return the inputs and targets of some rows; () for all of them.
 
+        Of a program they are the numbers of the rows in each plate that has mini-batches.
+
         Raises:
-            NotApplicable: If rows are asked of a program with arguments of its own.
+            NotApplicable: If rows are asked of a program without such plates.
         """
         return () if rows is None else self.model.batch(self.data, rows)
 
+    def draw_rows(self, generator: torch.Generator) -> Batch:
+        """Return random rows of each plate that has mini-batches."""
+        device = self.survey.like.device
+        return Batch(tuple(rows.to(device) for rows in drawn_rows(self.batches, generator)))
+
+    def _first_rows(self, batch: int) -> Tables:
+        """Return the tables of a mini-batch of so many rows, to trace its density."""
+        if self.batches:
+            return self.draw_rows(torch.Generator().manual_seed(0)).tables
+        return self.tables(torch.arange(batch))
+
     def check_memory(self, rows: int | None = None) -> None:
         """Raise NotEnoughMemory if the density of so many rows, with its gradient, does not fit."""
-        if rows not in self._fits:
+        if rows not in self._fits and not self.batches:
             n = self.data.n if rows is None else rows
             self.model.check_memory(n, self.data.d, self.data.X)
             self._fits |= {rows, n}
@@ -367,9 +441,12 @@ class Target:
         Raises:
             DataError: If data are no tensors, have another shape than their distribution or lie
                 outside its support, or the program observes none of the data that it can be given.
-            NotApplicable: For ``obs_mask``, and for a batch in no plate beside discrete sites.
+            NotApplicable: For ``obs_mask``, for a plate with fewer rows than its size where there
+                are no mini-batches, and for a batch in no plate beside discrete sites.
         """
         check_sites(run)
+        if not self.arguments[-1]:
+            check_whole(run.sites)
         check_shapes(run)
         check_observed(run, self.model)
         self._check_networks(run)
@@ -380,7 +457,7 @@ class Target:
         z = survey.like.new_zeros(survey.dim)
         for name, s in survey.slices.items():
             z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)
-        return self._validated(), randomness(run, self.joint, z)
+        return self._validated(), randomness(self.joint, z)
 
     def _check_networks(self, run: Run) -> None:
         """Raise NotApplicable if z has params of a network that do not move the density."""
@@ -1260,7 +1337,7 @@ class Graphs:
         one = partial(self.density.eager_gradient, jacobian)
         if not self.compile:
             return one if k is None else Looped(one), None
-        tables = () if batch is None else self.density.tables(torch.arange(batch))
+        tables = () if batch is None else self.density._first_rows(batch)
         try:
             if (batch, jacobian) not in self._recorded:  # for one point and for several
                 points = self._three_points()

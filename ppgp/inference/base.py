@@ -37,8 +37,10 @@ class Inference:
     Attributes:
         optimises_params: Whether the method also optimises ``pyro.param`` values (the
             ``optimise_params`` of Target).
-        takes_random_density: Whether it can use a density that is random at every call and unbiased
-            (a subsampled plate).
+        takes_random_density: Whether it can use a density that is random at every call and
+            unbiased. Plates of a program with ``subsample_size=`` then have mini-batches.
+        guides_rows: Whether it can draw latent sites of the rows of a mini-batch, as the user's own
+            guide does.
         starts_at_a_point: Whether a run begins at a point z of the target.
         seeks_mode: Whether it searches for a mode of the density of all sites.
         params_of_run: Params that describe one run, which an ensemble of runs leaves out.
@@ -71,6 +73,7 @@ class Inference:
 
     optimises_params: ClassVar[bool] = False
     takes_random_density: ClassVar[bool] = False
+    guides_rows: ClassVar[bool] = False
     starts_at_a_point: ClassVar[bool] = True
     seeks_mode: ClassVar[bool] = False
     params_of_run: ClassVar[tuple[str, ...]] = ()
@@ -153,8 +156,10 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
 def draw_batch(target: Target, batch_size: int | None, generator: torch.Generator) -> Rows | None:
     """Return ``batch_size`` random rows, without replacement: their indices, or themselves.
 
-    It is None, for all rows, without a batch size.
+    It is None, for all rows, without a batch size. A program takes as many rows as its plates say.
     """
+    if target.batches:
+        return target.draw_rows(generator)
     if batch_size is None:
         return None
     if not (target.data.team.alone or target.data.streamed):
@@ -401,6 +406,9 @@ def from_draws(
     own: dict[str, Any] = {}
     if target.random is not None:
         own["random_density"] = target.random
+    elif target.batches:
+        name, (rows, size) = next(iter(target.batches.items()))
+        own["random_density"] = f"a plate {name!r} that takes {rows:,} of {size:,} rows at random"
     angles = tuple(name for name in draws if name in target.slices and target.slices[name].circular)
     if angles:
         own["circular"] = angles

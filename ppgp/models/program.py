@@ -33,6 +33,7 @@ from ..density.handlers import (
     quietly,
     site_log_prob,
 )
+from ..density.plates import plates_taking
 from ..distributions import univariate
 from ..errors import DataError, NotApplicable
 from ..priors import Param, Site
@@ -121,6 +122,11 @@ class Program(Model):
     def model(self, **arguments: Any) -> Any:  # type: ignore[override] # its own arguments
         return self.function(**arguments)
 
+    def of_all_rows(self, **arguments: Any) -> Any:
+        """Run the program with its plates whole, also those with ``subsample_size=``."""
+        with plates_taking():
+            return self.function(**arguments)
+
     def _latents(self, theta: Theta) -> dict[str, Tensor]:
         if not theta:
             raise NotApplicable(
@@ -143,30 +149,23 @@ class Program(Model):
 
         Raises:
             NotApplicable: If the program has latent sites that are not in theta (discrete ones
-                that were summed out), if it takes rows at random, if rows are weighted by a scale,
-                or if its masks depend on latent sites.
+                that were summed out), if rows are weighted by a scale, or if its masks depend on
+                latent sites.
         """
         latents = self._latents(theta)
         first = {name: value[0] for name, value in latents.items()}
         with quietly():
-            data_entries = entries_of_data(lambda: self.function(**data), first)
+            data_entries = entries_of_data(lambda: self.of_all_rows(**data), first)
 
         def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
             with Run(values) as run:
-                self.function(**data)
+                self.of_all_rows(**data)
             others = [name for name in run.latents() if name not in values]
             if others:
                 raise NotApplicable(
                     "a program whose latent sites were all drawn",
                     f"{', '.join(others)} summed out",
                     "write that sum into the distribution of y (MixtureSameFamily)",
-                )
-            if run.subsampled:
-                name, share = next(iter(run.subsampled.items()))
-                raise NotApplicable(
-                    "a program that sees all its rows",
-                    f"a plate {name!r} that takes {share} at random",
-                    "leave subsample_size out",
                 )
             log_densities = {}
             for name, s in run.observed().items():
@@ -221,8 +220,8 @@ class Program(Model):
         same = Same(arguments=not others, arrays=all(isinstance(v, SCALAR) for v in others))
         with quietly(), torch.no_grad():
             predictive = predictive_distributions(
-                lambda: self.function(**full),
-                lambda: self.function(**data),
+                lambda: self.of_all_rows(**full),
+                lambda: self.of_all_rows(**data),
                 same,
                 self._latents(theta),
                 seed,
@@ -246,7 +245,7 @@ class Program(Model):
             {discrete site: [draw, ...]}.
         """
         with quietly(), torch.no_grad():
-            return inferred_discrete(lambda: self.function(**data), dict(theta))
+            return inferred_discrete(lambda: self.of_all_rows(**data), dict(theta))
 
     def check_arguments(self, data: Mapping[str, Any]) -> None:
         """Check the arguments of a fit against the signature of the program.

@@ -35,7 +35,7 @@ from ..capabilities import (
     require,
     supports,
 )
-from ..data.argument_mistakes import explained, not_finite
+from ..data.argument_mistakes import explained
 from ..data.arguments import Arguments, as_training_data, in_usable_dtypes, with_tensors
 from ..data.categories import check_codes
 from ..data.dataset import Dataset, GivenScaler, IdentityScaler, of_all_ranks
@@ -72,7 +72,7 @@ from .files import storage
 from .maximum_likelihood import DispersionCheck, Mode
 from .predicting_to_files import ROWS_AT_ONCE, checked_path, predict_to_file, refuse_in_team
 from .prediction import Origin, Prediction, digest_of
-from .program_rows import ProgramRows, columns
+from .program_rows import ProgramRows, check_numbers, columns
 from .region import exact_level
 from .simulator import Simulator
 from .summary import cut_short, table_of
@@ -389,7 +389,7 @@ class Posterior:
             rows = ProgramRows(self.model.function, first, self.data, arguments, self.also_seen)
             for name, distribution in distributions.items():
                 prediction = Prediction(distribution)
-                _check_numbers(name, distribution, arguments)
+                check_numbers(name, distribution, arguments)
                 n = len(prediction)
                 unknown = partial(rows.unknown, name)
                 origin = _origin_of_site(self, name, arguments, n, seed, unknown)
@@ -1401,15 +1401,6 @@ def simulator_of(posterior: Posterior) -> Simulator:
     return Simulator(
         posterior.model, posterior.data, posterior.draws, posterior.params, posterior.scaler
     )
-
-
-def _check_numbers(site: str, distribution: Distribution, arguments: Mapping[str, Any]) -> None:
-    """Raise DataError if NaN or infinity among the arguments leaves a site without a prediction."""
-    lost = any(bool(torch.isnan(v).any()) for v in parameters(distribution).values())
-    holes = not_finite(arguments) if lost else ""
-    if holes:
-        wanted = f"numbers in the arguments of the program, for predictions of {site!r}"
-        raise DataError(wanted, holes, "drop those rows, or fill them")
 
 
 def is_boosted(posterior: Posterior) -> bool:

@@ -10,41 +10,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from pyro.poutine.messenger import Messenger
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor
+from torch.distributions import Distribution
 
+from ..data.argument_mistakes import not_finite
 from ..density.handlers import Run, quietly
+from ..density.plates import plates_taking
+from ..distributions.univariate import parameters
+from ..errors import DataError
 from ..provenance.provenance import Provenance, Table, numbers
 from ..runtime.seeding import seeded
-
-MOST_BATCHES = 1000  # runs of a program that takes its rows at random, to see all of them
-
-
-class _Batch(Messenger):
-    """Let the plate that takes rows at random take the rows from ``start`` on.
-
-    Attributes:
-        sizes: {plate: (how many rows it takes, how many there are)}.
-        index: The numbers of the rows that it took.
-    """
-
-    def __init__(self, start: int) -> None:
-        super().__init__()
-        self.start = start
-        self.sizes: dict[str, tuple[int, int]] = {}
-        self.index = torch.empty(0, dtype=torch.long)
-
-    def _pyro_sample(self, msg: Any) -> None:
-        if not site_is_subsample(msg) or msg["value"] is not None:
-            return
-        taken, size = msg["fn"].subsample_size, msg["fn"].size
-        if taken is None or taken >= size:
-            return
-        first = min(self.start, size - taken)
-        self.sizes[msg["name"]] = (taken, size)
-        self.index = torch.arange(first, first + taken, device=msg["fn"].device)
-        msg["value"] = self.index
 
 
 class ProgramRows:
@@ -100,55 +75,26 @@ class ProgramRows:
         for rows in (self, *self.others):
             if rows._site(site) is None:
                 return f"the program observes no {site!r} in the fit"
-            if rows._observed is None:
-                return "the program takes too few rows at a time to see all of them"
         return ""
 
     def _site(self, site: str) -> str | None:
         """Return the observed site that belongs to a predicted one."""
         observed = self._observed
-        if observed is None or site in observed:
+        if site in observed:
             return site
         return next(iter(observed)) if len(observed) == 1 else None
 
     def _targets(self, site: str) -> Table:
         """Return the training y [n] of a site; empty if it is not known."""
         name = self._site(site)
-        if name is None or self._observed is None:
-            return np.empty(0)
-        return self._observed[name]
+        return np.empty(0) if name is None else self._observed[name]
 
     @cached_property
-    def _observed(self) -> dict[str, Table] | None:
-        """All rows of each observed site, laid out as in predictions; None if not known."""
-        batch, sites = self._run(0)
-        if not batch.sizes:
-            return {name: numbers(_of_rows(s).reshape(-1)) for name, s in sites.items()}
-        taken, size = next(iter(batch.sizes.values()))
-        if len(batch.sizes) > 1 or size > MOST_BATCHES * taken:
-            return None
-        plate = next(iter(batch.sizes))
-        whole: dict[str, Tensor] = {}
-        for start in range(0, size, taken):
-            batch, sites = self._run(start)
-            for name, s in sites.items():
-                value, axis = _of_rows(s), _axis(s, plate)
-                if axis is None:
-                    whole[name] = value
-                    continue
-                if name not in whole:
-                    shape = [*value.shape]
-                    shape[axis] = size
-                    whole[name] = value.new_zeros(shape)
-                whole[name].index_copy_(axis, batch.index.to(value.device), value)
-        return {name: numbers(value.reshape(-1)) for name, value in whole.items()}
-
-    def _run(self, start: int) -> tuple[_Batch, dict[str, dict[str, Any]]]:
-        """Run the program on the data of the fit, and return its observed sites."""
-        batch = _Batch(start)
-        with quietly(), seeded(0), torch.no_grad(), batch, Run(dict(self.theta)) as run:
+    def _observed(self) -> dict[str, Table]:
+        """All rows of each observed site, laid out as in predictions."""
+        with quietly(), seeded(0), torch.no_grad(), plates_taking(), Run(dict(self.theta)) as run:
             self.function(**self.data)
-        return batch, run.observed()
+        return {name: numbers(_of_rows(s).reshape(-1)) for name, s in run.observed().items()}
 
 
 def _of_rows(site: Mapping[str, Any]) -> Tensor:
@@ -156,14 +102,6 @@ def _of_rows(site: Mapping[str, Any]) -> Tensor:
     value, law = site["value"], site["fn"]
     shape = law.batch_shape + law.event_shape
     return value.expand(torch.broadcast_shapes(value.shape, shape))
-
-
-def _axis(site: Mapping[str, Any], plate: str) -> int | None:
-    """Return the axis of a plate in the value of a site, counted from its end."""
-    for frame in site["cond_indep_stack"]:
-        if frame.name == plate and frame.vectorized:
-            return frame.dim - len(site["fn"].event_shape)
-    return None
 
 
 def columns(value: Any, n: int) -> Table | None:
@@ -180,3 +118,12 @@ def columns(value: Any, n: int) -> Table | None:
     if table.ndim == 2 and table.shape[1] == n:
         return table.T
     return None
+
+
+def check_numbers(site: str, distribution: Distribution, arguments: Mapping[str, Any]) -> None:
+    """Raise DataError if NaN or infinity among the arguments leaves a site without a prediction."""
+    lost = any(bool(torch.isnan(v).any()) for v in parameters(distribution).values())
+    holes = not_finite(arguments) if lost else ""
+    if holes:
+        wanted = f"numbers in the arguments of the program, for predictions of {site!r}"
+        raise DataError(wanted, holes, "drop those rows, or fill them")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
 from ..density.handlers import Redraw, Run, is_data, over_draws, quietly
+from ..density.plates import plates_taking
 from ..errors import NotApplicable, SettingError
 from ..runtime.batching import in_chunks
 from ..runtime.seeding import seeded
@@ -49,9 +51,10 @@ class Simulator:
         return {**copies, **{name: draws[name] for name in self.draws}}
 
     def _call(self, observed: bool) -> None:
-        """Run the program once; a model on a table is run at its training rows."""
+        """Run the program once, on all rows; a model on a table is run at its training rows."""
         args, kwargs = self.data.passed(observed=observed)
-        self.model.model(*args, **kwargs)
+        with nullcontext() if self.data.is_table else plates_taking():
+            self.model.model(*args, **kwargs)
 
     def one_run(self) -> dict[str, dict[str, Any]]:
         """Return the record of every site at the first draw, with its shapes and plates."""

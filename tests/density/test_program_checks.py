@@ -145,11 +145,10 @@ METHODS = [
 ]
 
 
-@pytest.mark.parametrize("program", [subsampled, monte_carlo])
 @pytest.mark.parametrize("how", METHODS, ids=lambda how: type(how).__name__)
-def test_a_random_density_is_refused_with_advice(program: Any, how: Any) -> None:
+def test_a_random_density_is_refused_with_advice(how: Any) -> None:
     with pytest.raises(NotApplicable, match=r"SVI\(\), SGLD or SGHMC"):
-        ppgp.fit(program, {"X": X, "y": Y}, how, progress=False)
+        ppgp.fit(monte_carlo, {"X": X, "y": Y}, how, progress=False)
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
@@ -166,9 +165,7 @@ def test_svi_and_sgld_take_a_subsampled_plate(how: Any) -> None:
     exact = torch.linalg.solve(precision, X.mT @ Y / 0.09)
     sd = torch.linalg.inv(precision).diagonal().sqrt()
     assert bool(((first.draws["w"].flatten(0, 1).mean(0) - exact).abs() < 2 * sd).all())
-    assert "lp" not in first.stats or isinstance(how, inference.SGLD)
-    with pytest.raises(NotApplicable, match="10 of 30"):
-        first.log_likelihood()
+    assert first.log_likelihood().shape[-1] == 30
 
 
 def test_a_start_of_a_param_may_be_random() -> None:

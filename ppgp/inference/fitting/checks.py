@@ -91,13 +91,21 @@ def check_support(how: Inference, target: Target, checkpoint: bool) -> None:
             "use MAP, SVI, NaturalGradientBoosting, NUTS, HMC, MetropolisHastings, Gibbs, SGLD or "
             "SGHMC, or leave checkpoint out",
         )
+    if not how.guides_rows:
+        for site, plate in target.sites_of_batches.items():
+            rows, size = target.batches[plate]
+            raise NotApplicable(
+                f"no latent site in the plate {plate!r}, which takes {rows} of {size} rows",
+                f"{site!r}",
+                "leave subsample_size out, draw the site for all rows outside this plate and index "
+                "it by the rows that the plate gives, or use SVI(guide) with a guide of your own",
+            )
     if target.random is not None and not how.takes_random_density:
         method = "(method='deterministic')" if isinstance(how, SVI) else ""
         raise NotApplicable(
             f"the same density at every call for {name}{method}",
             target.random,
-            "use SVI(), SGLD or SGHMC, or leave subsample_size out and write an integral as a site "
-            "or a closed form",
+            "use SVI(), SGLD or SGHMC, or write an integral as a site or a closed form",
         )
 
 

@@ -252,7 +252,7 @@ def fit(
         options = {"seed": seed, "progress": progress and team.rank == 0, "init": init}
         if checkpoint is not None:
             options["checkpoint"] = checkpoint
-        if checkpoint is not None or target.random is not None:
+        if checkpoint is not None or target.random is not None or target.batches:
             check_support(how, target, checkpoint is not None)
         if not target.collapsed_elbo:  # whose result is one draw
             size = 8 * how.numbers(target.dim)
@@ -332,6 +332,7 @@ class _Problem:
             optimise_params=how.optimises_params,
             collapsed_elbo=how.collapses(self.model),
             empty=not isinstance(self.model, Program),
+            subsample=how.takes_random_density,
         )
 
     def following(self, posterior: Posterior) -> _Problem | None:

@@ -48,7 +48,8 @@ class SGLD(Chains):
         step: The size of a step after the warm-up. During the warm-up it falls polynomially from
             ten times that, but at most from 1.
         batch_size: Rows per step, drawn without replacement, which makes the gradient unbiased.
-            None: all rows, but 1,000 of a stream.
+            None: all rows, but 1,000 of a stream; of a program as many as its plates take by
+            ``subsample_size=``.
         thin: Steps per draw.
 
     Raises:
@@ -120,7 +121,8 @@ class SGLD(Chains):
         gradient = apply_transpose(state["root"], torch.nan_to_num(state["gradient"], nan=0.0))
         rows = target.data.total or 1
         batch = self._rows_per_step(target) or rows
-        most = FAR * (target.dim * rows / min(batch, rows)) ** 0.5
+        times = max([rows / min(batch, rows), *(size / n for n, size in target.batches.values())])
+        most = FAR * (target.dim * times) ** 0.5
         length = gradient.norm(dim=-1, keepdim=True)
         return gradient * (most / length.clamp_min(most)), (length > most)[:, 0]
 

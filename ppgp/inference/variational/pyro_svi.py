@@ -18,6 +18,7 @@ from pyro.optim import PyroOptim
 from torch import Tensor
 
 from ...density.checks import check_flat
+from ...density.plates import plates_taking
 from ...density.target import Target
 from ...errors import NumericalError
 from ...networks.networks import training
@@ -88,7 +89,7 @@ def fit_pyro_guide(
             step = NaturalSteps(options, target, program, q, generator).step
         fit = train(options, step, progress)
         args, kwargs = data.passed()
-        with torch.no_grad():
+        with torch.no_grad(), plates_taking():  # latent sites of all rows
             sampled = Predictive(q, num_samples=options.draws)(*args, **kwargs)
         notes = list(fit.notes)
 

@@ -160,6 +160,12 @@ class SVI(Inference):
 
     takes_random_density = computed(_takes_random_density)
 
+    def _guides_rows(self) -> bool:
+        """Whether a guide of the user's own says which rows its latent sites belong to."""
+        return not (self.guide is None or isinstance(self.guide, str | type))
+
+    guides_rows = computed(_guides_rows)
+
     def _options(self) -> SVIOptions:
         """Return the numbers that a fit needs."""
         numbers = {f.name: getattr(self, f.name) for f in fields(SVIOptions)}
