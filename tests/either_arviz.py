@@ -30,3 +30,12 @@ def comparison(loo: dict[str, Any]) -> Any:
     """Return the table of ``arviz.compare`` by stacking, with all digits."""
     digits = {"round_to": "none"} if is_modern(arviz()) else {}
     return arviz().compare(loo, method="stacking", **digits)
+
+
+def sensitivity(tree: Any, component: str) -> dict[str, float]:
+    """Return the power-scaling sensitivity of each scalar variable to "prior" or "likelihood"."""
+    if is_modern(arviz()):
+        found = import_module("arviz_stats.psense").psense(tree, group=component)
+    else:
+        found = arviz().psens(tree, component=component)
+    return {str(name): float(value) for name, value in found.data_vars.items()}

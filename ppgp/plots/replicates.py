@@ -57,7 +57,7 @@ def predictive_check(
         ['20 replicated data sets', 'observed']
     """
     _check_number(replicates)
-    groups = posterior.to_arviz(predictive=True, log_likelihood=False, seed=seed)
+    groups = posterior.to_arviz(predictive=True, log_likelihood=False, log_prior=False, seed=seed)
     drawn, observed = _values(groups, "posterior_predictive", site)
     if len(drawn) > replicates:
         some = np.random.default_rng(seed).choice(len(drawn), replicates, replace=False)
@@ -112,7 +112,7 @@ def prior_predictive(
         True
     """
     _check_number(replicates)
-    groups = posterior.to_arviz(prior=replicates, log_likelihood=False, seed=seed)
+    groups = posterior.to_arviz(prior=replicates, log_likelihood=False, log_prior=False, seed=seed)
     drawn, observed = _values(groups, "prior_predictive", site)
     low, high = np.nanquantile(drawn, [0.025, 0.975])
     limits = min(low, observed.min()), max(high, observed.max())

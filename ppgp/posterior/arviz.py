@@ -7,7 +7,7 @@ It is the conversion of plain dictionaries, to InferenceData on ArviZ 0.x and to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ def to_arviz(
     dims: Mapping[str, Sequence[str]],
     attrs: Mapping[str, Any],
     library: ModuleType | None = None,
+    own_dims: Mapping[str, Mapping[str, Sequence[str]]] = MappingProxyType({}),
 ) -> Any:
     """Return ArviZ's object of plain arrays.
 
@@ -44,20 +45,31 @@ def to_arviz(
         dims: ``{variable: [axis, ...]}``, without chain and draw.
         attrs: Attributes of the whole object.
         library: A module with ``from_dict``: ArviZ by default; ``arviz_base`` works too.
+        own_dims: ``{group: {variable: [axis, ...]}}`` of groups whose variables have the names of
+            others and axes of their own.
     """
     az = library if library is not None else arviz()
     arrays: dict[str, dict[str, np.ndarray]] = {}
     for group, values in groups.items():
         if values:
             arrays[group] = {name: np.asarray(value) for name, value in values.items()}
+    apart = {group: arrays.pop(group) for group in own_dims if group in arrays}
     used = {name for values in arrays.values() for name in values}
-    kept = {name: list(d) for name, d in dims.items() if name in used}
+    kept = {name: list(axes) for name, axes in dims.items() if name in used}
     with silenced(UserWarning):  # a point estimate has more chains than draws
         if is_modern(az):
-            tree = az.from_dict(arrays, coords=dict(coords), dims=kept)
-            tree.attrs.update(attrs)
-            return tree
-        return az.from_dict(**arrays, coords=dict(coords), dims=kept, attrs=dict(attrs))
+            found = az.from_dict(arrays, coords=dict(coords), dims=kept)
+        else:
+            found = az.from_dict(**arrays, coords=dict(coords), dims=kept)
+        for group, values in apart.items():
+            own = {name: list(axes) for name, axes in own_dims[group].items()}
+            dataset = az.dict_to_dataset(values, dims=own)
+            if is_modern(az):
+                found[group] = type(found)(dataset)
+            else:  # its from_dict has no group log_prior
+                found.add_groups({group: dataset})
+    found.attrs.update(attrs)
+    return found
 
 
 def netcdf(tree: Any) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -71,7 +71,7 @@ from .axes import Coords, axes_of, columns_by_name, named_scalars, renamed, scal
 from .files import storage
 from .maximum_likelihood import DispersionCheck, Mode
 from .predicting_to_files import ROWS_AT_ONCE, checked_path, predict_to_file, refuse_in_team
-from .prediction import Origin, Prediction, digest_of
+from .prediction import Origin, Prediction, digest_of, one_of_each_draw
 from .program_rows import ProgramRows, check_numbers, columns
 from .region import exact_level
 from .simulator import Simulator
@@ -87,6 +87,7 @@ INSTEAD = (
     "members that have not seen the row"
 )
 AT_A_MODE = 1000  # draws of the coefficients of groups given one draw of the sites
+NEW_ROW = "new_row"  # the axis of the group predictions
 QUANTILES = (0.05, 0.5, 0.95)
 KINDS = ("deviance", "pearson", "quantile")  # of residuals
 #: statistics of the density of the rows of the fit
@@ -1107,7 +1108,9 @@ class Posterior:
         *,
         prior: int | Mapping[str, Any] = 0,
         predictive: bool = False,
+        predictions: Prediction | Mapping[str, Prediction] | None = None,
         log_likelihood: bool = True,
+        log_prior: bool = True,
         coords: Mapping[str, Any] | None = None,
         dims: Mapping[str, Any] | None = None,
         seed: int = 0,
@@ -1115,10 +1118,11 @@ class Posterior:
     ) -> Any:
         """Return ArviZ's object: InferenceData on ArviZ 0.x, DataTree on ArviZ 1.x.
 
-        Its groups are posterior, sample_stats, log_likelihood, observed_data and constant_data; on
-        request also prior, prior_predictive and posterior_predictive. Axes are named after the
-        plates of the program (the axes of a site's own event follow), and after features, classes
-        and components.
+        Its groups are posterior, sample_stats, log_likelihood, log_prior, observed_data and
+        constant_data; on request also prior, prior_predictive, posterior_predictive and
+        predictions. Axes are named after the plates of the program (the axes of a site's own event
+        follow), and after features, classes and components. Where a program has no log density per
+        row, or no log prior per site, that group is left out, and one warning says why.
 
         Coefficients that vary between groups are the variables ``county.effect``, with the axes
         ``county`` (the levels) and ``county.term``, always in the units of the data.
@@ -1132,8 +1136,14 @@ class Posterior:
             prior: The number of draws from the prior, or the user's own prior draws
                 ``{site: [draw, ...]}``.
             predictive: Whether to draw data again at the training rows, once per draw.
+            predictions: What ``predict`` returned for new rows. The group predictions has one draw
+                of y per draw of the posterior, or several where the prediction has several, on the
+                axis new_row.
             log_likelihood: Whether to compute the pointwise log likelihood, which leave-one-out
                 cross-validation needs.
+            log_prior: Whether to compute the log prior density of each site, [chain, draw], on the
+                scale of the model, which power-scaling sensitivity needs (Kallioinen, Paananen,
+                Buerkner & Vehtari 2024).
             coords: Coordinates of axes that replace the default ones, as in ``arviz.from_pyro``.
             dims: Names of the axes of variables that replace the default ones.
             seed: The seed of the prior draws and of the replicates.
@@ -1159,8 +1169,13 @@ class Posterior:
         groups["sample_stats"] = {
             k: v for k, v in self.stats.items() if isinstance(v, Tensor) and v.shape == self.shape
         }
-        if log_likelihood:
-            groups["log_likelihood"] = self._log_likelihood_by_plates(sites)
+        wanted = {
+            "log_likelihood": log_likelihood and partial(self._log_likelihood_by_plates, sites),
+            "log_prior": log_prior and simulator.log_prior,
+        }
+        groups |= _where_they_apply({name: make for name, make in wanted.items() if make})
+        if predictions is not None:
+            groups["predictions"] = _drawn_predictions(predictions, observed, self.shape, seed)
         if predictive:
             found = simulator.posterior_predictive(seed)
             groups["posterior_predictive"] = {
@@ -1183,7 +1198,9 @@ class Posterior:
             group: {name: _array(value) for name, value in values.items()}
             for group, values in groups.items()
         }
-        return arviz_bridge.to_arviz(arrays, found_coords, found_dims, attrs)
+        of_new_rows = {name: [NEW_ROW] for name in arrays.get("predictions", ())}
+        own_dims = {"log_prior": {}, "predictions": of_new_rows}
+        return arviz_bridge.to_arviz(arrays, found_coords, found_dims, attrs, own_dims=own_dims)
 
     def _data_groups(
         self, sites: Mapping[str, Mapping[str, Any]], coords: Coords
@@ -1518,6 +1535,49 @@ def _arguments(
                 name = f"{name}_data"
             constant[name] = array
     return observed, constant
+
+
+def _where_they_apply(
+    groups: Mapping[str, Callable[[], dict[str, Tensor]]],
+) -> dict[str, dict[str, Tensor]]:
+    """Return the groups that the model has, and warn once of those that it has not."""
+    found, reasons = {}, []
+    for name, make in groups.items():
+        try:
+            found[name] = make()
+        except NotApplicable as error:
+            reasons.append(f"{name} ({error})")
+    if reasons:
+        warn(f"to_arviz leaves out {' and '.join(reasons)}", DataWarning)
+    return found
+
+
+def _drawn_predictions(
+    predictions: Prediction | Mapping[str, Prediction],
+    observed: Iterable[str],
+    shape: tuple[int, int],
+    seed: int,
+) -> dict[str, Tensor]:
+    """Return ``{site: [chain, draw, new row]}``, a draw of y from each component in its order.
+
+    A prediction of another number of draws than a multiple of the posterior's is one chain.
+
+    Args:
+        predictions: One prediction, or ``{site: Prediction}``.
+        observed: The observed sites of the fit. One prediction belongs to the only one of them.
+        shape: (chains, draws per chain) of the posterior.
+        seed: Of the draws.
+    """
+    if isinstance(predictions, Prediction):
+        names = list(observed)
+        predictions = {names[0] if len(names) == 1 else "y": predictions}
+    drawn = {}
+    for site, prediction in predictions.items():
+        values = one_of_each_draw(prediction, seed)
+        chains, draws = shape
+        chains = chains if len(values) % (chains * draws) == 0 else 1
+        drawn[site] = values.reshape(chains, -1, values.shape[-1])
+    return drawn
 
 
 def _array(value: Any) -> np.ndarray:

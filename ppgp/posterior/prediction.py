@@ -776,6 +776,14 @@ def frame_of(
     return pd.DataFrame(columns, index=pd.RangeIndex(len(prediction)))
 
 
+def one_of_each_draw(prediction: Prediction, seed: int = 0) -> Tensor:
+    """Return one draw of y given each draw of the posterior, [draw, n], in their order."""
+    parameter = univariate.like(prediction._rows)
+    with stream(seed, parameter.device), torch.no_grad():
+        values = prediction.distribution.sample().to(parameter)
+    return prediction.offset + prediction.scale * values
+
+
 def covariance(prediction: Prediction) -> Tensor:
     """Return the covariance matrix [n, n] of y in squared units, by the law of total covariance.
 

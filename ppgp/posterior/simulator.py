@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
-from ..density.handlers import Redraw, Run, is_data, over_draws, quietly
+from ..density.enumeration import AnyValue
+from ..density.handlers import Redraw, Run, is_data, over_draws, quietly, site_log_prob
 from ..density.plates import plates_taking
 from ..errors import NotApplicable, SettingError
 from ..runtime.batching import in_chunks
@@ -19,6 +21,8 @@ from ..runtime.seeding import seeded
 from .units_of_draws import quantities
 
 __all__ = ["Simulator"]
+
+RUNS = 6  # of a program, with other values of the discrete sites that were summed out
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,66 @@ class Simulator:
     def one_run(self) -> dict[str, dict[str, Any]]:
         """Return the record of every site at the first draw, with its shapes and plates."""
         first = {k: v[0, 0] for k, v in quantities(self.draws, self.model).items()}
-        with quietly(), torch.no_grad(), seeded(0), Run(first, params=self.params) as run:
+        with quietly(), torch.no_grad(), seeded(0):
+            return self._at(first)
+
+    def log_prior(self) -> dict[str, Tensor]:
+        """Return ``{site: [chain, draw]}``, the log prior density of each latent site.
+
+        It is the density that the fit uses, given the other sites of the draw and with scales and
+        masks, on the natural scale of the site and summed over its entries. Flat priors are left
+        out: they have none.
+
+        Raises:
+            NotApplicable: If the prior of a site depends on discrete sites that were summed out.
+        """
+        drawn = quantities(self.draws, self.model)
+        latents = {name: s for name, s in self.one_run().items() if _is_latent(s)}
+        names = [name for name, s in latents.items() if name in drawn and not _is_flat(s["fn"])]
+        if not names:
+            return {}
+        if not latents.keys() <= drawn.keys():
+            self._check_given_draws(names)
+
+        def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
+            sites = self._at(values)
+            return {name: _log_density(sites[name]) for name in names}
+
+        def each(part: dict[str, Tensor]) -> dict[str, Tensor]:
+            with quietly():
+                return over_draws(one, part)
+
+        flat = {name: value.flatten(0, 1) for name, value in drawn.items()}
+        with torch.no_grad(), seeded(0):
+            found = in_chunks(each, flat)
+        shape = next(iter(drawn.values())).shape[:2]
+        return {name: value.reshape(shape) for name, value in found.items()}
+
+    def _at(self, values: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
+        """Return the record of every site of a run at one draw ``{site: [*event]}``."""
+        with Run(values, params=self.params) as run:
             self._call(observed=True)
         return run.sites
+
+    def _check_given_draws(self, names: list[str]) -> None:
+        """Check that the priors depend on nothing but the sites that were drawn.
+
+        Raises:
+            NotApplicable: Naming a site whose prior differs between two runs at the same draw.
+        """
+        first = {k: v[0, 0] for k, v in quantities(self.draws, self.model).items()}
+        runs = []
+        for seed in range(RUNS):
+            with quietly(), torch.no_grad(), seeded(seed), AnyValue():
+                runs.append(self._at(first))
+        for name in names:
+            densities = [_log_density(sites[name]) for sites in runs]
+            if any(not torch.equal(value, densities[0]) for value in densities):
+                raise NotApplicable(
+                    "priors that depend on drawn sites alone",
+                    f"that of {name!r}, which depends on a site that was summed out",
+                    "sum that site out in the program",
+                )
 
     def posterior_predictive(self, seed: int) -> dict[str, Tensor]:
         """Return ``{observed site: [chain * draw, ...]}``, one replicate of the data per draw."""
@@ -163,10 +224,22 @@ class Simulator:
         for name, site in self.one_run().items():
             if site["type"] != "sample":
                 continue
-            distribution: Any = site["fn"]
-            while hasattr(distribution, "base_dist"):
-                distribution = distribution.base_dist
-            flat = type(distribution).__name__ == "ImproperUniform"
-            if flat or getattr(distribution, "improper", False):
+            if _is_flat(site["fn"]):
                 do = "give that site a prior, or leave prior=0"
                 raise NotApplicable("proper priors to draw from", f"a flat one for {name}", do)
+
+
+def _is_flat(distribution: Any) -> bool:
+    """Return whether a distribution, or the one that it wraps, is a flat prior."""
+    while hasattr(distribution, "base_dist"):
+        distribution = distribution.base_dist
+    named = type(distribution).__name__ == "ImproperUniform"
+    return named or bool(getattr(distribution, "improper", False))
+
+
+def _is_latent(site: Mapping[str, Any]) -> bool:
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def _log_density(site: Mapping[str, Any]) -> Tensor:
+    return scale_and_mask(site_log_prob(site), site["scale"], site["mask"]).sum()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import either_arviz
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -15,7 +17,7 @@ from torch import Tensor
 import ppgp
 from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
-from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
+from ppgp.errors import DataError, DataWarning, NotApplicable, SettingError, UnknownName
 from ppgp.posterior import Posterior
 from ppgp.posterior import arviz as arviz_bridge
 from ppgp.runtime import batching as chunks
@@ -237,6 +239,113 @@ def test_the_params_of_a_program_are_not_draws() -> None:
         posterior.log_likelihood()[0, 0], dist.Normal(loc, SIGMA).log_prob(Y)
     )
     torch.testing.assert_close(posterior.predict(sigma=SIGMA).mean, loc.expand(8))
+
+
+def test_the_log_prior_of_a_program_is_that_of_its_sites(eight: Posterior) -> None:
+    """Of each site given the other sites of the draw, summed over its entries."""
+    found = eight.to_arviz()["log_prior"]
+    draws = eight.draws
+    wanted = {
+        "mu": dist.Normal(zero(), 5.0).log_prob(draws["mu"]),
+        "tau": dist.HalfNormal(5.0 + zero()).log_prob(draws["tau"]),
+        "vector": dist.Normal(zero(), 1.0).log_prob(draws["vector"]).sum((-1, -2)),
+    }
+    given = dist.Normal(draws["mu"][..., None], draws["tau"][..., None])
+    wanted["theta"] = given.log_prob(draws["theta"]).sum(-1)
+    assert set(found.data_vars) == set(wanted)  # double is computed, and has no prior
+    for name, value in wanted.items():
+        assert found[name].dims == ("chain", "draw")
+        np.testing.assert_allclose(found[name].values, value.numpy(), rtol=1e-12)
+    assert "log_prior" not in eight.to_arviz(log_prior=False)
+
+
+def test_the_log_prior_of_a_recipe_is_on_the_scale_of_the_model() -> None:
+    data = ppgp.load("diabetes")
+    how = inference.Laplace(draws=15)
+    posterior = ppgp.fit(
+        models.LinearRegression(weight=priors.Normal(0.0, 2.0), bias=priors.Flat()),
+        data,
+        how,
+        progress=False,
+    )
+    found = posterior.to_arviz(units="data")["log_prior"]
+    assert set(found.data_vars) == {"weight", "noise"}  # a flat prior has no density
+    weight = dist.Normal(zero(), 2.0).log_prob(posterior.draws["weight"]).sum(-1)
+    np.testing.assert_allclose(found["weight"].values, weight.numpy())
+
+
+def test_a_scaled_prior_counts_as_in_the_fit() -> None:
+    def program(y: Tensor) -> None:
+        with pyro.poutine.scale(scale=0.5):  # type: ignore[attr-defined]
+            mu = pyro.sample("mu", dist.Normal(zero(), 5.0))
+        pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    posterior = ppgp.fit(program, {"y": Y[0]}, inference.Laplace(draws=10), progress=False)
+    half = 0.5 * dist.Normal(zero(), 5.0).log_prob(posterior.draws["mu"])
+    found = posterior.to_arviz()["log_prior"]["mu"].values
+    np.testing.assert_allclose(found, half.numpy())
+
+
+def test_power_scaling_finds_a_prior_that_matters() -> None:
+    """By the function of the ArviZ that is there: a tight prior far from the data matters."""
+
+    def program(scale: float, y: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(zero(), scale))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(mu, 10.0), obs=y)
+
+    def of(scale: float, component: str) -> float:
+        arguments = {"scale": scale, "y": Y}
+        posterior = ppgp.fit(program, arguments, inference.Laplace(draws=2000), progress=False)
+        return either_arviz.sensitivity(posterior.to_arviz(), component)["mu"]
+
+    # Kallioinen et al. (2024): the influence begins at 0.05
+    assert of(2.0, "prior") > 0.05 > of(1000.0, "prior")
+    assert of(1000.0, "likelihood") > 0.05
+
+
+def test_a_group_that_a_program_does_not_have_is_left_out_with_one_warning() -> None:
+    def program(y: Tensor) -> None:
+        centre = pyro.sample("centre", dist.Normal(zero(), 5.0))
+        side = pyro.sample("side", dist.Bernoulli(0.5 + zero()))
+        mu = pyro.sample("mu", dist.Normal(centre + 2 * side, 1.0))
+        with pyro.poutine.scale(scale=2.0):  # type: ignore[attr-defined]
+            pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    posterior = ppgp.fit(program, {"y": Y[0]}, inference.Laplace(draws=10), progress=False)
+    with pytest.warns(DataWarning, match="leaves out log_likelihood .* and log_prior") as caught:
+        found = posterior.to_arviz()
+    assert len(caught) == 1
+    assert not {"log_likelihood", "log_prior"} & set(found)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterior.to_arviz(log_likelihood=False, log_prior=False)
+
+
+def test_predictions_at_new_rows_are_a_group() -> None:
+    """One draw of y given each draw of the posterior, in their order."""
+    data = ppgp.load("diabetes")
+    how = inference.Laplace(draws=600)
+    posterior = ppgp.fit(models.LinearRegression(), data, how, progress=False)
+    prediction = posterior.predict(data.X[:4])
+    y = posterior.to_arviz(predictions=prediction)["predictions"]["y"]
+    assert y.dims == ("chain", "draw", "new_row")
+    assert y.shape == (1, 600, 4)
+    error = prediction.std.numpy() / 600**0.5
+    assert float((np.abs(y.values[0].mean(0) - prediction.mean.numpy()) / error).max()) < 4.5
+
+    def program(x: Tensor, y: Tensor | None = None) -> None:
+        slope = pyro.sample("slope", dist.Normal(zero(), 5.0))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("strength", dist.Normal(slope * x, 1e-3), obs=y)
+
+    x = torch.linspace(-1, 1, 20, dtype=F64)
+    posterior = ppgp.fit(program, {"x": x, "y": x}, inference.Laplace(draws=50), progress=False)
+    found = posterior.to_arviz(predictions=posterior.predict(x=x[:3]))
+    strength = found["predictions"]["strength"].values
+    each = strength.shape[1] // 50
+    slopes = posterior.draws["slope"].repeat_interleave(each, 1)[..., None].numpy()
+    assert np.abs(strength - slopes * x[:3].numpy()).max() < 6e-3
 
 
 # -- data drawn again --------------------------------------------------------------------------

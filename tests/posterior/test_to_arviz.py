@@ -89,6 +89,7 @@ def test_a_posterior_exports_draws_likelihood_stats_and_data() -> None:
     assert groups_of(found) == {
         "posterior",
         "log_likelihood",
+        "log_prior",
         "sample_stats",
         "observed_data",
         "constant_data",
