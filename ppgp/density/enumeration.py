@@ -1,16 +1,21 @@
-"""Sum discrete latent sites out of the density of a program."""
+"""Run a program with all values of its discrete latent sites, and sum these out.
+
+Pyro's handlers run the program once: each discrete site takes all its values along an axis of its
+own, left of the plates, as in Pyro's TraceEnum_ELBO. Operations on the same tensors, as in the
+steps of a Markov chain, are done once.
+"""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
 
 import torch
-from pyro import poutine
-from pyro.distributions import MaskedDistribution
-from pyro.infer import config_enumerate
-from pyro.infer.mcmc.util import TraceEinsumEvaluator
+from pyro import distributions as dist
+from pyro.distributions.torch_distribution import TorchDistributionMixin
+from pyro.distributions.util import scale_and_mask
+from pyro.poutine.enum_messenger import EnumMessenger
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
@@ -18,9 +23,25 @@ from torch import Tensor
 from ..data.argument_mistakes import of_dtypes
 from ..errors import NotApplicable, an
 from ..runtime.seeding import seeded
-from .handlers import Run, is_data, is_discrete, quietly
+from .elimination import Factor, aligned, eliminated, several_scales, taken
+from .handlers import Run, is_data, is_deterministic, is_discrete, quietly, site_log_prob
+from .shared_operations import SharedOperations
+from .supports import guarded_like
 
 TERMS = 6  # terms of a sum that are compared with the program
+MANY = 100  # discrete sites, of which two terms show enough
+FEWEST = 4  # alike sites whose densities are evaluated together
+OF_LOGITS = ("probs", "logits")
+#: distributions that their parameters determine, so that many are evaluated as one
+PLAIN: dict[Any, tuple[tuple[str, ...], int]] = {
+    dist.Normal: (("loc", "scale"), 0),
+    dist.LogNormal: (("loc", "scale"), 0),
+    dist.Gamma: (("concentration", "rate"), 0),
+    dist.Exponential: (("rate",), 0),
+    dist.Poisson: (("rate",), 0),
+    dist.Bernoulli: (OF_LOGITS, 0),
+    dist.Categorical: (OF_LOGITS, 1),
+}
 
 
 def check_enumerable(name: str, site: dict[str, Any]) -> None:
@@ -29,7 +50,8 @@ def check_enumerable(name: str, site: dict[str, Any]) -> None:
         raise NotApplicable(
             "continuous latent sites, or discrete ones of finite support, which are summed out",
             f"{name!r}, {an(type(site['fn']).__name__)}",
-            "observe it, or sum it out in the program up to a bound",
+            "observe it, bound it (a Categorical of its probabilities up to a bound), or use "
+            "inference.MetropolisHastings()",
         )
 
 
@@ -39,78 +61,303 @@ def plate_nesting(run: Run) -> int:
     return -min(dims) if dims else 0
 
 
-def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = True) -> Tensor:
-    """Return the log density of the program, every discrete latent site summed over its values.
+class Enumeration(EnumMessenger):
+    """Give each discrete latent site all its values, along an axis of its own.
 
-    It is in float64, whatever the dtype of the program. The sum is Pyro's tensor variable
-    elimination (Obermeyer et al. 2019). Call it under a ``Run`` that gives the continuous sites
-    their values.
+    Equal values of two sites are one tensor, so that what is computed from them is shared.
 
     Args:
+        nesting: How deeply plates are nested.
+
+    Attributes:
+        variables: ``{number of the variable: site}``.
+        support: ``{site: its values [K, *event]}``.
+    """
+
+    def __init__(self, nesting: int) -> None:
+        super().__init__(first_available_dim=-1 - nesting)
+        self.variables: dict[int, str] = {}
+        self.support: dict[str, Tensor] = {}
+        self._values: dict[Any, Tensor] = {}
+
+    def _pyro_sample(self, msg: Any) -> None:
+        law = msg["fn"]
+        wanted = not (msg["is_observed"] or msg["done"] or site_is_subsample(msg))
+        if wanted and isinstance(law, TorchDistributionMixin) and law.has_enumerate_support:
+            msg["infer"] = {**(msg["infer"] or {}), "enumerate": "parallel"}
+        super()._pyro_sample(msg)
+        infer = msg["infer"] or {}
+        dim = infer.get("_enumerate_dim")
+        if not wanted or dim is None:
+            return
+        self.variables[infer["_dim_to_id"][dim]] = msg["name"]
+        value, event = msg["value"], law.event_dim
+        axis = value.ndim + dim - event
+        flat = value.movedim(axis, 0)
+        if flat.numel() != len(flat) * flat.shape[flat.ndim - event :].numel():
+            flat = flat.flatten(1, flat.ndim - 1 - event)[:, 0]  # the same for all of a plate
+        values = flat.reshape(len(flat), *flat.shape[flat.ndim - event :])
+        self.support[msg["name"]] = values
+        key = (dim, value.shape, value.dtype, value.device, tuple(value.flatten().tolist()))
+        msg["value"] = self._values.setdefault(key, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Enumerated:
+    """What one run of a program with all values of its discrete sites shows.
+
+    Attributes:
+        factors: ``{site: its factor}``, of all sites that have one.
+        variables: ``{number of a variable: site}``.
+        support: ``{discrete site: its values [K, *event]}``.
+        plates: ``{plate: its place}``, counted from the last axis of a density.
+        data: The names of the observed sites that are data.
+        writes: Whether the program wrote into a tensor that several steps share.
+    """
+
+    factors: dict[str, Factor]
+    variables: dict[int, str]
+    support: dict[str, Tensor]
+    plates: dict[str, int]
+    data: frozenset[str] = field(default_factory=frozenset)
+    writes: bool = False
+
+    def of(self, site: str) -> int:
+        """Return the number of the variable of a discrete site."""
+        return next(number for number, name in self.variables.items() if name == site)
+
+
+def enumerated(
+    run: Run, program: Callable[[], Any], nesting: int, shared: bool = True
+) -> Enumerated:
+    """Run a program with all values of its discrete sites, and return the factors of its sites.
+
+    They are in float64, whatever the dtype of the program. A mask leaves out what is observed or
+    depends on a discrete site, and not the probabilities of a discrete site itself, whose sum is
+    then 1.
+
+    Args:
+        run: The handler that gives the continuous sites their values, which is active.
+        program: A call runs it.
+        nesting: How deeply its plates are nested.
+        shared: Whether equal operations are done once, for a program that writes into no tensor.
+    """
+    operations = SharedOperations(shared)
+    enumeration = Enumeration(nesting)
+    with operations:
+        with enumeration:
+            program()
+        sites = {name: s for name, s in run.samples() if not is_deterministic(s)}
+        numbers = _log_densities(sites)
+        factors = {name: _factor(s, numbers[name], nesting) for name, s in sites.items()}
+    plates = {f.name: f.dim for s in sites.values() for f in s["cond_indep_stack"] if f.vectorized}
+    return Enumerated(
+        factors,
+        enumeration.variables,
+        enumeration.support,
+        plates,
+        frozenset(name for name, s in sites.items() if is_data(s)),
+        operations.written,
+    )
+
+
+def summed_out(
+    run: Run, program: Callable[[], Any], nesting: int, likelihood: bool = True, shared: bool = True
+) -> Tensor:
+    """Return the log density of a program, every discrete latent site summed over its values.
+
+    It is in float64. Call it under a ``Run`` that gives the continuous sites their values.
+
+    Args:
+        run: That handler.
         program: A call runs it.
         nesting: How deeply its plates are nested.
         likelihood: Whether the observed sites count.
+        shared: See ``enumerated``.
 
     Raises:
-        NotApplicable: If a discrete site has a scale (a subsampled plate) or a mask: neither
-            commutes with the sum.
+        NotApplicable: If a scale belongs to a part of a sum.
     """
-    handlers: Any = poutine  # its handlers have no types
-    enumerated = handlers.enum(config_enumerate(program), first_available_dim=-1 - nesting)
-    trace = handlers.trace(enumerated).get_trace()
-    nodes: dict[str, dict[str, Any]] = dict(trace.nodes)
-    for name, site in nodes.items():
-        if site["type"] != "sample" or site_is_subsample(cast(Any, site)) or not is_discrete(site):
-            continue
-        scaled = not isinstance(site["scale"], int | float) or site["scale"] != 1
-        if site["mask"] is not None or scaled or _is_masked(site["fn"]):
-            raise NotApplicable(
-                "discrete sites without scale, subsample or mask",
-                f"one at {name!r}",
-                "sum the discrete site out in the program",
-            )
-    if not likelihood:
-        samples = [(name, site) for name, site in nodes.items() if site["type"] == "sample"]
-        for name, site in samples:
-            if is_data(site):
-                trace.remove_node(name)
-    trace.compute_log_prob()
-    for site in nodes.values():
-        if "log_prob" in site:
-            # the sum multiplies probabilities, of which those below exp(-103) are 0 in float32
-            site["log_prob"] = site["log_prob"].double()
-    return TraceEinsumEvaluator(trace, True, nesting).log_prob(trace)
+    found = enumerated(run, program, nesting, shared)
+    kept = [f for name, f in found.factors.items() if likelihood or name not in found.data]
+    total: Tensor | float = 0.0
+    for part in eliminated(kept):
+        total = total + part.value.sum()
+    return torch.as_tensor(total)
 
 
-def _is_masked(law: Any) -> bool:
-    while hasattr(law, "base_dist"):
-        if isinstance(law, MaskedDistribution):
-            return True
-        law = law.base_dist
-    return isinstance(law, MaskedDistribution)
-
-
-class Pinned(Messenger):
-    """Give every value of a discrete site but one a density of 0, so that a sum has one term.
+def _factor(s: Mapping[str, Any], found: tuple[Tensor, int | None], nesting: int) -> Factor:
+    """Return the factor of a site.
 
     Args:
-        values: ``{discrete site: its value}``.
+        s: The site.
+        found: Its log densities, or those of several sites with its row among them.
+        nesting: How deeply plates are nested.
     """
+    values, row = found
+    frames = {f.dim: f.name for f in s["cond_indep_stack"] if f.vectorized}
+    numbers = (s["infer"] or {}).get("_dim_to_id", {})
+    shape = values.shape[row is not None :]
+    kept, dims = [], []
+    for axis, size in enumerate(shape):
+        dim = axis - len(shape)
+        if size == 1 and not (dim < -nesting and dim in numbers and _is_own(s, dim)):
+            continue
+        kept.append(axis + (row is not None))
+        if dim < -nesting and dim in numbers:
+            dims.append(numbers[dim])
+        elif dim in frames:
+            dims.append(frames[dim])
+        else:
+            raise _no_plate(s)
+    front = [0] if row is not None else []
+    values = values.reshape([values.shape[axis] for axis in (*front, *kept)]).double()
+    plates = frozenset(frames.values())
+    scale = s["scale"]
+    if isinstance(scale, Tensor) and scale.numel() == 1:
+        scale = scale.reshape(())
+    elif isinstance(scale, Tensor):
+        return _with_scale(Factor(values, tuple(dims), plates, row=row), scale, frames)
+    return Factor(values, tuple(dims), plates, scale, row)
 
-    def __init__(self, values: Mapping[str, Tensor]) -> None:
-        super().__init__()
-        self.values = values
 
-    def _pyro_sample(self, msg: Any) -> None:
-        if msg["name"] not in self.values:
-            return
-        plain, wanted = msg["fn"].log_prob, self.values[msg["name"]]
-        msg["fn"] = copy.copy(msg["fn"])
+def _is_own(s: Mapping[str, Any], dim: int) -> bool:
+    """Return whether an axis is that of the values of this site, which may have one value."""
+    return (s["infer"] or {}).get("_enumerate_dim") == dim
 
-        def log_prob(value: Tensor) -> Tensor:
-            return torch.where(value == wanted, plain(value), -torch.inf)
 
-        msg["fn"].log_prob = log_prob
+def _no_plate(s: Mapping[str, Any]) -> NotApplicable:
+    return NotApplicable(
+        "every batch in a plate, as discrete sites are summed out",
+        f"an axis of {s['name']!r} in no plate",
+        "enclose the batch in pyro.plate, or make it one event by .to_event",
+    )
+
+
+def _with_scale(factor: Factor, scale: Tensor, frames: Mapping[int, str]) -> Factor:
+    """Return a factor with a scale for each entry of its plates."""
+    plates = sorted(dim for dim in factor.dims if isinstance(dim, str))
+    kept = [axis for axis, size in enumerate(scale.shape) if size > 1]
+    own = [frames.get(axis - scale.ndim, "") for axis in kept]
+    if not set(own) <= set(plates):
+        raise several_scales()
+    values = scale.reshape([scale.shape[axis] for axis in kept])
+    return replace(factor, scale=aligned(values, own, plates))
+
+
+def _log_densities(sites: Mapping[str, dict[str, Any]]) -> dict[str, tuple[Tensor, int | None]]:
+    """Return the log densities of each site, masked and not scaled.
+
+    Those of many alike sites are evaluated together, and each has a row of the result.
+    """
+    alike: dict[Any, list[str]] = {}
+    found: dict[str, tuple[Tensor, int | None]] = {}
+    for name, s in sites.items():
+        key = _kind(s)
+        if key is None:
+            if hasattr(s["value"], "_pyro_categorical_support"):
+                # equal values are one tensor, which has the mark of another distribution
+                s["value"]._pyro_categorical_support = id(s["fn"])
+            found[name] = _masked(s, site_log_prob(s)), None
+        else:
+            alike.setdefault(key, []).append(name)
+    for names in alike.values():
+        same: dict[Any, list[str]] = {}
+        for name in names:
+            same.setdefault(_identity(sites[name]), []).append(name)
+        if len(same) < FEWEST:
+            for equal in same.values():
+                values = _masked(sites[equal[0]], site_log_prob(sites[equal[0]]))
+                found |= dict.fromkeys(equal, (values, None))
+            continue
+        together = _together([sites[equal[0]] for equal in same.values()])
+        for row, equal in enumerate(same.values()):
+            found |= dict.fromkeys(equal, (together, row))
+    return {name: found[name] for name in sites}
+
+
+def _masked(s: Mapping[str, Any], values: Tensor) -> Tensor:
+    """Return log densities with 0 where a mask leaves them out, as it does of no discrete site."""
+    return values if is_discrete(dict(s)) else scale_and_mask(values, 1.0, s["mask"])
+
+
+def _laws(law: Any) -> tuple[Any, int]:
+    """Return a distribution without ``to_event``, and how many axes this made events."""
+    over = 0
+    while isinstance(law, dist.Independent):
+        over += law.reinterpreted_batch_ndims
+        law = law.base_dist
+    return law, over
+
+
+def _given(law: Any) -> dict[str, Tensor]:
+    """Return the parameters from which a distribution was made."""
+    names, _ = PLAIN[type(law)]
+    own = vars(law)
+    if names == OF_LOGITS:
+        names = ("probs",) if own.get("probs") is own.get("_param") else ("logits",)
+    return {name: own[name] for name in names if name in own}
+
+
+def _kind(s: Mapping[str, Any]) -> Any:
+    """Return what sites have in common that are evaluated together; None for any other site."""
+    law, over = _laws(s["fn"])
+    value, mask = s["value"], s["mask"]
+    if type(law) not in PLAIN or s["args"] or s["kwargs"] or not isinstance(value, Tensor):
+        return None
+    if hasattr(value, "_pyro_categorical_support"):
+        return None  # Pyro has a short way for it
+    rank = max(len(law.batch_shape), value.ndim)
+    if isinstance(mask, Tensor) and mask.ndim > rank - over:
+        return None
+    parameters = _given(law)
+    shapes = tuple((name, x.shape, x.dtype) for name, x in parameters.items())
+    of_mask = (mask.shape,) if isinstance(mask, Tensor) else mask
+    guard = vars(law).get("guard")
+    plates = tuple((f.name, f.dim) for f in s["cond_indep_stack"] if f.vectorized)
+    form = (type(law), over, law.batch_shape, shapes, guard, is_discrete(dict(s)))
+    return (*form, value.shape, value.dtype, of_mask, plates)
+
+
+def _identity(s: Mapping[str, Any]) -> Any:
+    """Return what equal sites have in common: their tensors are the same."""
+    law, _ = _laws(s["fn"])
+    return (*(id(x) for x in _given(law).values()), id(s["value"]), id(s["mask"]))
+
+
+def _together(sites: Sequence[Mapping[str, Any]]) -> Tensor:
+    """Return the log densities [site, ...] of alike sites, masked."""
+    first, over = _laws(sites[0]["fn"])
+    _, of_event = PLAIN[type(first)]
+    laws = [_laws(s["fn"])[0] for s in sites]
+    given = [_given(law) for law in laws]
+    rank = max(len(first.batch_shape), sites[0]["value"].ndim)
+    parameters = {name: _stacked([g[name] for g in given], rank, of_event) for name in given[0]}
+    law = guarded_like(type(first)(**parameters, validate_args=False), first)
+    value = _stacked([s["value"] for s in sites], rank, 0)
+    values = law.log_prob(value)
+    if over:
+        values = values.sum(tuple(range(-over, 0)))
+    mask = sites[0]["mask"]
+    if isinstance(mask, Tensor):
+        mask = _stacked([s["mask"] for s in sites], rank - over, 0)
+    return _masked({**sites[0], "mask": mask}, values)
+
+
+def _stacked(tensors: Sequence[Tensor], rank: int, event: int) -> Tensor:
+    """Return tensors as rows, or what they have in common as it is.
+
+    Args:
+        tensors: Of equal shapes.
+        rank: The number of axes of the batch, before those of the event, that each row gets.
+        event: The number of axes of the event.
+    """
+    first = tensors[0]
+    if all(x is first for x in tensors):
+        return first
+    rows = torch.stack(list(tensors))
+    missing = rank + event - first.ndim
+    return rows.reshape(len(rows), *(1,) * missing, *first.shape)
 
 
 class AnyValue(Messenger):
@@ -128,43 +375,92 @@ class AnyValue(Messenger):
 
 
 def check_enumeration(
-    program: Callable[[], None], nesting: int, params: Mapping[str, Tensor]
-) -> None:
+    program: Callable[[], Any], nesting: int, params: Mapping[str, Tensor]
+) -> bool:
     """Compare terms of the sum over discrete sites with the program at values of these sites.
 
     Pyro runs the program once with all values of a site in an axis of their own. A program that
-    takes another axis for it, or asks for one value, has another sum.
+    takes another axis for it, or asks for one value, has another sum. Logarithms are compared,
+    however improbable the values.
 
     Args:
         program: A call runs it.
         nesting: How deeply its plates are nested.
         params: The values of params that are held.
 
+    Returns:
+        Whether equal operations may be done once: the program writes into no tensor.
+
     Raises:
         NotApplicable: If they differ, or the program does not run with all values at once.
     """
+    shared = True
     for seed in range(TERMS):
         with quietly(), torch.no_grad(), seeded(seed), Run({}, params=params) as run, AnyValue():
             program()
         latents = run.latents()
         values = {name: s["value"] for name, s in latents.items() if not is_discrete(s)}
         pinned = {name: s["value"] for name, s in latents.items() if is_discrete(s)}
-        own = torch.as_tensor(run.log_prob()).double()
+        with quietly(), torch.no_grad():
+            own = sum(
+                _masked(s, site_log_prob(s)).double().sum()
+                for _, s in run.samples()
+                if not is_deterministic(s)
+            )
         try:
-            with quietly(), torch.no_grad(), Run(values, params=params), Pinned(pinned):
-                found = summed_out(program, nesting).double()
+            with quietly(), torch.no_grad(), Run(values, params=params) as again:
+                found = enumerated(again, program, nesting)
+            shared = shared and not found.writes
+            if seed == 0:  # the sum has its own errors
+                eliminated(found.factors.values())
+            term = _term(found, run, pinned)
         except NotApplicable:
             raise
-        except (RuntimeError, ValueError, NotImplementedError, IndexError) as error:
+        except (RuntimeError, ValueError, NotImplementedError, IndexError, AssertionError) as error:
             if of_dtypes(error):
                 raise
             _refuse(pinned, f"an error when they are summed out ({_first_line(error)})")
+        if seed == 2 and len(pinned) > MANY:
+            break
+        own = torch.as_tensor(own)
         if not torch.isfinite(own):
             continue
         tolerance = 1e-6 if _is_double(run) else 1e-3
-        if not torch.allclose(found, own, rtol=tolerance, atol=tolerance):
-            got = f"a term of {float(found):.6g} of the sum where the program has {float(own):.6g}"
+        if not torch.allclose(term, own, rtol=tolerance, atol=tolerance):
+            got = f"a term of {float(term):.6g} of the sum where the program has {float(own):.6g}"
             _refuse(pinned, got)
+    return shared
+
+
+def _term(found: Enumerated, run: Run, values: Mapping[str, Tensor]) -> Tensor:
+    """Return the log density of one assignment, from the factors of all.
+
+    Args:
+        found: The factors.
+        run: A run of the program at these values.
+        values: ``{discrete site: its value}``.
+    """
+    index: dict[int, tuple[Tensor, tuple[str, ...]]] = {}
+    for number, name in found.variables.items():
+        site = run.sites[name]
+        frames = {f.dim: f.name for f in site["cond_indep_stack"] if f.vectorized}
+        event = site["fn"].event_dim
+        value, support = values[name], found.support[name]
+        batch = value.shape[: value.ndim - event]
+        every = support.reshape(len(support), *(1,) * len(batch), *support.shape[1:])
+        same = value == every
+        same = same.flatten(same.ndim - event).all(-1) if event else same
+        which = same.to(torch.uint8).argmax(0)
+        axes = [axis for axis, size in enumerate(batch) if size > 1]
+        dims = tuple(frames[axis - len(batch)] for axis in axes)
+        index[number] = which.reshape([batch[axis] for axis in axes]), dims
+    total = torch.zeros((), dtype=torch.float64)
+    for factor in found.factors.values():
+        for variable in factor.variables:
+            which, dims = index[variable]
+            factor = taken(factor, variable, which, dims)
+        total = total + factor.value.sum().cpu()
+    return total
 
 
 def _refuse(sites: Mapping[str, Tensor], got: str) -> NoReturn:

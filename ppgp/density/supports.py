@@ -185,6 +185,7 @@ def _support(law: Any) -> Any:
 def _guarded(law: Any, guard: Guard) -> Any:
     """Return the distribution with a density of 0 outside the sets that are checked."""
     within = copy.copy(law)
+    within.guard = guard
     if isinstance(law, MixtureSameFamily):
         within._mixture_distribution = law.mixture_distribution
         within._component_distribution = _guarded(law.component_distribution, guard)
@@ -205,6 +206,12 @@ def _guarded(law: Any, guard: Guard) -> Any:
 
     within.log_prob = log_prob
     return within
+
+
+def guarded_like(law: Any, other: Any) -> Any:
+    """Return a distribution with the checks that ``Guarding`` gave to another of its kind."""
+    guard = vars(other).get("guard")
+    return law if guard is None else _guarded(law, guard)
 
 
 def _inside(law: Any, value: Tensor, guard: Guard) -> Iterator[Tensor]:

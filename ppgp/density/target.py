@@ -206,6 +206,8 @@ class Target:
         self.sites_of_batches: dict[str, str] = {}
         self.noise_seed: int | None = None
         self.guards: dict[str, Guard] = {}
+        #: whether equal operations of an enumerated program are done once
+        self.shares = True
         self.invalid: str | None = None
         self.notes: list[str] = []
         self.has_curvature = supports(model, LikelihoodDerivatives)
@@ -372,8 +374,8 @@ class Target:
                 self.run_program(tables)
                 total = run.log_prob(likelihood)
             else:
-                nesting = self.survey.nesting
-                total = summed_out(lambda: self.run_program(tables), nesting, likelihood)
+                program = partial(self.run_program, tables)
+                total = summed_out(run, program, self.survey.nesting, likelihood, self.shares)
                 total = total.to(z)
             if self.known is not None:
                 run.check_complete()
@@ -453,7 +455,7 @@ class Target:
         survey = self.survey
         if survey.nesting is not None:
             check_plates(self.run_program, survey.params)
-            check_enumeration(self.run_program, survey.nesting, survey.params)
+            self.shares = check_enumeration(self.run_program, survey.nesting, survey.params)
         z = survey.like.new_zeros(survey.dim)
         for name, s in survey.slices.items():
             z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)

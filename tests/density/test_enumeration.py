@@ -117,24 +117,37 @@ def test_the_likelihood_is_that_given_the_latents() -> None:
     assert count == 1
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [pyro.poutine.scale(scale=2.0), pyro.poutine.mask(mask=torch.tensor([True, False, True]))],
-)
-def test_a_scaled_or_masked_plate_is_refused(wrap: Any) -> None:
+def test_several_scales_in_one_sum_are_refused() -> None:
     def program(y: Tensor) -> None:
         mu = pyro.sample("mu", dist.Normal(number(0), number(1)))
-        with pyro.plate("rows", len(y)), wrap:
+        with pyro.plate("rows", len(y)):
             k = pyro.sample("k", dist.Bernoulli(number(0.3)))
-            pyro.sample("y", dist.Normal(mu + k, number(1)), obs=y)
+            with pyro.poutine.scale(scale=2.0):
+                pyro.sample("y", dist.Normal(mu + k, number(1)), obs=y)
 
-    with pytest.raises(NotApplicable, match="without scale, subsample or mask"):
+    with pytest.raises(NotApplicable, match="one scale"):
         Target(Program(program), {"y": torch.zeros(3, dtype=F64)})
 
 
-@pytest.mark.filterwarnings(
-    "ignore:the program could not be compiled"
-)  # an index of no dimension asks for a value
+def test_weights_of_rows_multiply_the_log_sum_of_each() -> None:
+    y, weights = torch.tensor([0.3, -1.0, 4.0], dtype=F64), torch.tensor([1.0, 2, 0.5], dtype=F64)
+
+    def program(y: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(number(0), number(1)))
+        with pyro.plate("rows", len(y)), pyro.poutine.scale(scale=weights):
+            k = pyro.sample("k", dist.Bernoulli(number(0.3)))
+            pyro.sample("y", dist.Normal(mu + 3 * k, number(1)), obs=y)
+
+    mu = number(0.2)
+    rows = torch.logaddexp(
+        dist.Normal(mu, 1.0).log_prob(y) + number(0.7).log(),
+        dist.Normal(mu + 3, 1.0).log_prob(y) + number(0.3).log(),
+    )
+    expected = (weights * rows).sum() + dist.Normal(number(0), 1.0).log_prob(mu)
+    found = Target(Program(program), {"y": y}).log_density(mu[None])
+    assert float(found) == pytest.approx(float(expected), rel=1e-12)
+
+
 def test_a_hidden_markov_model_is_fitted() -> None:
     def program(y: Tensor) -> None:
         stay = pyro.sample("stay", dist.Beta(number(4), number(2)))

@@ -1,0 +1,108 @@
+"""The sum over the paths of a chain, beside the same sum in plain operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+from ppgp.density import Target
+from ppgp.density.chains import log_of_chain
+from ppgp.models import Program
+
+F64 = torch.float64
+
+
+def in_steps(single: Tensor, pairs: Tensor, which: tuple[int, ...]) -> Tensor:
+    forward = single[0]
+    for t, kind in enumerate(which, 1):
+        forward = torch.logsumexp(forward[..., :, None] + pairs[kind], -2) + single[t]
+    return torch.logsumexp(forward, -1)
+
+
+def drawn(*shape: int, scale: float = 1.0) -> Tensor:
+    generator = torch.Generator().manual_seed(len(shape))
+    return scale * torch.randn(*shape, generator=generator, dtype=F64)
+
+
+WHICH = (0, 1, 0, 1, 1, 0, 1, 0, 0, 0, 1)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (3, 2)])
+@pytest.mark.parametrize("own_pairs", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 400.0])
+def test_value_and_gradients(batch: tuple[int, ...], own_pairs: bool, scale: float) -> None:
+    """At a scale of 400 some paths are exp(-4,000) times as probable as others."""
+    single = drawn(len(WHICH) + 1, *batch, 4, scale=scale).requires_grad_()
+    of_pairs = batch if own_pairs else (1,) * len(batch)
+    pairs = drawn(2, *of_pairs, 4, 4, scale=scale).requires_grad_()
+    found, expected = (f(single, pairs, WHICH) for f in (log_of_chain, in_steps))
+    assert torch.allclose(found, expected, rtol=1e-12)
+    weights = torch.arange(1.0, 1 + found.numel(), dtype=F64).reshape(found.shape)
+    slopes = [torch.autograd.grad((x * weights).sum(), (single, pairs)) for x in (found, expected)]
+    for a, b in zip(*slopes, strict=True):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_a_path_that_alone_is_possible_is_found_where_probabilities_underflow() -> None:
+    """The state that all others are exp(2,000) times as probable as, until they end."""
+    single = torch.zeros(12, 2, dtype=F64)
+    single[0] = torch.tensor([0.0, -2000.0])
+    pairs = torch.tensor([[[0.0, -torch.inf], [-torch.inf, 0.0]]], dtype=F64)
+    single[-1] = torch.tensor([-torch.inf, 0.0])
+    single.requires_grad_()
+    total = log_of_chain(single, pairs, (0,) * 11)
+    assert float(total.detach()) == -2000.0
+    assert torch.autograd.grad(total, single)[0].tolist() == [[0.0, 1.0]] * 12
+
+
+def test_second_derivatives() -> None:
+    single, pairs = drawn(12, 2), drawn(2, 2, 2)
+
+    def by(f: Any) -> Tensor:
+        return torch.autograd.functional.hessian(lambda x: f(x, pairs, WHICH), single)
+
+    assert torch.allclose(by(log_of_chain), by(in_steps), rtol=1e-9, atol=1e-12)
+
+
+def test_a_long_chain_is_discrete_hmm() -> None:
+    y = drawn(60)
+
+    def program(y: Tensor) -> None:
+        centre = pyro.sample("centre", dist.Normal(torch.arange(3, dtype=F64), 1.0).to_event(1))
+        alpha = torch.ones(3, 3, dtype=F64)
+        move = pyro.sample("move", dist.Dirichlet(alpha).to_event(1))
+        z: Any = 0
+        for t in pyro.markov(range(len(y))):
+            z = pyro.sample(f"z_{t}", dist.Categorical(move[z]))
+            pyro.sample(f"y_{t}", dist.Normal(centre[z], 0.7), obs=y[t])
+
+    def as_one(y: Tensor) -> None:
+        centre = pyro.sample("centre", dist.Normal(torch.arange(3, dtype=F64), 1.0).to_event(1))
+        alpha = torch.ones(3, 3, dtype=F64)
+        move = pyro.sample("move", dist.Dirichlet(alpha).to_event(1))
+        # the first state of DiscreteHMM comes before the first observation
+        law = dist.DiscreteHMM(
+            torch.tensor([0.0, -torch.inf, -torch.inf], dtype=F64),
+            move.log(),
+            dist.Normal(centre, 0.7),
+            duration=len(y),
+        )
+        pyro.sample("y", law, obs=y)
+
+    ours, theirs = (Target(Program(f), {"y": y}) for f in (program, as_one))
+    assert not ours.eager
+    z = drawn(3, ours.dim, scale=0.5)
+    values, gradients = ours.value_and_grad_batch(z)
+    for point, value, gradient in zip(z, values, gradients, strict=True):
+        expected, slope = theirs.eager_gradient(True, point)
+        assert torch.allclose(value, expected, rtol=1e-10)
+        assert torch.allclose(gradient, slope, rtol=1e-8, atol=1e-8)
+        one, own = ours.value_and_grad(point)
+        assert torch.allclose(one, expected, rtol=1e-10)
+        assert torch.allclose(own, slope, rtol=1e-8, atol=1e-8)
+    assert torch.allclose(ours.hessian(z[0]), theirs.hessian(z[0]), rtol=1e-7, atol=1e-7)
