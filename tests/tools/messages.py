@@ -9,6 +9,8 @@ EXECUTED is what the suites write, with Python 3.12:
 
     export PPGP_EXECUTED=/tmp/executed.txt PYTHONPATH=tests/tools/executed
     python -m pytest -m "not slow"; python -m pytest -m slow
+
+tests/unraised_messages.txt holds the last list of those that no test executes.
 """
 
 from __future__ import annotations
