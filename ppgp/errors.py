@@ -35,8 +35,10 @@ class PpgpError(Exception):
         a positive number as scale of Normal / -1.0 / change it
     """
 
-    def __init__(self, expected: str, got: str, do: str) -> None:
-        super().__init__(f"expected {expected}, got {got}: {do}")
+    def __init__(self, expected: str, got: str = "", do: str = "") -> None:
+        # Pyro's trace raises an error again by its class and one text, the message with the shapes
+        whole = not (got or do)
+        super().__init__(expected if whole else f"expected {expected}, got {got}: {do}")
         self.expected, self.got, self.do = expected, got, do
 
     def __reduce__(self) -> tuple[Any, ...]:

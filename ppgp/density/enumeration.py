@@ -45,7 +45,17 @@ PLAIN: dict[Any, tuple[tuple[str, ...], int]] = {
 
 
 def check_enumerable(name: str, site: dict[str, Any]) -> None:
-    """Raise NotApplicable for a discrete site with infinitely many values."""
+    """Raise NotApplicable for a discrete site that is not summed out.
+
+    These are sites of infinitely many values, and those in a step of ``ppgp.scan``.
+    """
+    if (site["infer"] or {}).get("of_steps"):
+        raise NotApplicable(
+            "continuous latent sites in a step of ppgp.scan",
+            f"the discrete {name!r}",
+            f"write the loop in Python, for t in pyro.markov(range(steps)), with a name such as "
+            f"f'{name}_{{t}}'",
+        )
     if not site["fn"].has_enumerate_support:
         raise NotApplicable(
             "continuous latent sites, or discrete ones of finite support, which are summed out",

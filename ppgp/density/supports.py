@@ -80,6 +80,8 @@ class Guarding(Messenger):
         guards: ``{site: Guard}``.
     """
 
+    changes_laws = True  # so that it sees each step of ppgp.scan
+
     def __init__(self, guards: Mapping[str, Guard]) -> None:
         super().__init__()
         self.guards = guards

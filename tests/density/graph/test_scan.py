@@ -311,10 +311,6 @@ def test_a_fit_finds_the_coefficient_of_least_squares() -> None:
 ONE = torch.tensor(0.0)
 
 
-def sampling(carry: Tensor, x: Tensor) -> tuple[Tensor, None]:
-    return pyro.sample("y", dist.Normal(carry, 1.0), obs=x), None
-
-
 @pytest.mark.parametrize(
     ("step", "init", "xs", "message"),
     [
@@ -335,7 +331,6 @@ def sampling(carry: Tensor, x: Tensor) -> tuple[Tensor, None]:
         (lambda c, x: (c, c, x), ONE, torch.ones(3), "got tuple of 3"),
         (lambda c, x: [c, x], ONE, torch.ones(3), "got list"),
         (lambda c, x: (torch.cat([c, c]), x), ONE[None], torch.ones(3), "grows .* returned as y"),
-        (sampling, ONE, torch.ones(3), "got site 'y': return the values as y"),
     ],
 )
 def test_mistakes(step: Step, init: Any, xs: Any, message: str) -> None:

@@ -1,0 +1,550 @@
+"""The sites of the steps of a loop: each is one site of the program, with an axis of steps.
+
+The handlers around the loop see one message per site, in two parts: before the steps they may give
+it a value, and after the steps they see its value and its distribution. Between both, handlers that
+change the distribution itself (``poutine.reparam``) act in each step.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.poutine import runtime
+from pyro.poutine.enum_messenger import EnumMessenger
+from pyro.poutine.indep_messenger import CondIndepStackFrame
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.reparam_messenger import ReparamMessenger
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch.distributions import Distribution, Independent, constraints
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from ...distributions import univariate
+from ...errors import DataError, NotApplicable
+
+__all__ = ["NewSite", "SitesOfSteps", "StepLaws"]
+
+Part = tuple[str, str]  # of a site: its value, log density, mask or scale
+
+
+class NewSite(Exception):  # no error: the step has to run once before it is recorded
+    """A step that is recorded has a site that is not known yet."""
+
+
+@dataclass(eq=False)
+class _Site:
+    """A site of the steps.
+
+    Attributes:
+        msg: The message that the handlers around the loop see.
+        depth: How many axes of its batch are right of that of the steps.
+        event: How many axes its event has.
+        handlers: Those that have seen the message.
+        batch: The batch shape in one step.
+        observed: Whether a step observes it.
+        given: The values of all steps that a handler gave; None where there are none.
+        drawn: Whether steps draw it.
+    """
+
+    msg: Any
+    depth: int
+    event: int
+    handlers: list[Messenger] = field(default_factory=list)
+    batch: torch.Size = torch.Size()
+    observed: bool = False
+    given: Tensor | None = None
+    drawn: bool = False
+
+    @property
+    def computed(self) -> bool:
+        """Whether it is ``pyro.deterministic`` or ``pyro.factor``."""
+        return is_computed(self.msg["fn"])
+
+    def laid(self, x: Tensor, event: int) -> Tensor:
+        """Return x [steps, *batch, *event] with the steps left of the plates.
+
+        A batch of more axes than the plates has those of enumerated values left of the steps, and
+        one axis of length 1 where the steps are to be.
+        """
+        axes = x.ndim - 1 - event
+        if axes < self.depth:
+            ones = (1,) * (self.depth - axes)
+            return x.reshape(len(x), *ones, *x.shape[1:])
+        if axes == self.depth:
+            return x
+        place = -1 - self.depth - event
+        return x.squeeze(place).movedim(0, place)
+
+    def at(self, t: int) -> Tensor:
+        """Return the given value of step t."""
+        given, axis = cast(Tensor, self.given), -1 - self.depth - self.event
+        return given[t] if given.ndim == -axis else given.narrow(axis, t, 1)
+
+
+@dataclass(frozen=True)
+class _Once:
+    """A site in one step."""
+
+    law: Any
+    value: Tensor
+    mask: Any
+    scale: Any
+
+
+class SitesOfSteps(Messenger):
+    """The sites of the steps of one loop.
+
+    Args:
+        steps: The number of steps.
+
+    Attributes:
+        sites: Those that are known so far, by name.
+        slots: ``{site: its value in this step}`` while a step is recorded; None otherwise.
+    """
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+        self.sites: dict[str, _Site] = {}
+        self.slots: dict[str, Tensor] | None = None
+        self._around: list[Messenger] = list(runtime._PYRO_STACK)
+        self._plates = runtime.get_plates() if self._around else ()
+        self._changing = [m for m in self._around if _changes_laws(m)]
+        self._subsamples: dict[str, Tensor] = {}
+        self._seen: dict[str, _Once] = {}
+        self._records: list[dict[str, _Once]] = []
+        self._plate_names: dict[int, str] = {}  # by the number of axes right of the steps
+        self._t = 0
+        self._ready = False  # whether one step has ended, so that all sites are known
+
+    # -- in a step ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def step(self, t: int) -> Iterator[None]:
+        """Context manager: step t runs inside."""
+        self._t, self._seen = t, {}
+        with ExitStack() as stack:
+            stack.enter_context(self)
+            for messenger in self._changing:
+                stack.enter_context(copy.copy(messenger))
+            yield
+        missing = [name for name in self.sites if name not in self._seen]
+        if missing:
+            raise _other_sites(missing[0])
+        self._ready = True
+
+    def kept(self) -> None:
+        """Keep what the step had, for ``finish``."""
+        self._records.append(self._seen)
+
+    def drop(self) -> None:
+        """Forget what the step had."""
+        self._seen = {}
+
+    def reverse(self) -> None:
+        """Put what is kept in the order of the steps, of a loop that began with the last."""
+        self._records.reverse()
+
+    def again(self) -> None:
+        """Forget what the steps had."""
+        self._records = []
+
+    def _pyro_sample(self, msg: Any) -> None:
+        name, law = msg["name"], msg["fn"]
+        if site_is_subsample(msg):
+            self._take_rows(msg)
+            return
+        if name in self._seen:
+            do = "give each its own name"
+            raise DataError(
+                "a name of its own for every site of a step of ppgp.scan", f"two {name!r}", do
+            )
+        if not (is_computed(law) or isinstance(law, Distribution)):
+            do = f"write pyro.sample({name!r}, a distribution of Pyro)"
+            raise DataError(f"a distribution at {name!r}", type(law).__name__, do)
+        site = self.sites.get(name)
+        if site is None:
+            if self.slots is not None:
+                raise NewSite(name)
+            if self._ready:
+                raise _other_sites(name)
+            site = self.sites[name] = self._begun(msg, self._depth_of(msg))
+        if not site.computed and site.observed != msg["is_observed"]:
+            got = f"one at {name!r} that some steps observe and others do not"
+            do = "observe it in a step for all, or mask it by poutine.mask"
+            raise DataError("a site that all steps of ppgp.scan observe, or none", got, do)
+        if not site.computed and site.given is not None:
+            value = site.at(self._t) if self.slots is None else self.slots[name]
+        elif site.computed or not site.drawn:
+            value = torch.as_tensor(msg["value"])
+        else:
+            batch = torch.broadcast_shapes(law.batch_shape, site.batch)
+            value = law.expand(batch)(*msg["args"], **msg["kwargs"])
+        if not (site.observed or site.computed or self.slots is not None):
+            self._check_support(name, law)
+        msg["value"], msg["done"], msg["stop"] = value, True, True
+        self._seen[name] = _Once(law, value, msg["mask"], msg["scale"])
+
+    def _take_rows(self, msg: Any) -> None:
+        """Let the plate of a step take the same rows in every step."""
+        if msg["name"] in self._subsamples:
+            msg["value"] = self._subsamples[msg["name"]]
+            msg["done"] = msg["stop"] = True
+        elif self.slots is not None:
+            raise NewSite(msg["name"])
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if site_is_subsample(msg):
+            self._subsamples[msg["name"]] = msg["value"]
+
+    def _check_support(self, name: str, law: Any) -> None:
+        """Refuse a latent site whose support changes from step to step."""
+        if not self._records or peek_interpreter_stack() is not None:
+            return
+        if _get_current_dispatch_mode() is not None:
+            return
+        pairs = zip(_bounds(self._records[0][name].law), _bounds(law), strict=False)
+        if not all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in pairs):
+            raise NotApplicable(
+                "latent sites of ppgp.scan with one support for all steps",
+                f"{name!r}, whose support changes",
+                "draw it on a fixed support, and scale or shift it in the step",
+            )
+
+    def _depth_of(self, msg: Any) -> int:
+        """Return how many axes of the batch of a site are to be right of that of the steps."""
+        frames = (*msg["cond_indep_stack"], *self._plates)
+        depth = max((-f.dim for f in frames if f.dim is not None), default=0)
+        if any(isinstance(m, EnumMessenger) for m in self._around):
+            return depth
+        return max(depth, len(msg["fn"].batch_shape))
+
+    def _begun(self, msg: Any, depth: int) -> _Site:
+        """Return a site as its first step shows it, after the handlers have seen its message."""
+        if any(isinstance(m, SitesOfSteps) for m in self._around):
+            raise NotApplicable(
+                "a ppgp.scan without sites inside a step of ppgp.scan",
+                f"site {msg['name']!r}",
+                "write the inner loop in Python, with a number in the name of each site",
+            )
+        law, inner = msg["fn"], msg["cond_indep_stack"]
+        outer = {
+            **msg,
+            "cond_indep_stack": (self._plate(msg["name"], depth), *inner),
+            "infer": {**(msg["infer"] or {}), "of_steps": True},
+            "mask": None,
+            "scale": 1.0,
+            "args": (),
+            "kwargs": {},
+        }
+        site = _Site(outer, depth, len(law.event_shape), observed=bool(msg["is_observed"]))
+        if site.computed:
+            return site
+        shape = [1] * (depth + 1 - len(law.batch_shape)) + list(law.batch_shape)
+        shape[-1 - depth] = self.steps
+        outer["fn"] = law.expand(torch.Size(shape))
+        stand_in = None
+        if site.observed:
+            value = torch.as_tensor(msg["value"])
+            stand_in = site.laid(value.expand(self.steps, *value.shape), site.event)
+        outer["value"] = stand_in
+        site.handlers = self._shown(outer)
+        whole = list(outer["fn"].batch_shape)
+        if max(len(whole) - 1, len(law.batch_shape)) > depth:
+            whole[-1 - depth] = 1
+        else:
+            del whole[0]
+        site.batch = torch.Size(whole)
+        value = outer["value"]
+        site.drawn = value is None
+        if value is not None and value is not stand_in:
+            axis = -1 - depth - site.event
+            own = value.ndim - 1 - site.event
+            if own in range(depth) and set(law.batch_shape[: len(law.batch_shape) - own]) == {1}:
+                # Pyro's Predictive gives other sites axes of length 1, as many as there are plates
+                return self._begun(msg, own)
+            if value.ndim < -axis or value.shape[axis] != self.steps:
+                raise DataError(
+                    f"a value of {msg['name']!r} for {self.steps} steps",
+                    f"one of shape {list(value.shape)}",
+                    "the first axis of a site of ppgp.scan, before its plates, is that of the "
+                    "steps",
+                )
+            site.given = value
+        return site
+
+    def _plate(self, name: str, depth: int) -> Any:
+        """Return the plate of the steps, for a site with so many axes right of it."""
+        if not self._plate_names:
+            self._plate_names[depth] = f"steps_of_{name}"
+        first = next(iter(self._plate_names.values()))
+        new = name == first.removeprefix("steps_of_") or depth not in self._plate_names
+        own = self._plate_names.setdefault(depth, f"{first}_{depth}")
+        if new:
+            pyro.plate(own, self.steps, dim=-1 - depth)  # it shows itself to the handlers
+        return CondIndepStackFrame(own, -1 - depth, self.steps, 0, self.steps)
+
+    def _shown(self, msg: Any) -> list[Messenger]:
+        """Show a message to the handlers around the loop, from the inside; return those."""
+        shown = []
+        for messenger in reversed(self._around):
+            if not _changes_laws(messenger):
+                shown.append(messenger)
+                messenger._process_message(msg)
+                if msg["stop"]:
+                    break
+        return shown
+
+    # -- the steps as one graph --------------------------------------------------------------------
+
+    @property
+    def recordable(self) -> bool:
+        """Whether one step, recorded, can serve all: no site is drawn."""
+        return not any(
+            site.drawn
+            or (site.given is not None and site.given.ndim != site.depth + site.event + 1)
+            for site in self.sites.values()
+        )
+
+    def given(self) -> dict[str, Tensor]:
+        """Return the values [steps, ...] of the sites that have them."""
+        return {name: s.given for name, s in self.sites.items() if s.given is not None}
+
+    def parts(self) -> dict[Part, Tensor]:
+        """Return the tensors of this step that ``finish`` needs."""
+        return _parts_of(self.sites, self._seen, with_log_prob=True)
+
+    def finish(self, parts: dict[Part, Tensor] | None = None) -> None:
+        """Show each site to the handlers, with the values of all steps.
+
+        Args:
+            parts: ``parts()`` of all steps, [steps, ...] each; None where each step ran by itself.
+        """
+        if not self._records:
+            return
+        once = self._records[0]
+        if parts is None:
+            each = [_parts_of(self.sites, record) for record in self._records]
+            parts = {key: _stack([one[key] for one in each]) for key in each[0]}
+        else:
+            self._records = []
+        for name, site in self.sites.items():
+            self._show(name, site, once[name], parts)
+
+    def _show(self, name: str, site: _Site, once: _Once, parts: dict[Part, Tensor]) -> None:
+        msg = site.msg
+        if site.computed:
+            _put_computed(msg, site, once.law, parts[name, "value"])
+            site.handlers = self._shown(msg)
+        else:
+            value = site.given
+            if value is None:
+                value = site.laid(parts[name, "value"], site.event)
+            laws = [record[name].law for record in self._records]
+            log_probs = parts.get((name, "log_prob"))
+            joined = None if log_probs is not None else _joined(laws, site)
+            if joined is None:
+                log_probs = None if log_probs is None else site.laid(log_probs, 0)
+                joined = StepLaws(msg["fn"], site, value, log_probs, laws)
+            elif joined.batch_shape != msg["fn"].batch_shape:
+                joined = joined.expand(msg["fn"].batch_shape)
+            msg["value"], msg["fn"] = value, joined
+        mask, scale = once.mask, once.scale
+        if (name, "mask") in parts:
+            mask = site.laid(parts[name, "mask"], 0)
+        if (name, "scale") in parts:
+            scale = site.laid(parts[name, "scale"], 0)
+        if mask is not None:
+            msg["mask"] = mask if msg["mask"] is None else mask & msg["mask"]
+        msg["scale"] = scale * msg["scale"]
+        msg["done"] = True
+        for messenger in reversed(site.handlers):
+            messenger._postprocess_message(msg)
+        if msg["continuation"] is not None:
+            msg["continuation"](msg)
+
+
+class StepLaws(dist.TorchDistribution):
+    """The distribution of a site of all steps, given the values at the steps before each.
+
+    Args:
+        like: A distribution of its shapes and support.
+        site: The site.
+        value: Its values.
+        log_probs: Their log densities, [steps, *plates]; None where ``laws`` give them.
+        laws: The distribution in each step; [] where only the log densities are known.
+    """
+
+    arg_constraints: Any = {}  # type: ignore[assignment] # torch declares a property
+
+    def __init__(
+        self, like: Any, site: _Site, value: Tensor, log_probs: Tensor | None, laws: list[Any]
+    ) -> None:
+        self.like, self.site, self.value = like, site, value
+        self.log_probs, self.laws = log_probs, laws
+        super().__init__(like.batch_shape, like.event_shape, validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        return self.like.support
+
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        return bool(self.like.has_rsample)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> StepLaws:
+        if torch.Size(batch_shape) != self.batch_shape:
+            raise NotImplementedError("the distribution of steps has its shape")
+        return self
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if value is self.value and self.log_probs is not None:
+            return self.log_probs
+        axis = -1 - self.site.depth - self.site.event
+        each = zip(self._laws(), value.unbind(axis), strict=True)
+        return self.site.laid(_stack([law.log_prob(x) for law, x in each]), 0)
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
+        with torch.no_grad():
+            return self.rsample(sample_shape)
+
+    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
+        shape = torch.Size(sample_shape)
+        draws = [law.expand(self.site.batch)(shape) for law in self._laws()]
+        return torch.stack(draws, -1 - self.site.depth - self.site.event)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.site.laid(_stack([law.mean for law in self._laws()]), self.site.event)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.site.laid(_stack([law.variance for law in self._laws()]), self.site.event)
+
+    def _laws(self) -> list[Any]:
+        if not self.laws:
+            raise NotImplementedError("only the log density of the values is known")
+        return self.laws
+
+
+def is_computed(law: Any) -> bool:
+    """Return whether a site is ``pyro.deterministic`` or ``pyro.factor``."""
+    if isinstance(law, dist.Unit):
+        return True
+    masked = isinstance(law, dist.MaskedDistribution) and law._mask is False
+    return masked and isinstance(law.base_dist, dist.Delta)
+
+
+def _put_computed(msg: Any, site: _Site, law: Any, found: Tensor) -> None:
+    """Put distribution and value of all steps into the message of a computed site."""
+    if isinstance(law, dist.Unit):
+        factors = site.laid(found, 0)
+        msg["fn"] = dist.Unit(factors, has_rsample=law.has_rsample)
+        msg["value"] = factors.new_empty((*factors.shape, 0))
+        return
+    event = len(law.event_shape)
+    if found.ndim - 1 <= event:  # pyro.deterministic without event_dim, and no batch
+        msg["cond_indep_stack"] = ()
+        event = found.ndim
+    else:
+        found = site.laid(found, event)
+    msg["fn"], msg["value"] = dist.Delta(found, event_dim=event).mask(False), found
+
+
+def _changes_laws(messenger: Messenger) -> bool:
+    """Return whether a handler replaces distributions, for which it has to see those of a step."""
+    return isinstance(messenger, ReparamMessenger) or getattr(messenger, "changes_laws", False)
+
+
+def _other_sites(name: str) -> DataError:
+    return DataError(
+        "the same sites in every step of ppgp.scan",
+        f"{name!r} in some steps alone",
+        "draw it in every step, or write the loop in Python",
+    )
+
+
+def _parts_of(
+    sites: dict[str, _Site], seen: dict[str, _Once], with_log_prob: bool = False
+) -> dict[Part, Tensor]:
+    """Return what the sites of one step give to those of all steps."""
+    parts: dict[Part, Tensor] = {}
+    for name, site in sites.items():
+        once = seen[name]
+        if site.computed:
+            is_factor = isinstance(once.law, dist.Unit)
+            parts[name, "value"] = once.law.log_factor if is_factor else once.value
+        else:
+            if site.given is None:
+                parts[name, "value"] = once.value
+            # a density that a handler has put in place of the distribution's own
+            if with_log_prob or "log_prob" in vars(once.law):
+                parts[name, "log_prob"] = once.law.log_prob(once.value)
+        for kind, x in (("mask", once.mask), ("scale", once.scale)):
+            if isinstance(x, Tensor):
+                parts[name, kind] = x
+    return parts
+
+
+def _stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors in one with a new first axis."""
+    if all(x.shape == tensors[0].shape for x in tensors):
+        return torch.stack(list(tensors))
+    return torch.stack(torch.broadcast_tensors(*tensors))
+
+
+def _joined(laws: list[Any], site: _Site, event: int = 0) -> Any:
+    """Return the distributions of all steps as one; None for families without such a form.
+
+    Args:
+        laws: One for each step.
+        site: Its site.
+        event: How many axes of the batch are those of an event, as in ``to_event``.
+    """
+    first = laws[0]
+    if any(type(law) is not type(first) for law in laws):
+        return None
+    if isinstance(first, Independent):
+        over = first.reinterpreted_batch_ndims
+        inner = _joined([law.base_dist for law in laws], site, event + over)
+        return None if inner is None else dist.Independent(inner, over)
+    if isinstance(first, dist.MaskedDistribution):
+        inner = _joined([law.base_dist for law in laws], site, event)
+        masks = [law._mask for law in laws]
+        if inner is None:
+            return None
+        if not all(isinstance(mask, Tensor) for mask in masks):
+            return inner.mask(masks[0]) if all(mask is masks[0] for mask in masks) else None
+        return inner.mask(site.laid(_stack(masks), event))
+    try:
+        each = [univariate.parameters(law) for law in laws]
+        if not each[0]:
+            return None
+        stacked = {}
+        for name in each[0]:
+            own = each[0][name].ndim - len(first.batch_shape)
+            stacked[name] = site.laid(_stack([one[name] for one in each]), event + own)
+        found = univariate.rebuilt(first, stacked)
+    except (NotApplicable, KeyError, NotImplementedError):
+        return None
+    right = found.event_shape == first.event_shape
+    return found if right and found.batch_shape.numel() else None
+
+
+def _bounds(law: Any) -> list[Any]:
+    """Return the numbers on which the support of a distribution depends."""
+    try:
+        support = law.support
+    except NotImplementedError:
+        return []
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return [x for x in vars(support).values() if isinstance(x, Tensor | float | int)]
