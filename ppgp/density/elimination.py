@@ -76,6 +76,7 @@ def eliminated(
     factors: Iterable[Factor],
     of_sum: Reduce = log_sum_exp,
     steps: list[Step] | None = None,
+    chains: bool = True,
 ) -> list[Factor]:
     """Return factors without variables, whose sum over all entries is the log of the sum.
 
@@ -84,8 +85,9 @@ def eliminated(
     Args:
         factors: The factors.
         of_sum: (values, axis) -> values without the axis: the logarithm of a sum, or the largest.
-        steps: Receives the variables in the order in which they are eliminated. Chains are then
-            eliminated as other variables are.
+        steps: Receives the variables in the order in which they are eliminated.
+        chains: Whether long chains are summed as one, which takes derivatives of its own and so
+            does not run under vmap.
 
     Raises:
         NotApplicable: If a factor in two plates joins variables of one plate each, so that all
@@ -104,7 +106,9 @@ def eliminated(
         inner = max(waiting, key=len)
         group = waiting.pop(inner)
         for part, variables in _components(group, home, inner):
-            found = _without(part, variables, of_sum, steps) if variables else part[0]
+            found = part[0]
+            if variables:
+                found = _without(part, variables, of_sum, steps, chains)
             if not found.variables:
                 done.append(_scaled(found))
                 continue
@@ -116,7 +120,7 @@ def eliminated(
                     f"such a site in the plates {plates}",
                     "draw one of the discrete sites inside both plates, or outside of both",
                 )
-            waiting.setdefault(outer, []).append(_over_plates(found, outer))
+            waiting.setdefault(outer, []).append(over_plates(found, outer))
     return done
 
 
@@ -160,7 +164,7 @@ def _scaled(factor: Factor) -> Factor:
     return replace(factor, values=value * scale, dims=dims, scale=1.0, row=None)
 
 
-def _over_plates(factor: Factor, outer: Plates) -> Factor:
+def over_plates(factor: Factor, outer: Plates) -> Factor:
     """Return the product over the copies of plates that are not among the outer ones."""
     axes = [i for i, dim in enumerate(factor.dims) if isinstance(dim, str) and dim not in outer]
     if axes and isinstance(factor.scale, Tensor) and factor.scale.ndim:
@@ -196,13 +200,17 @@ def _common_scale(factors: Sequence[Factor]) -> Tensor | float:
 
 
 def _without(
-    factors: list[Factor], variables: list[int], of_sum: Reduce, steps: list[Step] | None
+    factors: list[Factor],
+    variables: list[int],
+    of_sum: Reduce,
+    steps: list[Step] | None,
+    chains: bool,
 ) -> Factor:
     """Return the one factor that is left when variables are eliminated."""
     scale = _common_scale(factors)
     plates = factors[0].plates
     graph = _Graph(factors, variables, of_sum, steps)
-    if steps is None:
+    if chains:
         graph.eliminate_twigs()
         order = graph.chain()
         if order is not None:
@@ -404,6 +412,18 @@ def product_of(factors: Sequence[Factor]) -> Factor:
     dims = tuple(sorted(every, key=lambda dim: (isinstance(dim, int), str(dim))))
     total = reduce(torch.add, (aligned(factor.value, factor.dims, dims) for factor in factors))
     return Factor(total, dims, factors[0].plates, factors[0].scale)
+
+
+def connected(factors: Mapping[str, Factor]) -> list[list[str]]:
+    """Return the names of the factors that variables connect, group by group.
+
+    Args:
+        factors: ``{name: factor}``; one without variables is a group of its own.
+    """
+    named = {id(factor): name for name, factor in factors.items()}
+    home = {v: frozenset[str]() for factor in factors.values() for v in factor.variables}
+    groups = _components(list(factors.values()), home, frozenset())
+    return [[named[id(factor)] for factor in group] for group, _ in groups]
 
 
 def aligned(values: Tensor, own: Sequence[Name], dims: Sequence[Name], first: int = 0) -> Tensor:

@@ -21,9 +21,9 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from ..data.argument_mistakes import of_dtypes
-from ..errors import NotApplicable, an
+from ..errors import NotApplicable, an, listed
 from ..runtime.seeding import seeded
-from .elimination import Factor, aligned, eliminated, several_scales, taken
+from .elimination import Factor, aligned, connected, eliminated, over_plates, several_scales, taken
 from .handlers import Run, is_data, is_deterministic, is_discrete, quietly, site_log_prob
 from .shared_operations import SharedOperations
 from .supports import guarded_like
@@ -194,6 +194,58 @@ def summed_out(
     for part in eliminated(kept):
         total = total + part.value.sum()
     return torch.as_tensor(total)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The log density of data, one number for each row, with the discrete sites summed out.
+
+    Attributes:
+        sites: The observed sites that the discrete sites connect.
+        plates: The plates whose elements are the rows, outermost first.
+        values: [*plates].
+    """
+
+    sites: tuple[str, ...]
+    plates: tuple[str, ...]
+    values: Tensor
+
+
+def row_densities(found: Enumerated) -> list[Rows]:
+    """Return the log density of the data of each row given the continuous sites.
+
+    Discrete sites connect all observed sites that depend on them. What is connected inside a plate
+    is one row for each of its elements, as the sequences of a hidden Markov model.
+
+    Args:
+        found: What a run of the program shows.
+
+    Raises:
+        NotApplicable: If discrete sites connect data beyond all plates, so that no row has a
+            density of its own.
+    """
+    rows = []
+    for group in connected(found.factors):
+        data = [name for name in group if name in found.data]
+        hidden = any(found.factors[name].variables for name in group)
+        if not data or not hidden:
+            continue
+        (whole,) = eliminated([found.factors[name] for name in group], chains=False)
+        others = [found.factors[name] for name in group if name not in found.data]
+        plates = sorted(whole.plates, key=found.plates.__getitem__)
+        if not plates:
+            raise NotApplicable(
+                "a program whose data are independent given the sites that were drawn",
+                f"{listed(list(map(repr, data)), 'site')} that discrete sites in no plate connect",
+                "compare such programs by their log likelihood, or by rows left out and fitted "
+                "again",
+            )
+        value = aligned(whole.value, whole.dims, plates)
+        for part in eliminated(others, chains=False):
+            own = over_plates(part, whole.plates)
+            value = value - aligned(own.value, own.dims, plates)
+        rows.append(Rows(tuple(data), tuple(plates), value))
+    return rows
 
 
 def _factor(s: Mapping[str, Any], found: tuple[Tensor, int | None], nesting: int) -> Factor:

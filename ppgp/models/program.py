@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 from torch.nn import Module
 
 from ..data.training_data import same_value
-from ..density.enumeration import plate_nesting
+from ..density.enumeration import Enumerated, enumerated, plate_nesting, row_densities
 from ..density.handlers import (
     Run,
     check_unweighted,
@@ -145,12 +145,12 @@ class Program(Model):
 
         Returns:
             {observed site: log density, [draw, ...]}, without the entries that a mask leaves out
-            or that the program computes from latent sites.
+            or that the program computes from latent sites. Discrete sites are summed out row by
+            row; observed sites that they connect are one entry, as ``"y_0, y_1"``.
 
         Raises:
-            NotApplicable: If the program has latent sites that are not in theta (discrete ones
-                that were summed out), if rows are weighted by a scale, or if its masks depend on
-                latent sites.
+            NotApplicable: If discrete sites connect rows, as in a hidden Markov model, if rows are
+                weighted by a scale, or if masks depend on latent sites.
         """
         latents = self._latents(theta)
         first = {name: value[0] for name, value in latents.items()}
@@ -160,24 +160,42 @@ class Program(Model):
         def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
             with Run(values) as run:
                 self.of_all_rows(**data)
-            others = [name for name in run.latents() if name not in values]
-            if others:
-                raise NotApplicable(
-                    "a program whose latent sites were all drawn",
-                    f"{', '.join(others)} summed out",
-                    "write that sum into the distribution of y (MixtureSameFamily)",
-                )
-            log_densities = {}
+            log_densities, seen = {}, {}
             for name, s in run.observed().items():
                 check_unweighted(name, s)
-                seen = (numbers_seen(s) > 0) & data_entries[name]
-                log_densities[name] = site_log_prob(s).expand(seen.shape).reshape(-1)
-                log_densities[name + SEEN] = seen.reshape(-1)
-            return log_densities
+                seen[name] = (numbers_seen(s) > 0) & data_entries[name]
+                log_densities[name] = site_log_prob(s).expand(seen[name].shape)
+            if any(name not in values for name in run.latents()):
+                found = self._summed_out(values, data, plate_nesting(run))
+                observed = run.observed()
+                for rows in row_densities(found):
+                    joint = ", ".join(rows.sites)
+                    any_seen = torch.zeros_like(rows.values, dtype=torch.bool)
+                    for name in rows.sites:
+                        del log_densities[name]
+                        any_seen = any_seen | _in_plates(
+                            seen.pop(name), observed[name], rows.plates
+                        )
+                    log_densities[joint], seen[joint] = rows.values, any_seen
+            marks = {name + SEEN: here.reshape(-1) for name, here in seen.items()}
+            return {name: x.reshape(-1) for name, x in log_densities.items()} | marks
 
         with quietly():
             per_draw = over_draws(one, latents)
         return _without_masked(per_draw)
+
+    def _summed_out(
+        self, values: Mapping[str, Tensor], data: Mapping[str, Any], nesting: int
+    ) -> Enumerated:
+        """Return what a run shows in which the sites without a value take all their values.
+
+        Args:
+            values: {site or param: [*event]}.
+            data: The arguments of the fit.
+            nesting: How deeply plates are nested.
+        """
+        with Run(values) as run:
+            return enumerated(run, lambda: self.of_all_rows(**data), nesting)
 
     def predict(  # type: ignore[override] # its own arguments
         self, theta: Theta, arguments: Mapping[str, Any], data: Mapping[str, Any], seed: int = 0
@@ -295,6 +313,19 @@ class Program(Model):
                 if p.default is not p.empty:
                     arguments[p.name] = p.default
         return arguments
+
+
+def _in_plates(seen: Tensor, site: Mapping[str, Any], plates: Sequence[str]) -> Tensor:
+    """Return for each element of plates whether anything of a site is seen, [*plates].
+
+    Args:
+        seen: For each number of the site, in the shape of its log density.
+        site: Its record.
+        plates: Some of its plates, outermost first.
+    """
+    frames = {f.dim: f.name for f in site["cond_indep_stack"] if f.vectorized}
+    others = [axis for axis in range(-seen.ndim, 0) if frames.get(axis) not in plates]
+    return seen.any(others) if others else seen
 
 
 def _without_masked(per_draw: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyro
@@ -15,6 +16,7 @@ from ppgp import inference
 from ppgp.density import Target
 from ppgp.errors import NotApplicable
 from ppgp.models import Program
+from tests.enumerated_programs import sequences
 
 F64 = torch.float64
 
@@ -212,6 +214,35 @@ def test_every_method_takes_the_program(how: Any) -> None:
 def test_what_cannot_sum_says_so() -> None:
     with pytest.raises(NotApplicable, match="a Gaussian guide for a program with discrete sites"):
         ppgp.fit(hierarchy, data(), inference.SVI("iaf"), progress=False)
-    posterior = ppgp.fit(hierarchy, data(), inference.MAP(), progress=False)
-    with pytest.raises(NotApplicable, match="MixtureSameFamily"):
+
+
+def test_rows_have_the_density_of_the_sum_by_hand() -> None:
+    ours, theirs = (
+        ppgp.fit(f, data(), inference.Laplace(draws=20), progress=False)
+        for f in (hierarchy, by_hand)
+    )
+    theirs = replace(theirs, draws=ours.draws)
+    assert torch.allclose(ours.log_likelihood(), theirs.log_likelihood(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("lengths", [[3, 2, 3], [3, 0, 1]])
+def test_sequences_of_a_chain_are_rows(lengths: list[int]) -> None:
+    y = (torch.randn(3, 3, generator=torch.Generator().manual_seed(2), dtype=F64) > 0).to(F64)
+    arguments = {"y": y[..., None], "lengths": torch.tensor(lengths)}
+    posterior = ppgp.fit(sequences, arguments, inference.MAP(), progress=False)
+    found = posterior.log_likelihood()
+    kept = [i for i, n in enumerate(lengths) if n]
+    assert found.shape == (1, 1, len(kept))
+    values = {name: v[0, 0] for name, v in posterior.draws.items()}
+    for place, i in enumerate(kept):
+        one = {"y": y[i : i + 1, :, None], "lengths": torch.tensor(lengths[i : i + 1])}
+        target = Target(Program(sequences), one)
+        z = target.unconstrain(values)
+        assert float(found[0, 0, place]) == pytest.approx(target.log_likelihood(z)[0])
+
+
+def test_rows_that_a_discrete_site_connects_have_no_density_each() -> None:
+    y = torch.tensor([0.3, -0.8, 1.9], dtype=F64)
+    posterior = ppgp.fit(switch, {"y": y}, inference.MAP(), progress=False)
+    with pytest.raises(NotApplicable, match="that discrete sites in no plate connect"):
         posterior.log_likelihood()
