@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from scipy.special import logsumexp
 from torch import Tensor
 
 from ..capabilities import LeaveOneOut, supports
 from ..data.roles import refuse_weights
-from ..errors import NotApplicable, UnknownName
+from ..errors import NotApplicable, SettingError, UnknownName
 from ..posterior.posterior import Posterior, is_boosted
 from ..posterior.sample_statistics import k_hat_limit, psis
 
@@ -88,7 +91,9 @@ def leave_one_out(posterior: Posterior) -> LOO:
     return LOO(pointwise, np.zeros_like(pointwise), math.inf, CLOSED_FORM)
 
 
-def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
+def psis_loo(
+    posterior: Posterior, site: str | None = None, *, sites: Sequence[str] | None = None
+) -> LOO:
     """Estimate leave-one-out predictive densities by PSIS-LOO.
 
     Vehtari, Gelman & Gabry (2017). Draws of Laplace or a Gaussian guide are also weighted by
@@ -97,15 +102,20 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
 
     Args:
         posterior: The fit.
-        site: The observed site, where a program has several.
+        site: The observed site, where a program has several. The steps of a loop, such as "y_0" to
+            "y_9", are one site "y", whose rows are those of all steps, one step after another.
+        sites: Observed sites that share their rows, in place of one: all that is observed of a row
+            is left out with it, and its density is the joint one.
 
     Returns:
         The LOO of the n training rows: log densities [n] in nats, of y in the units of the data.
 
     Raises:
-        NotApplicable: For a point, for several observed sites and no ``site``, where the density of
-            the draws is not known, or where they are draws given fewer rows, as after ``update``.
+        NotApplicable: For a point, for several observed sites and no ``site``, for ``sites`` of
+            different numbers of rows, where the density of the draws is not known, or where they
+            are draws given fewer rows, as after ``update``.
         UnknownName: If no observed site has that name.
+        SettingError: For both ``site`` and ``sites``, or no name in ``sites``.
 
     Examples:
         >>> import torch
@@ -132,12 +142,8 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
             "none",
             "write pyro.sample(..., obs=y) in the program",
         )
-    if site is not None and site not in each:
-        raise UnknownName("observed site", site, each)
-    if len(each) > 1 and site is None:
-        do = f"pass site={next(iter(each))!r}"
-        raise NotApplicable("the name of one observed site", ", ".join(each), do)
-    log_likelihood = each[site or next(iter(each))].flatten(0, 1).double().cpu().numpy()
+    by_draw = _of_rows(each, site, sites).flatten(0, 1)
+    log_likelihood = by_draw.double().cpu().numpy()
     if posterior.certain:  # the hyperparameters are numbers, whichever row is left out
         return LOO(log_likelihood[0], np.zeros_like(log_likelihood[0]), math.inf, CLOSED_FORM)
     if len(log_likelihood) < 2:
@@ -166,3 +172,62 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
     log_weights, k = psis((correction[:, None] - log_likelihood).T)
     pointwise = np.asarray(logsumexp(log_weights + log_likelihood.T, axis=1))
     return LOO(pointwise, k, k_hat_limit(len(log_likelihood)))
+
+
+def _of_rows(each: dict[str, Tensor], site: str | None, sites: Sequence[str] | None) -> Tensor:
+    """Return the log density of each row to leave out, [chain, draw, n].
+
+    Args:
+        each: ``{observed site: [chain, draw, n]}``.
+        site: As in ``psis_loo``.
+        sites: As in ``psis_loo``.
+    """
+    steps = _loops(each)
+    loops = {name: torch.cat([each[step] for step in own], -1) for name, own in steps.items()}
+    every = {**loops, **each}
+    of_loops = {step for own in steps.values() for step in own}
+    alone = [name for name in every if name not in of_loops]  # a loop is one of them
+    if sites is not None:
+        if site is not None or isinstance(sites, str) or not sites:
+            got = repr(sites) if site is None else f"site={site!r} and sites={sites!r}"
+            do = "write site='y', or sites=['y1', 'y2'] for sites that share their rows"
+            raise SettingError("one site, or a list of sites", got, do)
+        parts = [_named(every, name) for name in sites]
+        rows = [part.shape[-1] for part in parts]
+        if len(set(rows)) > 1:
+            got = ", ".join(f"{n} of {name!r}" for name, n in zip(sites, rows, strict=True))
+            raise NotApplicable("sites that share their rows", got, "pass one at a time as site=")
+        return torch.stack(parts).sum(0)
+    if site is not None:
+        return _named(every, site)
+    # steps with several rows each may share these
+    clear = len(each) == 1 or all(value.shape[-1] == 1 for value in each.values())
+    if len(alone) > 1 or not clear:
+        names = list(each)
+        do = f"pass site={alone[0]!r}, or sites={names!r} if they share their rows"
+        raise NotApplicable("the name of one observed site", ", ".join(names), do)
+    return every[alone[0]]
+
+
+def _named(every: dict[str, Tensor], name: str) -> Tensor:
+    if name not in every:
+        raise UnknownName("observed site", name, every)
+    return every[name]
+
+
+def _loops(each: dict[str, Tensor]) -> dict[str, list[str]]:
+    """Return {name: its steps, in order} of sites named like ``y_0``, ``y_1``, ...
+
+    Two sites are a loop where their names differ in a number at the end, and no site has the name
+    without it.
+    """
+    found: dict[str, list[tuple[int, str]]] = {}
+    for name in each:
+        number = re.search(r"_?(\d+)$", name)
+        if number is not None:
+            found.setdefault(name[: number.start()], []).append((int(number[1]), name))
+    return {
+        name: [step for _, step in sorted(own)]
+        for name, own in found.items()
+        if len(own) > 1 and name and name not in each
+    }

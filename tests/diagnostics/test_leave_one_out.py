@@ -6,15 +6,24 @@ from dataclasses import replace
 
 import either_arviz
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from scipy import optimize
+from torch import Tensor
 
 import ppgp
 from ppgp.data import Dataset
 from ppgp.diagnostics import stacking
 from ppgp.diagnostics.stacking import stacking_weights
-from ppgp.errors import ConvergenceWarning, DataError, NotApplicable
+from ppgp.errors import (
+    ConvergenceWarning,
+    DataError,
+    NotApplicable,
+    SettingError,
+    UnknownName,
+)
 from ppgp.inference import MAP, NUTS, Exact, Laplace
 from ppgp.kernels import RBF
 from ppgp.models import GP, LinearRegression, LogisticRegression
@@ -169,3 +178,104 @@ def test_stacking_weights_refuse_numbers_that_are_no_densities(value: float) -> 
     densities[:, 3] = value
     with pytest.raises(DataError, match="row 3"):
         stacking_weights(densities)
+
+
+# -- programs with several observed sites --------------------------------------------------------
+
+
+def two_outcomes(x: Tensor, height: Tensor, weight: Tensor) -> None:
+    slope = pyro.sample("slope", dist.Normal(torch.zeros(2, dtype=F64), 5.0).to_event(1))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("height", dist.Normal(slope[0] * x, 0.5), obs=height)
+        pyro.sample("weight", dist.Normal(slope[1] * x, 0.5), obs=weight)
+
+
+def steps(y: Tensor) -> None:
+    rho = pyro.sample("rho", dist.Normal(torch.zeros((), dtype=F64), 1.0))
+    before = torch.zeros((), dtype=F64)
+    for t in range(len(y)):
+        before = pyro.sample(f"y_{t}", dist.Normal(rho * before, 1.0), obs=y[t])
+
+
+def test_sites_that_share_their_rows_are_left_out_together() -> None:
+    """The elpd is that of the same rows as one site with an event of two numbers."""
+
+    def as_pairs(x: Tensor, pairs: Tensor) -> None:
+        slope = pyro.sample("slope", dist.Normal(torch.zeros(2, dtype=F64), 5.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            law = dist.Normal(slope * x[:, None], 0.5).to_event(1)
+            pyro.sample("pairs", law, obs=pairs)
+
+    x = torch.linspace(-1, 1, 12, dtype=F64)
+    noise = torch.randn(2, 12, generator=torch.Generator().manual_seed(0), dtype=F64)
+    height, weight = 2 * x + 0.5 * noise[0], -x + 0.5 * noise[1]
+    arguments = {"x": x, "height": height, "weight": weight}
+    posterior = ppgp.fit(two_outcomes, arguments, Laplace(draws=400), progress=False)
+    pairs = {"x": x, "pairs": torch.stack([height, weight], 1)}
+    one_site = ppgp.fit(as_pairs, pairs, Laplace(draws=400), progress=False)
+    together = ppgp.psis_loo(posterior, sites=["height", "weight"])
+    assert together.pointwise == pytest.approx(ppgp.psis_loo(one_site).pointwise, abs=1e-6)
+    each = posterior.log_likelihood()
+    assert isinstance(each, dict)
+    assert {name: tuple(value.shape) for name, value in each.items()} == {
+        "height": (1, 400, 12),
+        "weight": (1, 400, 12),
+    }
+    alone = ppgp.psis_loo(posterior, site="height")
+    assert alone.pointwise.shape == (12,)
+    with pytest.raises(NotApplicable, match=r"site='height', or sites=\['height', 'weight'\]"):
+        ppgp.psis_loo(posterior)
+    with pytest.raises(UnknownName, match="did you mean 'weight'"):
+        ppgp.psis_loo(posterior, sites=["height", "weigth"])
+    for both in ({"site": "height", "sites": ["weight"]}, {"sites": "height"}, {"sites": []}):
+        with pytest.raises(SettingError, match="one site, or a list of sites"):
+            ppgp.psis_loo(posterior, **both)  # type: ignore[arg-type]
+
+
+def test_the_steps_of_a_loop_are_the_rows_of_one_site() -> None:
+    """The same series as one site in a plate has the same densities."""
+
+    def at_once(y: Tensor) -> None:
+        rho = pyro.sample("rho", dist.Normal(torch.zeros((), dtype=F64), 1.0))
+        before = torch.cat([y.new_zeros(1), y[:-1]])
+        with pyro.plate("steps", len(y)):
+            pyro.sample("y", dist.Normal(rho * before, 1.0), obs=y)
+
+    y = torch.randn(12, generator=torch.Generator().manual_seed(1), dtype=F64)
+    looped, whole = (
+        ppgp.fit(program, {"y": y}, Laplace(draws=300), progress=False)
+        for program in (steps, at_once)
+    )
+    wanted = ppgp.psis_loo(whole).pointwise  # 12 steps, of which y_10 comes after y_9
+    assert ppgp.psis_loo(looped).pointwise == pytest.approx(wanted, abs=1e-6)
+    assert ppgp.psis_loo(looped, site="y").pointwise == pytest.approx(wanted, abs=1e-6)
+    assert ppgp.psis_loo(looped, site="y_3").pointwise == pytest.approx(wanted[3:4], abs=1e-6)
+
+
+def test_sites_of_other_numbers_of_rows_do_not_share_them() -> None:
+    def program(a: Tensor, b: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(torch.zeros((), dtype=F64), 5.0))
+        with pyro.plate("first", len(a)):
+            pyro.sample("a", dist.Normal(mu, 1.0), obs=a)
+        with pyro.plate("second", len(b)):
+            pyro.sample("b", dist.Normal(mu, 1.0), obs=b)
+
+    arguments = {"a": torch.ones(3, dtype=F64), "b": torch.ones(4, dtype=F64)}
+    posterior = ppgp.fit(program, arguments, Laplace(draws=50), progress=False)
+    with pytest.raises(NotApplicable, match="3 of 'a', 4 of 'b'"):
+        ppgp.psis_loo(posterior, sites=["a", "b"])
+
+
+def test_two_outcomes_with_numbered_names_are_no_loop() -> None:
+    def program(x: Tensor, y1: Tensor, y2: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(torch.zeros((), dtype=F64), 5.0))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y1", dist.Normal(mu, 1.0), obs=y1)
+            pyro.sample("y2", dist.Normal(mu, 1.0), obs=y2)
+
+    x = torch.ones(3, dtype=F64)
+    posterior = ppgp.fit(program, {"x": x, "y1": x, "y2": x}, Laplace(draws=50), progress=False)
+    with pytest.raises(NotApplicable, match=r"site='y', or sites=\['y1', 'y2'\]"):
+        ppgp.psis_loo(posterior)
+    assert ppgp.psis_loo(posterior, sites=["y1", "y2"]).pointwise.shape == (3,)
+    assert ppgp.psis_loo(posterior, site="y").pointwise.shape == (6,)
