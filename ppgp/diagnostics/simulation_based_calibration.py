@@ -15,6 +15,7 @@ import torch
 from scipy import stats
 
 from .. import files
+from ..data.arguments import with_tensors
 from ..data.dataset import Dataset
 from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, NotApplicable, SettingError
@@ -186,7 +187,8 @@ def sbc(
     independent draws before ranking.
 
     Args:
-        model: A model, or a Pyro program whose sites of the data have the names of its arguments.
+        model: A model, or a Pyro program. Its data are the sites with the names of arguments that
+            are left out, and the sites that observe an argument or a part of one.
         how: The inference method.
         simulations: How many, at least 20.
         seed: Of all random numbers.
@@ -196,7 +198,9 @@ def sbc(
         n: How many rows, where X is None.
         d: How many columns, where X is None.
         arguments: Of a program, those of the data left out:
-            ``sbc(program, how, arguments=dict(x=x))``.
+            ``sbc(program, how, arguments=dict(x=x))``. Data that are passed all the same, as a
+            program needs them to know its sizes, are drawn too: their shapes are used, and their
+            values are not.
         workers: How many processes; None: those of an active ``joblib.parallel_config``, or else
             1. Each simulation has its own seed and one thread, so that neither the number of
             workers nor the backend changes the ranks.
@@ -211,8 +215,8 @@ def sbc(
     Raises:
         SettingError: If there are fewer than 20 simulations, or no worker.
         NumericalError: If a simulation ends its worker, and does so again when it is run once more.
-        NotApplicable: If a prior is Flat, as nothing can be drawn from it, or a program has no site
-            of data.
+        NotApplicable: If a prior is Flat, as nothing can be drawn from it, a program has no site of
+            data, or it reads data that it is given other than by ``obs=``.
         StorageError: If the checkpoint is of another call, or another call is using it.
         KeyboardInterrupt: If Ctrl-C came before 20 simulations.
 
@@ -288,7 +292,7 @@ def _source(
         if not callable(model):
             do = "pass a model of ppgp.models, or a function"
             raise NotApplicable("a model or a Pyro program", type(model).__name__, do)
-        return OfProgram(model, dict(arguments or {}))
+        return OfProgram(model, with_tensors(dict(arguments or {})))
     if arguments is not None:
         raise NotApplicable("X, or n and d, for a model", "arguments", "pass X=")
     if isinstance(X, Dataset):

@@ -15,12 +15,14 @@ import torch
 
 import ppgp
 from ppgp import inference, kernels, models, plots
+from ppgp.diagnostics.prior_simulations import OfProgram
 from ppgp.diagnostics.simulation_based_calibration import ecdf_band
 from ppgp.errors import NotApplicable, SettingError, StorageError
 from ppgp.inference import NUTS, SVI, Exact, Inference
 from ppgp.inference.base import from_draws
 from ppgp.models import LinearRegression
 from ppgp.priors import Flat, InverseGamma
+from ppgp.runtime.seeding import seeded
 
 NIG = LinearRegression(noise=InverseGamma(3.0, 1.0), conjugate=True)
 
@@ -199,12 +201,56 @@ def test_a_program_is_validated_too() -> None:
     assert found.passes
 
 
-def test_a_program_with_its_data_as_arguments_is_refused() -> None:
+def sized_by_its_data(y: torch.Tensor) -> None:
+    """A chain that only its data give a length, whose steps are parts of one argument."""
+    rho = pyro.sample("rho", dist.Uniform(torch.zeros((), dtype=y.dtype), 1.0))
+    before = torch.zeros((), dtype=y.dtype)
+    for t in range(len(y)):
+        before = pyro.sample(f"y_{t}", dist.Normal(rho * before, 1.0), obs=y[t])
+
+
+def test_data_that_give_the_sizes_are_drawn_too() -> None:
+    """Ranks that the values of the data entered would not be uniform: these are far from any."""
+    y = torch.full((8,), 1e3, dtype=torch.float64)
+    how = inference.Laplace(draws=100)
+    sources = [OfProgram(sized_by_its_data, {"y": y})]
+    table = torch.stack([y, y], 1)
+    sources.append(OfProgram(program, {"x": table[:, 0] / 1e3, "y": table[:, 1]}))
+    for source in sources:
+        source.check()
+        with seeded(3):
+            values, _, arguments = source.drawn()
+        drawn = [v for name, v in values.items() if name.startswith("y")]
+        assert torch.equal(arguments["y"], torch.stack(drawn).reshape(-1))
+        assert float(arguments["y"].abs().max()) < 20
+    assert torch.equal(table, torch.full((8, 2), 1e3, dtype=torch.float64))
+    found = ppgp.sbc(sized_by_its_data, how, 20, arguments={"y": y}, progress=False)
+    assert set(found.ranks) == {"rho"}
+    assert float(found.to_frame()["symmetry"].iloc[0]) > 1e-3
+
+
+def test_a_program_that_reads_its_data_is_refused() -> None:
+    def lagged(y: torch.Tensor) -> None:
+        rho = pyro.sample("rho", dist.Uniform(torch.zeros((), dtype=y.dtype), 1.0))
+        before = torch.cat([y.new_zeros(1), y[:-1]])
+        with pyro.plate("steps", len(y)):
+            pyro.sample("y", dist.Normal(rho * before, 1.0), obs=y)
+
+    def centred(y: torch.Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(torch.zeros((), dtype=y.dtype), 1.0))
+        with pyro.plate("steps", len(y)):
+            pyro.sample("y", dist.Normal(mu, 1.0), obs=y - 1)
+
+    y, how = torch.ones(5, dtype=torch.float64), inference.Laplace()
+    with pytest.raises(NotApplicable, match="'y' depends on the values of the data"):
+        ppgp.sbc(lagged, how, 20, arguments={"y": y}, progress=False)
+    with pytest.raises(NotApplicable, match="pass the tensor that the site observes"):
+        ppgp.sbc(centred, how, 20, arguments={"y": y}, progress=False)
+
+
+def test_a_program_without_data_is_refused() -> None:
+    def no_data(x: torch.Tensor) -> None:
+        pyro.sample("slope", dist.Normal(x.new_zeros(()), 1.0))
+
     with pytest.raises(NotApplicable, match="arguments=dict"):
-        ppgp.sbc(
-            program,
-            inference.Laplace(),
-            20,
-            arguments={"x": torch.ones(2), "y": torch.ones(2)},
-            progress=False,
-        )
+        ppgp.sbc(no_data, inference.Laplace(), 20, arguments={"x": torch.ones(2)}, progress=False)
