@@ -17,7 +17,7 @@ from .entries.arrays import KEPT, array_of, as_pandas, laid_out, of_array
 from .entries.entries import misspelt, real_numbers
 from .training_data import Batch, Rows, Tables, TrainingData, same_value
 
-__all__ = ["Arguments", "as_training_data", "in_usable_dtypes", "with_tensors"]
+__all__ = ["Arguments", "as_training_data", "in_usable_dtypes", "is_frame", "with_tensors"]
 
 LARGEST_INTEGER = 2**63 - 1
 KINDS = "biuf"  # NumPy's booleans, whole numbers and floats
@@ -57,11 +57,25 @@ class Arguments(dict[str, Any], TrainingData):
         return model.work(numbers_in(self))
 
 
-def as_training_data(data: Any) -> Any:
-    """Return a mapping as Arguments with tensors for arrays, and a Dataset as it is."""
+def as_training_data(data: Any, frames: bool = False) -> Any:
+    """Return a mapping as Arguments with tensors for arrays, and a Dataset as it is.
+
+    Args:
+        data: What a fit is given.
+        frames: Whether columns and frames stay as they are, for a program that reads columns by
+            name.
+    """
     if isinstance(data, Mapping) and not isinstance(data, Arguments):
-        return Arguments(in_usable_dtypes(with_tensors(data)))
+        kept = {name: value for name, value in data.items() if frames and is_frame(value)}
+        others = {name: value for name, value in data.items() if name not in kept}
+        usable = in_usable_dtypes(with_tensors(others)) | kept
+        return Arguments({name: usable[name] for name in data})
     return data
+
+
+def is_frame(value: Any) -> bool:
+    """Return whether a value is a column or a frame of pandas, Arrow or polars."""
+    return _is_array(value) and not isinstance(value, np.ndarray)
 
 
 def with_tensors(arguments: Mapping[str, Any]) -> dict[str, Any]:

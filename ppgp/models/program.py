@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,10 +24,12 @@ from torch.nn import Module
 from ..data.training_data import same_value
 from ..density.enumeration import Enumerated, enumerated, plate_nesting, row_densities
 from ..density.handlers import (
+    Redraw,
     Run,
     check_unweighted,
     entries_of_data,
     is_data,
+    is_deterministic,
     is_discrete,
     numbers_seen,
     over_draws,
@@ -35,22 +38,30 @@ from ..density.handlers import (
 )
 from ..density.plates import plates_taking
 from ..distributions import univariate
-from ..errors import DataError, NotApplicable
+from ..errors import DataError, NotApplicable, PpgpError, listed
 from ..priors import Param, Site
 from ..runtime.seeding import seeded
 from ..runtime.threads import ELEMENT
 from .base import Model
 
 Theta = Mapping[str, Tensor]
+Values = dict[str, Tensor]
+Call = Callable[[], Any]
 SCALAR = (bool, int, float, str)
+VALUE = "\1"  # before the name of a deterministic site
 SEEN = "\0seen"  # suffix of the entry that marks which numbers of a site a mask keeps
 
 # The least number of runs if a run draws random numbers: each draw of the posterior is then used
 # several times. It is also about the number of runs if discrete sites are inferred, one draw at a
 # time.
 RUNS = 1000
-Values = dict[str, Tensor]
-Call = Callable[[], Any]
+
+
+#: of programs that are run without arguments which they need
+FAILURES = (
+    *(RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError),
+    *(AssertionError, ZeroDivisionError),
+)
 
 
 @dataclass(frozen=True)
@@ -60,10 +71,27 @@ class Same:
     Attributes:
         arguments: Whether all that are given are the same.
         arrays: Whether those are the same that are arrays, and so may have an entry per row.
+        local: "same" or "new", what the caller says of the units; None: nothing.
     """
 
     arguments: bool
     arrays: bool
+    local: str | None = None
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a program predicts.
+
+    Attributes:
+        distributions: {site: a distribution of batch [draw, n]}. Nested plates are concatenated.
+        values: {deterministic site: [draw, ...]}, of the same draws.
+        notes: What the caller should know.
+    """
+
+    distributions: dict[str, Distribution]
+    values: Values
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -200,25 +228,41 @@ class Program(Model):
     def predict(  # type: ignore[override] # its own arguments
         self, theta: Theta, arguments: Mapping[str, Any], data: Mapping[str, Any], seed: int = 0
     ) -> dict[str, Distribution]:
+        """Return the distributions of ``predicted``."""
+        return self.predicted(theta, arguments, data, seed).distributions
+
+    def predicted(
+        self,
+        theta: Theta,
+        arguments: Mapping[str, Any],
+        data: Mapping[str, Any],
+        seed: int = 0,
+        local: str | None = None,
+    ) -> Predicted:
         """Return the predictive distribution of every site that was not drawn.
 
-        Discrete sites that were summed out are drawn given the data of the fit. Latent sites of
-        single rows, in just the plates of y, are those of the fit if the arrays among the arguments
-        are, and are drawn from their prior otherwise, as those of new rows. If a run draws random
-        numbers, there are at least ``RUNS`` runs.
+        Discrete sites that were summed out are drawn given the data of the fit. Continuous latent
+        sites in just the plates of y belong to its units: they are those of the fit, or are drawn
+        from their prior, as those of new units. If a run draws random numbers, there are at least
+        ``RUNS`` runs. If nothing is left to predict, or the program does not run without its
+        observed arguments, its observed sites are drawn again.
 
         Args:
             theta: {site: [draw, *event]}.
             arguments: Arguments of the prediction; one that is left out has its default, or None.
             data: The arguments of the fit.
             seed: Seed of the random numbers.
+            local: "same" or "new": the units of the prediction. None: those of the fit if the
+                arrays among the arguments are, and new ones if their number is another.
 
         Returns:
-            {site: a distribution of batch [draw, n]}.
+            The distributions, each of batch [draw, n].
 
         Raises:
             NotApplicable: For an argument that the program does not have, if every site was drawn,
-                or if new rows with latent sites of their own have observed ones.
+                if new rows with latent sites of their own have observed ones, or if units of the
+                same number may be new or not.
+            DataError: If ``local`` is "same" and the number of units is another.
         """
         defaults = self.arguments(data)
         unknown = set(arguments) - set(defaults)
@@ -228,29 +272,102 @@ class Program(Model):
                 f"{sorted(unknown)}",
                 "use the program's own names",
             )
-        full = {**defaults, **arguments}
+        latents = self._latents(theta)
+        first = {name: value[0] for name, value in latents.items()}
         before = {**defaults, **data}
-        others = [
-            value
-            for name, value in full.items()
-            if value is not None and not same_value(value, before[name])
-        ]
-        same = Same(arguments=not others, arrays=all(isinstance(v, SCALAR) for v in others))
         with quietly(), torch.no_grad():
-            predictive = predictive_distributions(
+            with seeded(seed), Run(first) as fitted:
+                self.of_all_rows(**data)
+            observed = arguments_observed(fitted, data)
+            full, redraw = self._completed({**defaults, **arguments}, data, fitted, observed)
+            used = {
+                name: value
+                for name, value in full.items()
+                if value is not None and not (redraw and name in observed)
+            }
+            others = [v for name, v in used.items() if not same_value(v, before[name])]
+            same = Same(not others, all(isinstance(v, SCALAR) for v in others), local)
+            found = predictive_distributions(
                 lambda: self.of_all_rows(**full),
                 lambda: self.of_all_rows(**data),
                 same,
-                self._latents(theta),
+                latents,
                 seed,
+                redraw,
             )
-        if not predictive:
+        if not found.distributions:
             raise NotApplicable(
                 "a site of the program that was not drawn, to be predicted",
                 "none",
-                "leave the observed argument out",
+                "observe y by pyro.sample(..., obs=y)",
             )
-        return predictive
+        given = [repr(n) for n in observed if arguments.get(n) is not None] if redraw else []
+        if given:
+            drawn = listed([repr(name) for name in found.distributions], "site")
+            found.notes.append(
+                f"of {', '.join(given)} the shape is used and the values are not: the {drawn} "
+                f"{'is' if len(found.distributions) == 1 else 'are'} drawn"
+            )
+        return found
+
+    def _completed(
+        self,
+        full: dict[str, Any],
+        data: Mapping[str, Any],
+        fitted: Run,
+        observed: Sequence[str],
+    ) -> tuple[dict[str, Any], bool]:
+        """Return arguments with which the program runs, and whether its data are drawn again.
+
+        Args:
+            full: The arguments of the prediction, None where one is left out.
+            data: The arguments of the fit.
+            fitted: A run of the fit.
+            observed: The names of the arguments that the fit observes.
+
+        Raises:
+            DataError: If the program needs arguments that are not given, or its observed ones in
+                another size than they had.
+        """
+        values = {name: value for name, value in fitted.values.items() if name in fitted.sites}
+        units = frozenset(_sites_of_rows(fitted) & set(values))
+        try:
+            run = self._run_at(values, full, units)
+        except FAILURES as error:
+            filled = {n: data[n] for n in observed if full.get(n) is None and n in data}
+            read_none = isinstance(error, AssertionError) or "None" in str(error)
+            if not filled or not read_none:
+                raise
+            try:
+                self._run_at(values, full | filled, units)
+            except FAILURES as second:
+                if isinstance(second, PpgpError):
+                    raise
+                absent = [n for n in self.required if full.get(n) is None and n not in filled]
+                if absent:
+                    raise DataError(
+                        "the program's own arguments",
+                        f"none as {', '.join(map(repr, absent))} ({_first_line(second)})",
+                        f"call predict({', '.join(f'{n}=...' for n in absent)})",
+                    ) from error
+                names = ", ".join(map(repr, filled))
+                raise DataError(
+                    f"{names} with as many rows as the other arguments, which sets the sizes",
+                    f"none, and those of the fit do not suit ({_first_line(second)})",
+                    f"pass {next(iter(filled))}=, of which the shape is used and the values are "
+                    "not",
+                ) from error
+            return full | filled, True
+        known = fitted.latents().keys() | values.keys()
+        predicted = [name for name in run.latents() if name not in known]
+        again = [name for name in run.latents() if name in fitted.observed()]
+        return full, not predicted and not again and bool(run.observed())
+
+    def _run_at(self, values: Values, arguments: Mapping[str, Any], units: frozenset[str]) -> Run:
+        """Run the program with sites at the values of the fit, and those of units drawn."""
+        with seeded(0), Replay(values, units) as run:
+            self.of_all_rows(**arguments)
+        return run
 
     def discrete_given_data(self, theta: Theta, data: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return one draw, given the data, of each discrete site that was summed out.
@@ -284,6 +401,15 @@ class Program(Model):
             raise DataError(
                 f"the program's arguments: {wanted}", got, "use the program's own names"
             ) from None
+
+    def runs(self, data: Mapping[str, Any]) -> bool:
+        """Return whether the program runs with these arguments, every site drawn."""
+        try:
+            with quietly(), torch.no_grad(), seeded(0), Run({}):
+                self.of_all_rows(**data)
+        except FAILURES:
+            return False
+        return True
 
     def _signature(self) -> inspect.Signature:
         """Return the signature of the program; a module has that of its ``forward``."""
@@ -358,7 +484,7 @@ class Replay(Run):
 
     def __init__(self, values: Values, own: frozenset[str] = frozenset()) -> None:
         super().__init__({name: v for name, v in values.items() if name not in own})
-        self.shapes = {name: tuple(value.shape) for name, value in values.items()}
+        self.shapes = {n: tuple(v.shape) for n, v in values.items() if n not in own}
 
     def _pyro_sample(self, msg: Any) -> None:
         super()._pyro_sample(msg)
@@ -376,9 +502,44 @@ class Replay(Run):
             )
 
 
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def arguments_observed(fitted: Run, data: Mapping[str, Any]) -> list[str]:
+    """Return the names of the arguments that a run observes, as a whole or in part.
+
+    Those are arguments whose memory an observed value shares. Where there is none, all arguments
+    that are no single numbers or texts may have been observed, changed by the program.
+    """
+    places = {
+        value.untyped_storage().data_ptr()
+        for value in (site["value"] for site in fitted.observed().values())
+        if isinstance(value, Tensor) and value.layout is torch.strided
+    }
+    shared = [
+        name
+        for name, value in data.items()
+        if any(one.untyped_storage().data_ptr() in places for one in _tensors_in(value))
+    ]
+    if shared or not fitted.observed():
+        return shared
+    return [n for n, v in data.items() if v is not None and not isinstance(v, SCALAR)]
+
+
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    """Yield the dense tensors in an argument, also those in lists, tuples and dicts."""
+    if isinstance(value, Tensor):
+        if value.layout is torch.strided:
+            yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors_in(one)
+
+
 def predictive_distributions(
-    program: Call, fitted: Call, same: Same, draws: Values, seed: int
-) -> dict[str, Distribution]:
+    program: Call, fitted: Call, same: Same, draws: Values, seed: int, redraw: bool = False
+) -> Predicted:
     """Return the predictive distribution of every site that was not drawn.
 
     Args:
@@ -387,25 +548,30 @@ def predictive_distributions(
         same: What both have in common: with the same rows, the sites of rows are those of the fit.
         draws: {site: [draw, *event]}.
         seed: Seed of the random numbers.
-
-    Returns:
-        {site: a distribution of batch [draw, n]}. Nested plates are concatenated.
+        redraw: Whether observed sites are drawn again.
     """
     first = {name: value[0] for name, value in draws.items()}
     with seeded(seed), Run(first) as run:
         fitted()
     of_rows = _sites_of_rows(run)
-    left_out = set() if same.arguments else of_rows - set(draws)
-    own = frozenset() if same.arrays else frozenset(of_rows & set(draws))
+    again = Redraw if redraw else nullcontext
+    units = frozenset(of_rows & set(draws))
+    own: frozenset[str] = frozenset()
+    if units:
+        with seeded(seed), Replay(first, units) as here, again():
+            program()
+        own = _sites_of_new_units(here, first, units, same)
+    as_fitted = same.local == "same" or (same.arguments and same.local is None)
+    left_out = set() if as_fitted else of_rows - set(draws)
     inferred = _inferred_sites(run, set(draws), left_out)
-    if left_out or own:
+    if (left_out or own) and not redraw:
         with seeded(seed):
             _check_nothing_known(program, first, own, left_out | own)
     repeats = max(1, math.ceil(RUNS / len(next(iter(draws.values())))))
     kinds: dict[str, Distribution] = {}
 
     def one(values: Values) -> Values:
-        return _parameters(program, values, set(inferred), own, kinds)
+        return _parameters(program, values, set(inferred), own, kinds, again)
 
     with seeded(seed):
         if inferred:
@@ -415,7 +581,46 @@ def predictive_distributions(
         elif repeats > 1 and _draws_something(one, first, seed):
             draws = _repeated(draws, repeats)
         stacked = over_draws(one, draws)
-    return {name: _over_all_draws(name, kind, stacked) for name, kind in kinds.items()}
+    distributions = {name: _over_all_draws(name, kind, stacked) for name, kind in kinds.items()}
+    return Predicted(distributions, {k[1:]: v for k, v in stacked.items() if k[0] == VALUE})
+
+
+def _sites_of_new_units(
+    here: Run, first: Values, units: frozenset[str], same: Same
+) -> frozenset[str]:
+    """Return the sites of units that the fit does not have.
+
+    Args:
+        here: A run of the prediction, in which the sites of units are drawn.
+        first: The values of the fit, {site: [*event]}.
+        units: The sites of units.
+        same: What prediction and fit have in common.
+
+    Raises:
+        NotApplicable: If units of the same number may be new or not.
+        DataError: If the units of the fit are wanted and their number is another.
+    """
+    latents = here.latents()
+    there = [name for name in units if name in latents]
+    new = [name for name in there if latents[name]["value"].shape != first[name].shape]
+    if same.local == "new":
+        return units
+    if same.local == "same" and new:
+        name = new[0]
+        raise DataError(
+            f"as many units as in the fit for local='same', {list(first[name].shape)} at {name!r}",
+            f"{list(latents[name]['value'].shape)}",
+            "predict the units of the fit, or write local='new'",
+        )
+    if same.local is None and not same.arrays and len(new) < len(there):
+        names = ", ".join(sorted(repr(name) for name in there if name not in new))
+        raise NotApplicable(
+            "local='same' or local='new' with other arguments for as many units as in the fit",
+            "neither",
+            f"local='same' keeps the fitted {names} of each unit, row by row; local='new' draws "
+            "them from their prior",
+        )
+    return frozenset(new)
 
 
 def inferred_discrete(fitted: Call, draws: Values) -> Values:
@@ -522,6 +727,7 @@ def _parameters(
     inferred: set[str],
     own: frozenset[str],
     kinds: dict[str, Distribution],
+    again: Callable[[], Any],
 ) -> Values:
     """Run the program once, and return the parameters of each distribution of the prediction.
 
@@ -531,13 +737,18 @@ def _parameters(
         inferred: Names of the discrete sites that were inferred.
         own: Names of drawn sites of the rows of the fit, which are no rows of the prediction.
         kinds: Receives {site: its distribution in this run}.
+        again: Makes a handler that draws observed sites again, or none.
 
     Returns:
-        {site, NUL, parameter: tensor}.
+        {site, NUL, parameter: tensor}, and {``VALUE``, deterministic site: its value}.
     """
-    with Replay(values, own) as run:
+    with Replay(values, own) as run, again():
         program()
-    parameters = {}
+    parameters = {
+        VALUE + name: torch.as_tensor(site["value"])
+        for name, site in run.samples()
+        if is_deterministic(site)
+    }
     for name, site in run.latents().items():
         if name in values and name not in inferred:
             continue
@@ -581,6 +792,8 @@ def _plain(distribution: Any) -> Any:
         if isinstance(distribution, ExpandedDistribution):
             inner = inner.expand(distribution.batch_shape)
         distribution = inner
+    if isinstance(distribution, Categorical) and "probs" not in distribution.arg_constraints:
+        return Categorical(probs=distribution.probs)  # of another parameter, as OrderedLogistic
     if isinstance(distribution, MixtureSameFamily) and not distribution.event_shape:
         which = distribution.mixture_distribution.sample()
         component = distribution.component_distribution

@@ -36,7 +36,13 @@ from ..capabilities import (
     supports,
 )
 from ..data.argument_mistakes import explained
-from ..data.arguments import Arguments, as_training_data, in_usable_dtypes, with_tensors
+from ..data.arguments import (
+    Arguments,
+    as_training_data,
+    in_usable_dtypes,
+    is_frame,
+    with_tensors,
+)
 from ..data.categories import check_codes
 from ..data.dataset import Dataset, GivenScaler, IdentityScaler, of_all_ranks
 from ..data.entries.arrays import check_inputs
@@ -283,7 +289,14 @@ class Posterior:
         return in_data_units(self, found, rows, "probit")
 
     def predict(
-        self, X: Any = None, *, joint: Any = None, seed: int | None = None, **arguments: Any
+        self,
+        X: Any = None,
+        *,
+        joint: Any = None,
+        seed: int | None = None,
+        local: str | None = None,
+        arguments: Mapping[str, Any] = MappingProxyType({}),
+        **others: Any,
     ) -> Any:
         """Return the predictive distribution of y at the rows of X, in the units of the data.
 
@@ -306,18 +319,29 @@ class Posterior:
         of a DataFrame.
 
         A user's own program is predicted by ``predict(**arguments)``, which runs it again at each
-        draw. An argument that is left out has its default, or is None (not observed). The result
-        is a Prediction, or ``{site: Prediction}`` if several sites are unobserved. A discrete
-        site that was summed out is drawn given the data of the fit; if its rows are not those of
-        the fit, it is drawn from its prior, as is every other site that was not inferred. These
-        draws come from ``seed`` (0 by default), several per draw of a short posterior. The
-        elements of nested plates are laid out in one row, with those of the last plate adjacent.
+        draw. An argument that is left out has its default, or is None (not observed). If the
+        program does not run without it because it sets the sizes, or observes it all the same,
+        data of the size of the fit, or of the argument, are drawn: its values are not used. The
+        result is a Prediction, or ``{site: Prediction}`` if several sites are unobserved; its
+        ``deterministic`` are the values of ``pyro.deterministic`` sites. A discrete site that was
+        summed out is drawn given the data of the fit; if its rows are not those of the fit, it is
+        drawn from its prior, as is every other site that was not inferred. These draws come from
+        ``seed`` (0 by default), several per draw of a short posterior. The elements of nested
+        plates are laid out in one row, with those of the last plate adjacent.
+
+        A continuous latent site in the plates of y belongs to a unit. ``local="same"`` keeps it,
+        row i being unit i of the fit; ``local="new"`` draws it from its prior given the other
+        sites. With another number of units they are new. With as many units and other arrays among
+        the arguments both can be meant, and the word has to be given.
 
         Args:
             X: The new rows [m, d].
             joint: Whether to return one joint distribution over the rows.
             seed: The seed of the draws that a program's prediction needs.
-            **arguments: ``noise_sd``, ``offset``, ``trials`` and ``groups`` for a model on a table;
+            local: "same" or "new": the units of a program's prediction.
+            arguments: The arguments of a program by name, also those with the name of an argument
+                of this method.
+            **others: ``noise_sd``, ``offset``, ``trials`` and ``groups`` for a model on a table;
                 the arguments of a program.
 
         Returns:
@@ -330,23 +354,26 @@ class Posterior:
             NotApplicable: If the model does not take these arguments.
         """
         if not self.data.is_table:
-            named = {"X": X, "joint": joint, "seed": seed}
-            return self._predict_program(named, arguments)
-        others = [name for name in arguments if name not in ROLES or not ROLES[name].predicts]
-        if others:
+            table = {} if X is None else {"X": X}
+            return self._predict_program({**table, **others, **arguments}, joint, seed, local)
+        arguments = others
+        strange = [name for name in arguments if name not in ROLES or not ROLES[name].predicts]
+        if local is not None:
+            strange.append("local")
+        if strange:
             roles = [name for name, role in ROLES.items() if role.predicts]
             wanted = f"X, joint, {', '.join(roles[:-1])} and {roles[-1]}"
             do = "a program alone has arguments of its own"
-            if "return_std" in others:
+            if "return_std" in strange:
                 do = "leave it out: the result has .mean, .std and .interval(0.9)"
-            elif "level" in others:
+            elif "level" in strange:
                 do = "leave it out: the result has .interval(level)"
-            elif "return_cov" in others:
+            elif "return_cov" in strange:
                 do = (
                     "write predict(X, joint=True), whose .sample(100) has draws of all rows "
                     "together"
                 )
-            raise NotApplicable(wanted, ", ".join(others), do)
+            raise NotApplicable(wanted, ", ".join(strange), do)
         rows, known = inputs_and_roles(self, X, arguments)
         with evaluated_at(self, len(rows)):
             distribution = self.model.predict(
@@ -356,29 +383,33 @@ class Posterior:
         return in_data_units(self, distribution, rows, method)
 
     def _predict_program(
-        self, named: Mapping[str, Any], arguments: dict[str, Any]
+        self, arguments: dict[str, Any], joint: Any, seed: int | None, local: str | None
     ) -> Prediction | dict[str, Prediction]:
         """Return the prediction of a user's own program.
 
         Args:
-            named: X, joint and seed as the caller gave them. A program may have arguments of these
-                names, which then receive the values.
-            arguments: The other arguments of the program.
+            arguments: The arguments of the program.
+            joint: As the caller gave it.
+            seed: Of the draws; None: 0.
+            local: "same" or "new", or None.
 
         Raises:
-            NotApplicable: If X is given and the program has no argument of that name.
+            NotApplicable: If X is given and the program has no argument of that name, or a joint
+                distribution is asked for.
+            UnknownName: If ``local`` is another word.
             DataError: If the program fails because of the kinds, dtypes or sizes of its arguments,
                 or NaN among them gives no prediction.
         """
         own = self.model.arguments(self.data)
-        if named["X"] is not None and "X" not in own:
+        if "X" in arguments and "X" not in own:
             do = "call predict(name=value, ...)"
             raise NotApplicable("the program's own arguments by name", "one table", do)
-        taken = {name: v for name, v in named.items() if name in own and v is not None}
-        arguments = in_usable_dtypes(with_tensors({**arguments, **taken}), beside=self.data)
-        seed = named["seed"]
-        if "seed" in own or seed is None:  # an argument ``seed`` of the program is its own affair
-            seed = 0
+        if joint:
+            do = "leave joint out; an argument of the program is passed by arguments={'joint': ...}"
+            raise NotApplicable("the prediction of each row of a program", f"joint={joint!r}", do)
+        if local not in (None, "same", "new"):
+            raise UnknownName("word for local", local, ("same", "new"))
+        arguments = self._as_in_the_fit(arguments)
         theta = simulator_of(self).with_params(self.theta)
         first = {name: value[0] for name, value in theta.items()}
         predictions = {}
@@ -386,18 +417,26 @@ class Posterior:
             left_out = [n for n in self.model.required if n in own and n not in arguments]
             sites = {name: str(v.dtype).removeprefix("torch.") for name, v in first.items()}
             with explained(arguments, self.data, left_out, lambda: sites):
-                distributions = self.model.predict(theta, arguments, self.data, seed)
+                found = self.model.predicted(theta, arguments, self.data, seed or 0, local)
+            for note in found.notes:
+                warn(note, DataWarning)
             rows = ProgramRows(self.model.function, first, self.data, arguments, self.also_seen)
-            for name, distribution in distributions.items():
-                prediction = Prediction(distribution)
+            for name, distribution in found.distributions.items():
+                prediction = Prediction(distribution, deterministic=found.values)
                 check_numbers(name, distribution, arguments)
                 n = len(prediction)
                 unknown = partial(rows.unknown, name)
-                origin = _origin_of_site(self, name, arguments, n, seed, unknown)
+                origin = _origin_of_site(self, name, arguments, n, seed or 0, unknown)
                 predictions[name] = replace(prediction, in_training=rows.at(name, n), origin=origin)
         if len(predictions) > 1:
             return predictions
         return next(iter(predictions.values()))
+
+    def _as_in_the_fit(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments of a program as tensors, and frames where the fit has frames."""
+        frames = {n: v for n, v in arguments.items() if is_frame(self.data.get(n)) and is_frame(v)}
+        others = {name: value for name, value in arguments.items() if name not in frames}
+        return in_usable_dtypes(with_tensors(others), beside=self.data) | frames
 
     def predict_to(
         self,

@@ -88,6 +88,8 @@ class Prediction:
             their y are known; see ``in_training_with``.
         origin: The fit and the method that made it; None if they are not known. Conformal sets
             are guaranteed for predictions of one origin.
+        deterministic: Values of the ``pyro.deterministic`` sites of a program at the draws of the
+            prediction, {site: [draw, ...]}.
 
     Raises:
         DataError: If the distribution has neither of these shapes, if an offset or a scale is
@@ -126,6 +128,7 @@ class Prediction:
     classes: tuple[Any, ...] | None = None
     in_training: Tensor | Provenance | None = None
     origin: Origin | None = None
+    deterministic: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         d = self.distribution

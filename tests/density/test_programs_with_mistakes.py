@@ -87,14 +87,15 @@ def test_other_arguments_than_those_of_the_program(data: dict[str, torch.Tensor]
         fitted(right, data)
 
 
-def test_a_program_that_reads_its_observed_values_does_not_predict() -> None:
+def test_a_program_that_reads_its_observed_values_predicts_as_many_rows() -> None:
     def program(x: torch.Tensor, y: torch.Tensor | None = None) -> None:
         slope = pyro.sample("slope", dist.Normal(ZERO, 1.0))
         with pyro.plate("rows", len(y)):  # type: ignore[arg-type]
             pyro.sample("y", dist.Normal(slope * x, 0.1), obs=y)
 
     posterior = fitted(program, {"x": X, "y": Y})
-    with pytest.raises(DataError, match=r"reads 'y', not given here .*len.*: take the number"):
+    assert len(posterior.predict(x=X + 1)) == len(Y)
+    with pytest.raises(DataError, match=r"'y' with as many rows as the other .*: pass y="):
         posterior.predict(x=X[:2])
 
 

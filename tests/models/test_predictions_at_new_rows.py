@@ -66,7 +66,7 @@ def test_effects_of_rows_are_reused_at_the_training_rows_only() -> None:
     torch.testing.assert_close(again.mean, 0.5 + X + EFFECTS)
     shifted = posterior.predict(x=X, shift=7.0)  # the same rows
     torch.testing.assert_close(shifted.mean, 7.5 + X + EFFECTS)
-    others = posterior.predict(x=torch.full((4,), 0.3, dtype=F64))
+    others = posterior.predict(x=torch.full((4,), 0.3, dtype=F64), local="new")
     sd = math.hypot(SPREAD, NOISE)
     error = 4 * sd / math.sqrt(others.draws)
     assert bool(((others.mean - 0.8).abs() < error).all())
@@ -94,7 +94,7 @@ def test_new_rows_with_observations_on_their_own_latent_site_are_refused() -> No
     posterior = at(errors_in_x, {"x": X, "y": 2 * X}, u=X)
     torch.testing.assert_close(posterior.predict(x=X).mean, 2 * X)
     with pytest.raises(NotApplicable, match="'x' observed at new rows that have 'u'"):
-        posterior.predict(x=X + 1)
+        posterior.predict(x=X + 1, local="new")
 
 
 def test_zero_inflated_counts_predict() -> None:

@@ -148,6 +148,7 @@ def test_drawn_sites_of_another_shape_raise_a_clear_error() -> None:
     def program(G: int, y: Tensor | None = None) -> None:
         with pyro.plate("groups", G):
             a = pyro.sample("a", dist.Normal(number(0), number(5)))
+        with pyro.plate("rows", G):
             pyro.sample("y", dist.Normal(a, number(1)), obs=y)
 
     with pytest.raises(DataError, match="'a'"):
@@ -193,7 +194,11 @@ def test_arguments_may_have_the_names_of_those_of_predict() -> None:
     X = torch.eye(2, dtype=F64)
     posterior = at(program, {"X": X, "y": numbers(1, 2)}, w=numbers(1, 2)[None])
     assert torch.allclose(posterior.predict(X=X).mean, numbers(1, 2))
-    assert torch.allclose(posterior.predict(X, joint=2.0, seed=10).mean, numbers(12, 14))
+    own = {"joint": 2.0, "seed": 10}
+    assert torch.allclose(posterior.predict(X, arguments=own).mean, numbers(12, 14))
+    assert torch.allclose(posterior.predict(X, arguments=own, seed=3).mean, numbers(12, 14))
+    with pytest.raises(NotApplicable, match=r"arguments=\{'joint'"):
+        posterior.predict(X, joint=2.0)
     with pytest.raises(NotApplicable, match="own arguments"):
         at(groups, {"g": torch.arange(4)}, mu=numbers(0), a=torch.zeros(1, 4, dtype=F64)).predict(
             X=X

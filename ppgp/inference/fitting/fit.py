@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import Module
 
 from ...capabilities import FollowsFit, Reselects
-from ...data.arguments import Arguments, as_training_data
+from ...data.arguments import Arguments, as_training_data, is_frame
 from ...data.dataset import Dataset, IdentityScaler, Scaler, of_all_ranks
 from ...data.outputs import Outputs
 from ...data.stream.stream import Stream
@@ -440,13 +440,16 @@ def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
     """Wrap the program, with arguments that fit it."""
     check_program(program)
     model = Program(program)
-    data = as_training_data(data)
+    given, data = data, as_training_data(data)
     if not isinstance(data, Arguments):
         names = ", ".join(f"{name}=..." for name in model.arguments({}))
         raise DataError(
             "a dict of the program's arguments", type(data).__name__, f"pass dict({names})"
         )
     model.check_arguments(data)
+    if any(map(is_frame, given.values())) and not model.runs(data):
+        frames = as_training_data(given, frames=True)
+        data = frames if model.runs(frames) else data
     return _Problem(model, data, IdentityScaler.for_data(data), None)
 
 
