@@ -63,7 +63,7 @@ def to_arviz(
             found = az.from_dict(**arrays, coords=dict(coords), dims=kept)
         for group, values in apart.items():
             own = {name: list(axes) for name, axes in own_dims[group].items()}
-            dataset = az.dict_to_dataset(values, dims=own)
+            dataset = az.dict_to_dataset(values, coords=dict(coords), dims=own)
             if is_modern(az):
                 found[group] = type(found)(dataset)
             else:  # its from_dict has no group log_prior

@@ -1238,7 +1238,16 @@ class Posterior:
             for group, values in groups.items()
         }
         of_new_rows = {name: [NEW_ROW] for name in arrays.get("predictions", ())}
-        own_dims = {"log_prior": {}, "predictions": of_new_rows}
+        of_rows = {}
+        for name, density in arrays.get("log_likelihood", {}).items():
+            axes = found_dims.get(name, ())
+            # rows that a mask leaves out, and plates inside rows whose discrete sites are summed
+            # out, have no entries
+            sizes = zip(axes, density.shape[2:], strict=False)
+            fits = all(len(found_coords.get(axis, range(size))) == size for axis, size in sizes)
+            if fits and len(axes) == density.ndim - 2:
+                of_rows[name] = axes
+        own_dims = {"log_likelihood": of_rows, "log_prior": {}, "predictions": of_new_rows}
         return arviz_bridge.to_arviz(arrays, found_coords, found_dims, attrs, own_dims=own_dims)
 
     def _data_groups(

@@ -322,6 +322,31 @@ def test_a_group_that_a_program_does_not_have_is_left_out_with_one_warning() -> 
         posterior.to_arviz(log_likelihood=False, log_prior=False)
 
 
+def test_rows_without_a_density_of_their_own_have_no_plates() -> None:
+    """A mask leaves entries out, and a discrete site joins the elements of an inner plate."""
+    y = torch.tensor([[-2.0, -2.1], [2.0, 2.2], [1.0, 2.0]], dtype=F64)
+
+    def program(y: Tensor, keep: Tensor, joined: bool) -> None:
+        mu = pyro.sample("mu", dist.Normal(2.0 + zero(), 1.0))
+        with pyro.plate("outer", 3, dim=-2):
+            z = zero()
+            if joined:
+                z = pyro.sample("z", dist.Bernoulli(0.5 + zero()))
+            with pyro.plate("inner", 2, dim=-1), pyro.poutine.mask(mask=keep):  # type: ignore[attr-defined]
+                pyro.sample("y", dist.Normal((2 * z - 1) * mu, 0.5), obs=y)
+
+    def dims(keep: Tensor, joined: bool) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        arguments = {"y": y, "keep": keep, "joined": joined}
+        posterior = ppgp.fit(program, arguments, inference.Laplace(draws=10), progress=False)
+        found = posterior.to_arviz()["log_likelihood"]["y"]
+        return found.dims[2:], found.shape[2:]
+
+    every = torch.ones(3, 2, dtype=torch.bool)
+    assert dims(every, False) == (("outer", "inner"), (3, 2))
+    assert dims(y > -2.05, False) == (("y_dim_0",), (5,))
+    assert dims(every, True) == (("y_dim_0",), (3,))
+
+
 def test_predictions_at_new_rows_are_a_group() -> None:
     """One draw of y given each draw of the posterior, in their order."""
     data = ppgp.load("diabetes")
