@@ -203,7 +203,7 @@ CASES = [
     Case(autoregressive, {"y": _numbers(7)}),
     Case(neural, {"y": _bits(5)}),
     Case(capture_recapture, {"y": torch.tensor([[1.0, 0, 1], [0, 1, 0], [0, 0, 1]], dtype=F64)}),
-    Case(epidemic, {"y": torch.tensor([1.0, 3, 2, 0], dtype=F64)}),
+    Case(epidemic, {"y": torch.tensor([1.0, 3, 2], dtype=F64)}),
     Case(scaled, {"y": _numbers(5)}, plain=False),
     Case(masked, {"y": _numbers(5), "here": torch.tensor([True, False, True, True, False])}),
     Case(items, {"y": _bits(3, 4)}),

@@ -8,7 +8,7 @@ steps of a Markov chain, are done once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
@@ -121,6 +121,8 @@ class Enumerated:
         variables: ``{number of a variable: site}``.
         support: ``{discrete site: its values [K, *event]}``.
         plates: ``{plate: its place}``, counted from the last axis of a density.
+        batch: The plates of each discrete site, and their sizes, one for each axis of a value
+            before its event. An axis in no plate has the name "" and size 1.
         data: The names of the observed sites that are data.
         writes: Whether the program wrote into a tensor that several steps share.
     """
@@ -129,12 +131,9 @@ class Enumerated:
     variables: dict[int, str]
     support: dict[str, Tensor]
     plates: dict[str, int]
-    data: frozenset[str] = field(default_factory=frozenset)
-    writes: bool = False
-
-    def of(self, site: str) -> int:
-        """Return the number of the variable of a discrete site."""
-        return next(number for number, name in self.variables.items() if name == site)
+    batch: dict[str, tuple[tuple[str, int], ...]]
+    data: frozenset[str]
+    writes: bool
 
 
 def enumerated(
@@ -166,9 +165,16 @@ def enumerated(
         enumeration.variables,
         enumeration.support,
         plates,
+        {name: _batch(sites[name]) for name in enumeration.support},
         frozenset(name for name, s in sites.items() if is_data(s)),
         operations.written,
     )
+
+
+def _batch(s: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """Return the name and the size of the plate of each axis of a discrete site."""
+    frames = {f.dim: (f.name, f.size) for f in s["cond_indep_stack"] if f.vectorized}
+    return tuple(frames.get(dim, ("", 1)) for dim in range(min(frames, default=0), 0))
 
 
 def summed_out(

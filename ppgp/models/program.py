@@ -15,13 +15,12 @@ from typing import Any
 
 import torch
 from pyro.distributions import ExpandedDistribution, MaskedDistribution
-from pyro.infer import config_enumerate, infer_discrete
-from pyro.poutine import condition
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MixtureSameFamily
 from torch.nn import Module
 
 from ..data.training_data import same_value
+from ..density.assignments import drawn
 from ..density.enumeration import Enumerated, enumerated, plate_nesting, row_densities
 from ..density.handlers import (
     Redraw,
@@ -55,8 +54,7 @@ SEEN = "\0seen"  # suffix of the entry that marks which numbers of a site a mask
 # several times. It is also about the number of runs if discrete sites are inferred, one draw at a
 # time.
 RUNS = 1000
-
-
+AT_ONCE = 2**22  # numbers in the factors of all draws for which discrete sites are inferred at once
 #: of programs that are run without arguments which they need
 FAILURES = (
     *(RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError),
@@ -194,7 +192,7 @@ class Program(Model):
                 seen[name] = (numbers_seen(s) > 0) & data_entries[name]
                 log_densities[name] = site_log_prob(s).expand(seen[name].shape)
             if any(name not in values for name in run.latents()):
-                found = self._summed_out(values, data, plate_nesting(run))
+                found = self.enumerated(values, data)
                 observed = run.observed()
                 for rows in row_densities(found):
                     joint = ", ".join(rows.sites)
@@ -212,18 +210,38 @@ class Program(Model):
             per_draw = over_draws(one, latents)
         return _without_masked(per_draw)
 
-    def _summed_out(
-        self, values: Mapping[str, Tensor], data: Mapping[str, Any], nesting: int
-    ) -> Enumerated:
-        """Return what a run shows in which the sites without a value take all their values.
+    def enumerated(self, values: Mapping[str, Tensor], data: Mapping[str, Any]) -> Enumerated:
+        """Return what a run shows in which discrete sites without a value take all their values.
 
         Args:
             values: {site or param: [*event]}.
             data: The arguments of the fit.
-            nesting: How deeply plates are nested.
         """
+        with Run(values) as plain, seeded(0):
+            self.of_all_rows(**data)
         with Run(values) as run:
-            return enumerated(run, lambda: self.of_all_rows(**data), nesting)
+            return enumerated(run, lambda: self.of_all_rows(**data), plate_nesting(plain))
+
+    def of_discrete(
+        self,
+        theta: Theta,
+        data: Mapping[str, Any],
+        make: Callable[[Enumerated], dict[str, Tensor]],
+    ) -> dict[str, Tensor]:
+        """Return what a function finds for discrete sites at each draw of the others.
+
+        Args:
+            theta: {site or param: [draw, *event]}.
+            data: The arguments of the fit.
+            make: Of what one run shows, {site: tensor}.
+
+        Returns:
+            {site: [draw, ...]}.
+        """
+        first = self.enumerated({name: value[0] for name, value in theta.items()}, data)
+        size = sum(factor.value.numel() for factor in first.factors.values())
+        chunk = max(1, AT_ONCE // max(1, size))
+        return over_draws(lambda values: make(self.enumerated(values, data)), theta, chunk)
 
     def predict(  # type: ignore[override] # its own arguments
         self, theta: Theta, arguments: Mapping[str, Any], data: Mapping[str, Any], seed: int = 0
@@ -575,7 +593,6 @@ def predictive_distributions(
 
     with seeded(seed):
         if inferred:
-            # each of these runs takes milliseconds, so there are few of them
             draws = _repeated(_thinned(draws, RUNS), repeats)
             draws = draws | over_draws(lambda v: _infer_discrete(fitted, run, v, inferred), draws)
         elif repeats > 1 and _draws_something(one, first, seed):
@@ -695,18 +712,10 @@ def _infer_discrete(fitted: Call, run: Run, values: Values, wanted: list[str]) -
 
     ``run`` is a run of the fitted program, which shows its sites and plates.
     """
-    latent = {name: value for name, value in values.items() if name in run.latents()}
-    runs: list[Run] = []
-
-    def conditioned() -> None:
-        with Run({}, params=values) as inner, condition(data=latent):
-            fitted()
-        runs.append(inner)
-
-    enumerated: Any = config_enumerate(conditioned)
-    inference: Any = infer_discrete(enumerated, first_available_dim=-1 - plate_nesting(run))
-    inference()
-    return {name: runs[-1].sites[name]["value"] for name in wanted}
+    with Run(values) as inner:
+        found = enumerated(inner, fitted, plate_nesting(run))
+    places = drawn(found)
+    return {name: found.support[name][places[name]] for name in wanted}
 
 
 def _draws_something(one: Callable[[Values], Values], first: Values, seed: int) -> bool:

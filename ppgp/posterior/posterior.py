@@ -74,6 +74,7 @@ from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
 from . import arviz as arviz_bridge
 from . import coefficient_table
 from .axes import Coords, axes_of, columns_by_name, named_scalars, renamed, scalar_names
+from .discrete import DiscreteSites, discrete_sites
 from .files import storage
 from .maximum_likelihood import DispersionCheck, Mode
 from .predicting_to_files import ROWS_AT_ONCE, checked_path, predict_to_file, refuse_in_team
@@ -773,6 +774,52 @@ class Posterior:
         """Return {site: [*event]} of each draw."""
         flat = {name: value.flatten(0, 1) for name, value in self.draws.items()}
         return [{name: v[j] for name, v in flat.items()} for j in range(len(flat["start"]))]
+
+    def discrete(self, site: str) -> DiscreteSites:
+        """Return a discrete site of a program, which the fit has summed out, given the data.
+
+        Its probabilities are exact for each draw of the other sites; ``sample`` and
+        ``most_probable`` give values. For steps ``z_0, z_1, ...`` of a loop, each has its name, and
+        ``"z"`` is all of them, on an axis of steps. Those are the smoothed states of a hidden
+        Markov model (Rabiner 1989).
+
+        Args:
+            site: The name of the site, or of the loop.
+
+        Returns:
+            A record with ``probabilities`` [chain, draw, *plates, K], ``values`` [K, *event],
+            ``sample(seed=)`` and ``most_probable()``.
+
+        Raises:
+            NotApplicable: If the model is no program with discrete latent sites, or if the site is
+                not discrete.
+            UnknownName: If there is no such site.
+
+        Examples:
+            >>> import ppgp, pyro, torch
+            >>> import pyro.distributions as dist
+            >>> from ppgp import inference
+            >>> def program(y):
+            ...     m = pyro.sample("m", dist.Normal(torch.tensor([0.0, 3.0]), 1.0).to_event(1))
+            ...     move, z = torch.tensor([[0.9, 0.1], [0.1, 0.9]]), 0
+            ...     for t in pyro.markov(range(len(y))):
+            ...         z = pyro.sample(f"z_{t}", dist.Categorical(move[z]))
+            ...         pyro.sample(f"y_{t}", dist.Normal(m[z], 1.0), obs=y[t])
+            >>> y = torch.tensor([-0.2, 0.4, 2.8, 3.1])
+            >>> posterior = ppgp.fit(program, {"y": y}, inference.MAP(), progress=False)
+            >>> posterior.discrete("z").most_probable()  # [chain, draw, step]
+            tensor([[[0, 0, 1, 1]]])
+        """
+        if self.data.is_table:
+            raise NotApplicable(
+                "a program with discrete latent sites",
+                type(self.model).__name__,
+                "write a Pyro program",
+            )
+        theta = simulator_of(self).with_params(
+            {name: value.flatten(0, 1) for name, value in self.draws.items()}
+        )
+        return discrete_sites(self.model, theta, self.data, self.shape, site)
 
     def log_likelihood(self) -> Tensor | dict[str, Tensor]:
         """Return log p(y_i | draw) pointwise, [chain, draw, n], in the units of the data.

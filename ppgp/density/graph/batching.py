@@ -22,6 +22,7 @@ aten = torch.ops.aten
 RULES = ("FuncTorchBatched", "FuncTorchBatchedDecomposition", "CompositeImplicitAutograd")
 OTHER_KINDS = {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}
 
+DATA = Tensor.data.__get__  # type: ignore[attr-defined]
 OUTER_PRODUCTS = (aten.addr.default, aten.addr_.default)  # torch has no rule for them
 
 
@@ -51,6 +52,8 @@ class Batched(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = dict(kwargs or {})
+        if func == DATA:  # torch refuses it under vmap
+            return args[0].detach()
         name = getattr(func, "__name__", "")
         if _lacks_rule_in_place(name):
             return args[0].copy_(getattr(Tensor, name.removesuffix("_"))(*args, **kwargs))
