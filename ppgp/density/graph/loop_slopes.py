@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,21 +12,29 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
 from .bodies import Body, Tensors
+from .loop_splitting import split
 from .loops import Loop
 from .recorder import Layout, Recorder, recorded
 from .simplify import by_value, simplified
 
 
-def looped(body: Body, recorder: Recorder, carry: list[Tensor], xs: list[Tensor]) -> list[Tensor]:
-    """Return the last carry and the stacked results of a loop, recorded as one operation.
+def looped(
+    body: Body, recorder: Recorder, carry: list[Tensor], xs: list[Tensor], steps: int
+) -> list[Tensor]:
+    """Return the last carry and the stacked results of a loop, recorded as one operation at most.
 
     Args:
         body: That of the loop.
         recorder: What records the program around it.
         carry: The first one.
         xs: What the steps take, [steps, ...] each.
+        steps: The number of steps.
     """
-    return list(_Recorded.apply(body, recorder, *carry, *xs, *body.others))
+
+    def in_order(body: Body, carry: list[Tensor], xs: list[Tensor]) -> Sequence[Tensor]:
+        return _Recorded.apply(body, recorder, *carry, *xs, *body.others)
+
+    return split(body, carry, xs, steps, in_order)
 
 
 class _Recorded(torch.autograd.Function):
@@ -34,8 +43,8 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, body: Body, recorder: Recorder, *inputs: Tensor) -> Tensors:
         n_y = len(body.results) - body.n_carry
-        same = _carry_in_ys(body)
-        keeps = any(ctx.needs_input_grad) and same is None
+        before, same = _carry_in_ys(body, False), _carry_in_ys(body, True)
+        keeps = any(ctx.needs_input_grad) and same is None and before is None
         with _disable_current_modes():
             graph = copy.deepcopy(body.graph)
             counts = (body.n_carry, body.n_x, n_y)
@@ -43,7 +52,9 @@ class _Recorded(torch.autograd.Function):
         found = recorder.call(loop, *inputs)
         ctx.body, ctx.recorder = body, recorder
         ctx.past = found[len(body.results) :]
-        if same is not None:
+        if before is not None:
+            ctx.past = tuple(found[j] for j in before)
+        elif same is not None:
             pairs = zip(inputs, same, strict=False)
             ctx.past = tuple(torch.cat([first[None], found[j][:-1]]) for first, j in pairs)
         ctx.save_for_backward(*inputs)
@@ -62,13 +73,18 @@ class _Recorded(torch.autograd.Function):
         return None, None, *(x if one else None for x, one in zip(found, needed, strict=True))
 
 
-def _carry_in_ys(body: Body) -> list[int] | None:
-    """Return, for each part of the carry, the place of a y that equals it; None if one has none."""
-    results = list(cast(Any, body.graph.graph.output_node().args[0]))
+def _carry_in_ys(body: Body, after: bool) -> list[int] | None:
+    """Return, for each part of the carry, the place of a y that equals it; None if one has none.
+
+    ``after`` says whether it is the carry after the step, not before it.
+    """
+    nodes = list(body.graph.graph.nodes)
+    results: list[fx.Node] = list(cast(Any, nodes[-1].args[0]))
+    carry = results if after else [node for node in nodes if node.op == "placeholder"]
     places = {node: i for i, node in enumerate(results) if i >= body.n_carry}
-    if not all(node in places for node in results[: body.n_carry]):
+    if not all(node in places for node in carry[: body.n_carry]):
         return None
-    return [places[node] for node in results[: body.n_carry]]
+    return [places[node] for node in carry[: body.n_carry]]
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def scan(
     leaves, form = pytree.tree_flatten(xs)
     here = [i for i, x in enumerate(leaves) if x is not None]
     steps = _steps([leaves[i] for i in here], length)
-    rows = [leaves[i] for i in here]
+    rows = [leaves[i] for i in here] or [torch.zeros(steps)]  # a loop takes its length from them
     firsts, carry_form = pytree.tree_flatten(init)
     for i, first in enumerate(firsts):
         if not isinstance(first, Tensor):
@@ -112,7 +112,7 @@ def scan(
 
     def flat(t: int, carry: Sequence[Tensor], x: Sequence[Tensor]) -> list[Tensor]:
         parts = list(leaves)
-        for i, one in zip(here, x, strict=True):
+        for i, one in zip(here, x, strict=False):
             parts[i] = one
         with sites.step(t):
             given = pytree.tree_unflatten(list(carry), carry_form)
@@ -171,7 +171,7 @@ def scan(
         sites.finish()
     else:
         whole = [*rows, *sites.given().values()]
-        found = looped(body, cast(Recorder, recorder), firsts, _turned(whole, reverse))
+        found = looped(body, cast(Recorder, recorder), firsts, _turned(whole, reverse), steps)
         last, stacks = found[:n], _turned(found[n:], reverse)
         ys = stacks[: len(stacks) - len(kinds)]
         sites.finish(dict(zip(kinds, stacks[len(ys) :], strict=True)))

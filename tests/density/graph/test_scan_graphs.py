@@ -192,13 +192,16 @@ def multiples(z: Tensor) -> Tensor:
         empty,
         only_empty,
         results_written_into,
-        no_carry,
         flags,
         multiples,
     ],
 )
 def test_what_stays_one_operation(function: Function) -> None:
     compare(function, 4 if function is results_in_another_step else 2)
+
+
+def test_a_step_that_needs_no_earlier_one_leaves_no_loop() -> None:
+    compare(no_carry, 0)
 
 
 def buffer_from_outside(z: Tensor) -> Tensor:
@@ -364,7 +367,7 @@ def test_second_derivatives_in_a_graph_are_refused() -> None:
 def test_a_tensor_from_outside_that_is_written_later_is_refused() -> None:
     def function(z: Tensor) -> Tensor:
         buffer = z.detach() * 2.0
-        last, _ = ppgp.scan(lambda c, x: (c * x + buffer.sum(), None), z[0], DATA)
+        last, _ = ppgp.scan(lambda c, x: ((c * buffer).sum() * x, None), z[0], DATA)
         buffer.zero_()
         return last
 
