@@ -90,6 +90,9 @@ class Run(Messenger):
     unconstrained: bool = False
     params: Mapping[str, Tensor] = field(default_factory=dict)
     known: frozenset[str] | None = None
+    #: whether values and densities are wanted alone: the steps of ``ppgp.scan`` then need not run
+    #: one by one, which gives their distributions too
+    steps_at_once: bool = False
     sites: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
     log_jacobian: Tensor | float = field(init=False, default=0.0)
     #: the site at which the program is

@@ -212,6 +212,7 @@ class Target:
         self.notes: list[str] = []
         self.has_curvature = supports(model, LikelihoodDerivatives)
         self._origin: Tensor | None = None
+        self._steps_at_once = True
         of_the_library = data.is_table
         stored = None if of_the_library else pyro.get_param_store().get_state()
         run = Run({})
@@ -369,7 +370,7 @@ class Target:
         """
         noise = nullcontext() if self.noise_seed is None else seeded(self.noise_seed)
         guarding = Guarding(self.guards) if self.guards else nullcontext()
-        with quietly(), noise, self._run(z) as run, guarding:
+        with quietly(), noise, self._run(z, self._steps_at_once) as run, guarding:
             if self.survey.nesting is None:
                 self.run_program(tables)
                 total = run.log_prob(likelihood)
@@ -386,9 +387,9 @@ class Target:
             raise DataError("a log density that is a real number", "a complex one", do)
         return total.to(z).reshape(())  # the data may have another dtype than the sites
 
-    def _run(self, z: Tensor) -> Run:
+    def _run(self, z: Tensor, steps_at_once: bool = False) -> Run:
         values = {name: s.of(z) for name, s in self.slices.items()}
-        return Run(values, True, self.params, self.known)
+        return Run(values, True, self.params, self.known, steps_at_once)
 
     def differentiable_run(self) -> tuple[dict[str, Tensor], Run]:
         """Run the program at the values of the survey; return them, which need a gradient."""
@@ -748,6 +749,16 @@ class Target:
             (gradient,) = torch.autograd.grad(value, z, materialize_grads=True)
         return value.detach(), gradient
 
+    def gradient_step_by_step(
+        self, jacobian: bool, z: Tensor, *tables: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return ``eager_gradient`` where each step of a loop runs by itself."""
+        self._steps_at_once = False
+        try:
+            return self.eager_gradient(jacobian, z, *tables)
+        finally:
+            self._steps_at_once = True
+
     def adversarial_gradient(
         self, jacobian: bool, reach: Tensor, z: Tensor, X: Tensor, *others: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -1085,7 +1096,7 @@ class Target:
         return all(self._supports_stay_at(z) for z in points)
 
     def _supports_stay_at(self, z: Tensor) -> bool:
-        with quietly(), torch.no_grad(), seeded(0), self._run(z) as run:
+        with quietly(), torch.no_grad(), seeded(0), self._run(z, True) as run:
             try:
                 self.run_program(self._few)
             except (RuntimeError, ValueError, ArithmeticError):  # a failed factorisation, perhaps
@@ -1345,6 +1356,8 @@ class Graphs:
                 points = self._three_points()
                 graph = one_point(one, (points[0].clone(), *tables))
                 own = [cache(partial(one, z, *tables)) for z in points]
+                in_turn = partial(self.density.gradient_step_by_step, jacobian)
+                own[-1] = cache(partial(in_turn, points[-1], *tables))
                 self._recorded[batch, jacobian] = _Recorded(graph, points, own)
             recorded = self._recorded[batch, jacobian]
             if k is not None and not worth_widening(recorded.graph):

@@ -38,7 +38,7 @@ class OfBody(Recorder):
 
     takes_calls = False
 
-    def __init__(self, outer: Recorder, arguments: Sequence[Tensor]) -> None:
+    def __init__(self, outer: Recorder | Everything, arguments: Sequence[Tensor]) -> None:
         super().__init__(arguments)
         self.outer = outer
         self.others: list[Tensor] = []
@@ -84,6 +84,14 @@ class OfBody(Recorder):
         )
 
 
+class Everything:
+    """What is around a loop in a program that is not recorded: any value may vary."""
+
+    def varies(self, x: Tensor) -> bool:
+        """Return True."""
+        return True
+
+
 @dataclass(frozen=True)
 class Body:
     """One step of a loop: a graph (*carry, *x, *others) -> (*carry, *y).
@@ -109,7 +117,10 @@ class Body:
 
 
 def body_of(
-    step: Callable[..., list[Tensor]], outer: Recorder, carry: list[Tensor], x: list[Tensor]
+    step: Callable[..., list[Tensor]],
+    outer: Recorder | Everything,
+    carry: list[Tensor],
+    x: list[Tensor],
 ) -> Body | None:
     """Return one step as a graph; None where the steps have to be recorded one by one.
 
@@ -131,7 +142,10 @@ def body_of(
 
 
 def _recorded(
-    step: Callable[..., list[Tensor]], outer: Recorder, example: list[Tensor], n_carry: int
+    step: Callable[..., list[Tensor]],
+    outer: Recorder | Everything,
+    example: list[Tensor],
+    n_carry: int,
 ) -> tuple[OfBody, Body | None]:
     arguments = [a.clone() for a in example]
     own = OfBody(outer, arguments)

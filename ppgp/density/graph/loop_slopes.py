@@ -19,22 +19,34 @@ from .simplify import by_value, simplified
 
 
 def looped(
-    body: Body, recorder: Recorder, carry: list[Tensor], xs: list[Tensor], steps: int
+    body: Body, recorder: Recorder | None, carry: list[Tensor], xs: list[Tensor], steps: int
 ) -> list[Tensor]:
     """Return the last carry and the stacked results of a loop, recorded as one operation at most.
 
     Args:
         body: That of the loop.
-        recorder: What records the program around it.
+        recorder: What records the program around it; None where nothing does.
         carry: The first one.
         xs: What the steps take, [steps, ...] each.
         steps: The number of steps.
     """
 
     def in_order(body: Body, carry: list[Tensor], xs: list[Tensor]) -> Sequence[Tensor]:
+        if recorder is None:
+            return _in_turn(body, carry, xs)
         return _Recorded.apply(body, recorder, *carry, *xs, *body.others)
 
     return split(body, carry, xs, steps, in_order)
+
+
+def _in_turn(body: Body, carry: Sequence[Tensor], xs: list[Tensor]) -> list[Tensor]:
+    """Return the last carry and the stacked results of a loop that runs now, by autograd."""
+    results = []
+    for x in zip(*(rows.unbind(0) for rows in xs), strict=True):
+        found = body.graph(*carry, *x, *body.others)
+        carry = found[: body.n_carry]
+        results.append(found[body.n_carry :])
+    return [*carry, *(torch.stack(each) for each in zip(*results, strict=True))]
 
 
 class _Recorded(torch.autograd.Function):

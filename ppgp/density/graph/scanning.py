@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ...errors import DataError
-from .bodies import Body, OfBody, body_of
+from .bodies import Body, Everything, OfBody, body_of
 from .loop_slopes import looped
 from .recorder import Recorder
 from .sites_of_steps import NewSite, Part, SitesOfSteps
@@ -21,6 +22,7 @@ from .sites_of_steps import NewSite, Part, SitesOfSteps
 __all__ = ["scan"]
 
 Carry = TypeVar("Carry")
+FEW = 30  # steps that run one by one where nothing is compiled: a graph would take longer
 
 
 def scan(
@@ -151,27 +153,39 @@ def scan(
         kinds[:] = of_sites
         return [*found, *of_sites.values()]
 
+    n, at = len(firsts), steps - 1 if reverse else 0
+
+    def body_in(around: Any, sites_are_known: bool = False) -> Body | None:
+        """Return a step as one graph, in a graph of the program around it; None if there is none.
+
+        The first step runs by itself where it has sites, so that handlers give their values.
+        """
+        if not sites_are_known:
+            try:
+                return body_of(recordable, around, firsts, [x[at] for x in rows])
+            except NewSite:
+                pass
+        flat(at, firsts, [x[at] for x in rows])
+        sites.kept()
+        if not sites.recordable:
+            return None
+        whole = [*rows, *sites.given().values()]
+        return body_of(recordable, around, firsts, [x[at] for x in whole])
+
     recorder = _get_current_dispatch_mode()
+    plain = peek_interpreter_stack() is None
     body: Body | None = None
-    outermost = isinstance(recorder, Recorder) and not isinstance(recorder, OfBody)
-    if outermost and peek_interpreter_stack() is None:
-        of_loop = cast(Recorder, recorder)
-        at = steps - 1 if reverse else 0
-        try:
-            body = body_of(recordable, of_loop, firsts, [x[at] for x in rows])
-        except NewSite:
-            flat(at, firsts, [x[at] for x in rows])
-            sites.kept()
-            if sites.recordable:
-                whole = [*rows, *sites.given().values()]
-                body = body_of(recordable, of_loop, firsts, [x[at] for x in whole])
-    n = len(firsts)
+    if plain and isinstance(recorder, Recorder) and not isinstance(recorder, OfBody):
+        body = body_in(recorder)
+    elif plain and recorder is None and steps >= FEW and sites.at_once:
+        with suppress(RuntimeError):  # it keeps tensors, or has an error that comes again
+            body = body_in(Everything(), True)
     if body is None:
         last, ys = _in_python(flat, sites, firsts, rows, steps, reverse)
         sites.finish()
     else:
-        whole = [*rows, *sites.given().values()]
-        found = looped(body, cast(Recorder, recorder), firsts, _turned(whole, reverse), steps)
+        whole = _turned([*rows, *sites.given().values()], reverse)
+        found = looped(body, cast(Recorder | None, recorder), firsts, whole, steps)
         last, stacks = found[:n], _turned(found[n:], reverse)
         ys = stacks[: len(stacks) - len(kinds)]
         sites.finish(dict(zip(kinds, stacks[len(ys) :], strict=True)))

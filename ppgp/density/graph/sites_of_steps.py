@@ -125,6 +125,11 @@ class SitesOfSteps(Messenger):
         self._t = 0
         self._ready = False  # whether one step has ended, so that all sites are known
 
+    @property
+    def at_once(self) -> bool:
+        """Whether the densities of all steps are wanted alone, and not their distributions."""
+        return any(getattr(m, "steps_at_once", False) for m in self._around)
+
     # -- in a step ---------------------------------------------------------------------------------
 
     @contextmanager

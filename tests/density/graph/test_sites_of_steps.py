@@ -20,6 +20,7 @@ from torch import Tensor
 
 import ppgp
 from ppgp.density import Target
+from ppgp.density.graph import scanning
 from ppgp.density.graph.tracing import one_point
 from ppgp.density.handlers import Run, quietly
 from ppgp.errors import DataError, NotApplicable
@@ -185,9 +186,11 @@ def place(name: str, slices: Any) -> slice:
 
 
 @every
+@pytest.mark.parametrize("few", [2, 30])
 def test_density_and_gradient_are_those_of_the_unrolled_program(
-    program: Callable[[Scan], None],
+    program: Callable[[Scan], None], few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(scanning, "FEW", few)  # from so many steps on they run at once
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         target, loop = target_of(program), target_of(program, unrolled)
@@ -202,13 +205,17 @@ def test_density_and_gradient_are_those_of_the_unrolled_program(
         for name, s in loop.slices.items():
             own[place(name, target.slices)] = slopes[s.start : s.stop]
         batched = (several[0][i], several[1][i])
-        for found in (target.value_and_grad(point), target.eager_gradient(True, point), batched):
+        in_turn = target.gradient_step_by_step(True, point)
+        own_runs = (target.eager_gradient(True, point), in_turn)
+        for found in (target.value_and_grad(point), batched, *own_runs):
             # rounding errors of some hundred operations
             torch.testing.assert_close(found[0], value, rtol=1e-12, atol=1e-12, equal_nan=True)
             torch.testing.assert_close(found[1], own, rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
-def test_second_derivatives() -> None:
+@pytest.mark.parametrize("few", [2, 30])
+def test_second_derivatives(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "FEW", few)
     target, loop = target_of(holt_winters), target_of(holt_winters, unrolled)
     z = points(target)[0]
     torch.testing.assert_close(target.hessian(z), loop.hessian(z), rtol=1e-10, atol=1e-10)
