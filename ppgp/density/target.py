@@ -1356,8 +1356,9 @@ class Graphs:
                 points = self._three_points()
                 graph = one_point(one, (points[0].clone(), *tables))
                 own = [cache(partial(one, z, *tables)) for z in points]
-                in_turn = partial(self.density.gradient_step_by_step, jacobian)
-                own[-1] = cache(partial(in_turn, points[-1], *tables))
+                if self.watch:  # a step may do something else each time
+                    in_turn = partial(self.density.gradient_step_by_step, jacobian)
+                    own[-1] = cache(partial(in_turn, points[-1], *tables))
                 self._recorded[batch, jacobian] = _Recorded(graph, points, own)
             recorded = self._recorded[batch, jacobian]
             if k is not None and not worth_widening(recorded.graph):
