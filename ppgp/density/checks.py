@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -14,16 +16,33 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from pyro.util import check_site_shape
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
+from .. import errors
 from ..errors import DataError, NotApplicable, an
 from ..runtime.process_locks import silenced
-from ..runtime.seeding import seeded
+from ..runtime.seeding import seeded, standard_normal
 from .handlers import Run, is_deterministic, site_log_prob
 from .layout import Slice
 from .survey import LEAST
 
 LONGEST = 300  # characters of a message of Pyro's
+#: methods of tensors whose results autograd does not know
+OUT_OF_TORCH = {
+    Tensor.item: ".item()",
+    Tensor.numpy: ".numpy()",
+    Tensor.__array__: ".numpy()",
+    Tensor.tolist: ".tolist()",
+    Tensor.__float__: "float()",
+    Tensor.__int__: "int()",
+}
+#: points at which slopes are compared with differences; two must differ, as one may be at a branch
+PLACES = 3
 NEVER = math.inf
+#: the folders of the libraries that a program calls
+NOT_OF_A_PROGRAM = tuple(
+    str(Path(inspect.getfile(module)).parent) for module in (torch, pyro, np, inspect, errors)
+)
 
 
 def check_flat(slices: Mapping[str, Slice], instead: str) -> None:
@@ -170,6 +189,82 @@ def sentence(error: Exception) -> str:
     """Return the message of an error on one line, and no more of it than ``LONGEST``."""
     text = " ".join(str(error).split())
     return text if len(text) <= LONGEST else text[:LONGEST] + " ..."
+
+
+class OutOfTorch(TorchFunctionMode):
+    """Note where a program takes values that need a gradient out of torch.
+
+    Attributes:
+        line: Where it does so first: the method, and the line of the program; None: nowhere.
+    """
+
+    def __init__(self) -> None:
+        self.line: str | None = None
+        self._found: dict[int, Tensor] = {}  # what depends on such values, kept so that ids last
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        tensors = [value for value in args if isinstance(value, Tensor)]
+        depends = any(v.requires_grad or id(v) in self._found for v in tensors)
+        if depends and self.line is None and func in OUT_OF_TORCH:
+            self.line = _line_of_program(OUT_OF_TORCH[func])
+        result = func(*args, **(kwargs or {}))
+        if depends and isinstance(result, Tensor):
+            self._found[id(result)] = result
+        return result
+
+
+def _line_of_program(method: str) -> str | None:
+    """Return the method and the line of the user's program that calls it; None if none does."""
+    for frame in reversed(traceback.extract_stack()):
+        if not frame.filename.startswith(NOT_OF_A_PROGRAM):
+            where = f"line {frame.lineno} of {Path(frame.filename).name}"
+            return f"{method} in {where} ({frame.line})" if frame.line else f"{method} in {where}"
+    return None
+
+
+def slopes_differ(density: Callable[[Tensor], Tensor], z: Tensor) -> bool:
+    """Return whether the gradient of a density is not that of its values near z [p]."""
+    generator = torch.Generator().manual_seed(0)
+    h = torch.finfo(z.dtype).eps ** (1 / 3)
+    wrong = 0
+    for _ in range(PLACES):
+        here = z + 0.3 * standard_normal(generator, len(z)).to(z)
+        step = h * standard_normal(generator, len(z)).to(z)
+        with seeded(0), torch.enable_grad():
+            point = here.detach().requires_grad_()
+            try:
+                (slope,) = torch.autograd.grad(density(point), point, materialize_grads=True)
+            except RuntimeError:  # no value needs a gradient, or one that does has no NumPy form
+                return True
+        ends = []
+        for end in (here + step, here - step):
+            with seeded(0), torch.no_grad():
+                ends.append(float(density(end)))
+        difference, known = ends[0] - ends[1], 2 * float(slope @ step)
+        rounding = 100 * torch.finfo(z.dtype).eps * max(map(abs, ends))
+        wrong += abs(difference - known) > 0.02 * (abs(difference) + abs(known)) + rounding
+    return wrong > 1
+
+
+def no_gradient(line: str, wanted: str) -> NotApplicable:
+    """Return the error for a density without a gradient.
+
+    Args:
+        line: Where its values leave torch.
+        wanted: What needs the gradient, in words.
+    """
+    return NotApplicable(
+        f"a density whose values all come from operations of torch, for {wanted}",
+        f"one that depends on the result of {line}",
+        "write that line with torch's functions, or use inference.MetropolisHastings(), which "
+        "needs no gradient",
+    )
 
 
 def randomness(density: Callable[[Tensor], Tensor], z: Tensor) -> str | None:

@@ -41,14 +41,17 @@ from ..errors import DataError, LostRank, NotApplicable, NumericalError, Numeric
 from ..runtime.process_locks import one_at_a_time, silenced
 from ..runtime.seeding import seeded, standard_normal, standard_uniform
 from .checks import (
+    OutOfTorch,
     check_observed,
     check_plates,
     check_shapes,
     check_sites,
     evaluate_observed,
+    no_gradient,
     randomness,
     refuse_values,
     sentence,
+    slopes_differ,
     validation,
 )
 from .enumeration import check_enumeration, summed_out
@@ -140,6 +143,8 @@ class Target:
         random: What is random in the density of all rows besides the sites; None where it is the
             same at every call.
         batches: The plates that have mini-batches: how many rows each takes, and has.
+        out_of_torch: Where a program takes a value that the density depends on out of torch, so
+            that it has no gradient; None if it does not.
         sites_of_batches: The latent sites of real numbers in such plates: {site: plate}.
         noise_seed: Of the random numbers in the density, where they repeat at every call.
         static: Whether each site has the same support at every z.
@@ -204,6 +209,7 @@ class Target:
         self.random: str | None = None
         self.batches: Batches = {}
         self.sites_of_batches: dict[str, str] = {}
+        self.out_of_torch: str | None = None
         self.noise_seed: int | None = None
         self.guards: dict[str, Guard] = {}
         #: whether equal operations of an enumerated program are done once
@@ -260,6 +266,7 @@ class Target:
             points = other_points(found, (1.0,) if of_the_library else FAR)
             self.static = self.supports_stay(points)
         compile = compile and self.random is None and not model.chunked(data)
+        compile = compile and self.out_of_torch is None
         self._at_start: tuple[Tensor, bool, Tensor, Tensor] | None = None
         self._graphs = Graphs(self, compile, self.notes, not of_the_library)
         self.visited, self.warned = self._graphs.visited, self._graphs.warned
@@ -424,12 +431,15 @@ class Target:
         Args:
             run: One run of the program.
         """
+        watch = OutOfTorch()
         try:
-            _, again = self.differentiable_run()
+            with watch:
+                _, again = self.differentiable_run()
         except (RuntimeError, ValueError, TypeError):  # the program takes no gradient
             self.guards = everything(dict(run.samples()))
         else:
             self.guards = guards(dict(again.samples()))
+        self.out_of_torch = watch.line
 
     def _check_program(self, run: Run) -> tuple[str | None, str | None]:
         """Check a user's program before it is fitted.
@@ -460,6 +470,8 @@ class Target:
         z = survey.like.new_zeros(survey.dim)
         for name, s in survey.slices.items():
             z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)
+        if self.out_of_torch is not None and not slopes_differ(self.joint, z):
+            self.out_of_torch = None  # it decides on branches alone, or is printed
         return self._validated(), randomness(self.joint, z)
 
     def _check_networks(self, run: Run) -> None:
@@ -652,12 +664,12 @@ class Target:
 
         They come from the graph; a program that runs eagerly computes no gradients.
         """
-        graph = self.compiled()
         points = z.to(self.survey.like)
         if not len(points):
             return points.new_zeros(0)
+        graph = None if self.out_of_torch else self.compiled()
         with torch.no_grad():
-            if self._graphs.eager:
+            if graph is None or self._graphs.eager:
                 return torch.stack([self.log_density(point) for point in points])
             return torch.stack([graph(point)[0] for point in points])
 
@@ -743,6 +755,8 @@ class Target:
 
     def eager_gradient(self, jacobian: bool, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
         """Return value and gradient [p] from a run of the program itself."""
+        if self.out_of_torch is not None:
+            raise no_gradient(self.out_of_torch, "a gradient")
         with torch.enable_grad():
             z = z.detach().requires_grad_(True)
             value = self.joint(z, tables, jacobian)
@@ -1008,7 +1022,10 @@ class Target:
             reach = spread if attempt == 0 else max(spread, 0.05 * attempt)
             step = (2 * standard_uniform(generator, self.dim) - 1) * reach
             z = origin + step.to(origin)
-            value, gradient = self.value_and_grad(z, jacobian=jacobian, compile=compile)
+            if self.out_of_torch is None:
+                value, gradient = self.value_and_grad(z, jacobian=jacobian, compile=compile)
+            else:
+                value, gradient = self.log_densities(z[None])[0], torch.zeros_like(z)
             if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
                 self._at_start = (z.clone(), jacobian, value, gradient)
                 return z

@@ -41,6 +41,7 @@ class Inference:
             unbiased. Plates of a program with ``subsample_size=`` then have mini-batches.
         guides_rows: Whether it can draw latent sites of the rows of a mini-batch, as the user's own
             guide does.
+        needs_gradient: Whether it needs the gradient of the density.
         starts_at_a_point: Whether a run begins at a point z of the target.
         seeks_mode: Whether it searches for a mode of the density of all sites.
         params_of_run: Params that describe one run, which an ensemble of runs leaves out.
@@ -74,6 +75,7 @@ class Inference:
     optimises_params: ClassVar[bool] = False
     takes_random_density: ClassVar[bool] = False
     guides_rows: ClassVar[bool] = False
+    needs_gradient: ClassVar[bool] = True
     starts_at_a_point: ClassVar[bool] = True
     seeks_mode: ClassVar[bool] = False
     params_of_run: ClassVar[tuple[str, ...]] = ()

@@ -11,6 +11,7 @@ from ...data.entries.arrays import check_inputs
 from ...data.entries.entries import misspelt
 from ...data.roles import columns_given, refuse_role
 from ...data.stream.stream import Stream
+from ...density.checks import no_gradient
 from ...density.target import Target
 from ...display.user_warnings import warn
 from ...errors import DataError, DataWarning, NotApplicable, SettingError, an, counted, own_class
@@ -91,6 +92,8 @@ def check_support(how: Inference, target: Target, checkpoint: bool) -> None:
             "use MAP, SVI, NaturalGradientBoosting, NUTS, HMC, MetropolisHastings, Gibbs, SGLD or "
             "SGHMC, or leave checkpoint out",
         )
+    if target.out_of_torch is not None and how.needs_gradient:
+        raise no_gradient(target.out_of_torch, name)
     if not how.guides_rows:
         for site, plate in target.sites_of_batches.items():
             rows, size = target.batches[plate]

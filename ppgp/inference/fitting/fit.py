@@ -252,7 +252,8 @@ def fit(
         options = {"seed": seed, "progress": progress and team.rank == 0, "init": init}
         if checkpoint is not None:
             options["checkpoint"] = checkpoint
-        if checkpoint is not None or target.random is not None or target.batches:
+        unusual = (target.random, target.batches, target.out_of_torch)
+        if checkpoint is not None or any(unusual):
             check_support(how, target, checkpoint is not None)
         if not target.collapsed_elbo:  # whose result is one draw
             size = 8 * how.numbers(target.dim)

@@ -20,11 +20,14 @@ def preconditioner(target: Target, z: Tensor) -> dict[str, Tensor]:
     """Return the preconditioner that chains z [chain, p] start with.
 
     Returns:
-        ``origin`` [p] and ``root`` [p, p] of the Laplace approximation, or a diagonal ``root`` [p]
-        of ones in many dimensions; and empty ``moments``: the count, the sum, and the sum of outer
-        products (or of squares).
+        ``origin`` [p] and ``root`` [p, p] of the Laplace approximation, or of a unit normal where
+        the density has no gradient; in many dimensions a diagonal ``root`` [p] of ones; and empty
+        ``moments``: the count, the sum, and the sum of outer products (or of squares).
     """
     p = target.dim
+    if p <= DENSE_UP_TO and target.out_of_torch is not None:
+        root = torch.eye(p).to(z)
+        return {"origin": z[0].clone(), "root": root, "moments": z.new_zeros(1 + p + p * p)}
     if p <= DENSE_UP_TO:
         with target.same_noise(0):
             origin, root = laplace_preconditioner(target.on_sample, z[0])

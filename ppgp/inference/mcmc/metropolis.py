@@ -56,6 +56,7 @@ class MetropolisHastings(Chains):
     """
 
     thin: Count = 10
+    needs_gradient = False
 
     def quick(self) -> MetropolisHastings:
         return replace(self, draws=20, warmup=30, chains=2, thin=2)
@@ -64,7 +65,7 @@ class MetropolisHastings(Chains):
         size = torch.tensor(2.38 / target.dim**0.5, dtype=torch.float64).log()
         return {
             "z": z,
-            "lp": target.value_and_grad_batch(z)[0],
+            "lp": _densities(target, z),
             "log_size": size,
             **preconditioner(target, z),
         }
@@ -78,7 +79,7 @@ class MetropolisHastings(Chains):
         for _ in range(self.thin):
             e = standard_normal(generator, *z.shape).to(z)
             new = z + size * apply(state["root"], e)
-            value, _ = target.value_and_grad_batch(new)
+            value = _densities(target, new)
             accept = (value - lp).clamp_max(0.0).exp().nan_to_num(0.0)
             taken = standard_uniform(generator, len(z)).to(z) < accept
             z, lp = torch.where(taken[:, None], new, z), torch.where(taken, value, lp)
@@ -94,3 +95,10 @@ class MetropolisHastings(Chains):
                 if t + 1 in window_ends(with_covariance):
                     learn_root(state)
         return {"acceptance_rate": rate, "lp": lp, "step_size": torch.full_like(lp, size)}
+
+
+def _densities(target: Target, z: Tensor) -> Tensor:
+    """Return the log densities [k] at z [k, p]."""
+    if target.out_of_torch is None:
+        return target.value_and_grad_batch(z)[0]
+    return target.log_densities(z)
