@@ -63,8 +63,6 @@ def check_sites(run: Run) -> None:
     Raises:
         DataError: For data that are no tensors, which torch's distributions do not take, and for
             sites in half precision, in which a density has three digits.
-        NotApplicable: For ``obs_mask``, which makes a latent site that has no density at the
-            observed places.
     """
     observed = run.observed()
     for name, site in run.sites.items():
@@ -79,14 +77,6 @@ def check_sites(run: Run) -> None:
             got = f"{an(type(site['value']).__name__)} at {name!r}"
             do = "pass torch.as_tensor(...) of it to fit, or convert it in the program"
             raise DataError("a tensor as obs", got, do)
-    for name in run.sites:
-        base = name.removesuffix("_unobserved")
-        if base != name and f"{base}_observed" in run.sites and base in run.sites:
-            do = (
-                "observe the rows that are there (pyro.poutine.mask, or their index), and draw the "
-                "missing values at a site of their own if something depends on them"
-            )
-            raise NotApplicable("a likelihood without obs_mask", f"one at {base!r}", do)
 
 
 def check_shapes(run: Run) -> None:

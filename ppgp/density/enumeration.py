@@ -24,7 +24,15 @@ from ..data.argument_mistakes import of_dtypes
 from ..errors import NotApplicable, an, listed
 from ..runtime.seeding import seeded
 from .elimination import Factor, aligned, connected, eliminated, over_plates, several_scales, taken
-from .handlers import Run, is_data, is_deterministic, is_discrete, quietly, site_log_prob
+from .handlers import (
+    Run,
+    is_data,
+    is_deterministic,
+    is_discrete,
+    quietly,
+    site_log_prob,
+    without_missing,
+)
 from .shared_operations import SharedOperations
 from .supports import guarded_like
 
@@ -156,7 +164,11 @@ def enumerated(
     with operations:
         with enumeration:
             program()
-        sites = {name: s for name, s in run.samples() if not is_deterministic(s)}
+        sites = {
+            name: {**s, "value": without_missing(s)}
+            for name, s in run.samples()
+            if not is_deterministic(s)
+        }
         numbers = _log_densities(sites)
         factors = {name: _factor(s, numbers[name], nesting) for name, s in sites.items()}
     plates = {f.name: f.dim for s in sites.values() for f in s["cond_indep_stack"] if f.vectorized}

@@ -35,7 +35,7 @@ from ..errors import DataError, NotApplicable
 from ..runtime.process_locks import one_at_a_time, when_abandoned
 from ..runtime.seeding import seeded
 from .graph.batching import Batched
-from .layout import Angle
+from .layout import Angle, Partly
 
 
 class _NetworkParams(TorchFunctionMode):
@@ -121,6 +121,8 @@ class Run(Messenger):
             value = self.values[msg["name"]]
             if self.unconstrained:
                 transform, free = mapping(msg["name"], msg["fn"]), value
+                if msg["name"].endswith(UNOBSERVED):
+                    transform = partly(transform, msg, self.sites)
                 value = transform(free)
                 if self.known is not None and transform.inverse_shape(value.shape) != free.shape:
                     raise NotApplicable(
@@ -234,6 +236,25 @@ def other_sites(name: str, where: str) -> NotApplicable:
         f"{name!r}, which {where}",
         "draw it on every branch (one that does not use it leaves it at its prior)",
     )
+
+
+UNOBSERVED, OBSERVED = "_unobserved", "_observed"  # the sites that Pyro makes of obs_mask
+
+
+def partly(transform: Any, site: Mapping[str, Any], sites: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Return the bijection of the free entries of a site that ``obs_mask`` makes.
+
+    Args:
+        transform: That of all entries.
+        site: The record of the latent site, or of one of such a name.
+        sites: The records of the sites before it.
+    """
+    partner = sites.get(site["name"].removesuffix(UNOBSERVED) + OBSERVED)
+    if partner is None or not partner["is_observed"] or not isinstance(site["mask"], Tensor):
+        return transform
+    batch, event = site["fn"].batch_shape, site["fn"].event_shape
+    given = torch.as_tensor(partner["value"]).detach().expand(batch + event)
+    return Partly(transform, site["mask"].expand(batch), given)
 
 
 def mapping(name: str, law: Any) -> Any:
@@ -373,10 +394,50 @@ def site_log_prob(s: Mapping[str, Any]) -> Tensor:
     Raises:
         DataError: If torch has none for a value and a distribution of these dtypes.
     """
+    value = s["value"]
+    if s["mask"] is not None or isinstance(s["fn"], AROUND):
+        value = without_missing(s)
     try:
-        return s["fn"].log_prob(s["value"], *s["args"], **s["kwargs"])
+        return s["fn"].log_prob(value, *s["args"], **s["kwargs"])
     except RuntimeError as error:
         raise _of_other_dtypes(s, error) or error from None
+
+
+def without_missing(s: Mapping[str, Any]) -> Any:
+    """Return the value of a site with another number for each NaN that a mask leaves out.
+
+    A mask multiplies slopes by 0, and 0 times NaN is NaN. The number is one that is observed.
+    """
+    value = s["value"]
+    if not s["is_observed"] or not isinstance(value, Tensor) or not value.is_floating_point():
+        return value
+    masks = [mask for mask in _masks(s) if isinstance(mask, Tensor)]
+    try:
+        if not masks or value.requires_grad or not bool(value.isnan().any()):
+            return value
+    except RuntimeError:  # it depends on latent sites
+        return value
+    event = len(s["fn"].event_shape)
+    kept = torch.ones((), dtype=torch.bool, device=value.device)
+    for mask in masks:
+        kept = kept & mask
+    left_out = (~kept).reshape([*kept.shape, *(1,) * event])
+    size = math.prod(value.shape[value.ndim - event :])
+    rows = value.reshape(-1, size)
+    whole = rows[~rows.isnan().any(1)]
+    instead = whole[0] if len(whole) else torch.full_like(rows[0], 0.5)
+    fill = instead.reshape(value.shape[value.ndim - event :])
+    return torch.where(value.isnan() & left_out, fill, value)
+
+
+def _masks(s: Mapping[str, Any]) -> Iterator[Any]:
+    """Return the masks of a site: by a handler, and of its distribution."""
+    yield s["mask"]
+    law = s["fn"]
+    while isinstance(law, AROUND):
+        if isinstance(law, dist.MaskedDistribution):
+            yield law._mask
+        law = law.base_dist
 
 
 def _of_other_dtypes(s: Mapping[str, Any], error: RuntimeError) -> DataError | None:

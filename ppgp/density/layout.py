@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Angle", "Slice", "laid", "names", "placed"]
+__all__ = ["Angle", "Partly", "Slice", "laid", "names", "placed"]
 
 
 POWER = 10  # of the radius in its density; its sd is about 1 / sqrt(2 POWER)
@@ -42,6 +42,60 @@ class Angle:
         """Return the log density of the radius, which takes the place of a Jacobian."""
         square = point.square().sum(-1)
         return LOG_CONSTANT + 0.5 * POWER * (square.log() - square)
+
+
+class Partly:
+    """The map to a value of which some entries are free, and the others are given.
+
+    Those that ``obs_mask`` leaves unobserved are free.
+
+    Args:
+        whole: The map of all entries.
+        free: Which entries are free, [*batch].
+        given: The value that the others have, [*batch, *event].
+    """
+
+    def __init__(self, whole: Any, free: Tensor, given: Tensor) -> None:
+        self.whole, self.free, self.given = whole, free, given
+        self.place = free.reshape(-1).nonzero()[:, 0]
+        # the shape of an event before and after the map
+        self.event = given.shape[free.ndim :]
+        self.before = torch.Size(whole.inverse_shape(given.shape))[free.ndim :]
+
+    def __call__(self, some: Tensor) -> Tensor:
+        value = self.whole(self._spread(some))
+        return torch.where(self._of_event(self.free), value, self.given.to(value))
+
+    def inverse_shape(self, shape: torch.Size) -> torch.Size:
+        """Return the shape of the free entries on the real line."""
+        leading = shape[: len(shape) - self.given.ndim]
+        return torch.Size((*leading, len(self.place), *self.before))
+
+    def inv(self, value: Tensor) -> Tensor:
+        return self.chosen(self.whole.inv(value))
+
+    def chosen(self, back: Tensor) -> Tensor:
+        """Return the free entries of unconstrained values of all."""
+        axis = back.ndim - len(self.before) - self.free.ndim
+        flat = back.flatten(axis, axis + self.free.ndim - 1) if self.free.ndim else back[..., None]
+        return flat.index_select(axis, self.place)
+
+    def log_abs_det_jacobian(self, some: Tensor, value: Tensor) -> Tensor:
+        """Return the log Jacobian of the free entries, 0 at the others."""
+        spread = self._spread(some)
+        slope = self.whole.log_abs_det_jacobian(spread, self.whole(spread))
+        free = self.free.reshape([*self.free.shape, *(1,) * (slope.ndim - self.free.ndim)])
+        return torch.where(free, slope, 0.0)
+
+    def _spread(self, some: Tensor) -> Tensor:
+        axis = some.ndim - 1 - len(self.before)
+        leading = some.shape[:axis]
+        empty = some.new_zeros((*leading, self.free.numel(), *self.before))
+        flat = empty.index_copy(axis, self.place, some)
+        return flat.reshape([*leading, *self.free.shape, *self.before])
+
+    def _of_event(self, x: Tensor) -> Tensor:
+        return x.reshape([*x.shape, *(1,) * len(self.event)])
 
 
 @dataclass(frozen=True)
@@ -99,5 +153,6 @@ def names(slices: Mapping[str, Slice]) -> list[str]:
     """Return the site of each coordinate of z, and its index there where it has several."""
     out: list[str] = []
     for name, s in slices.items():
-        out += [f"{name}[{j}]" for j in range(s.stop - s.start)] if s.stop - s.start > 1 else [name]
+        size = s.stop - s.start
+        out += [name] * size if size < 2 else [f"{name}[{j}]" for j in range(size)]
     return out

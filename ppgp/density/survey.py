@@ -15,7 +15,7 @@ from ..errors import NotApplicable, listed
 from ..priors import FlatDistribution, Param
 from ..runtime.seeding import standard_normal
 from .enumeration import check_enumerable, plate_nesting
-from .handlers import Run, is_deterministic, is_discrete, mapping
+from .handlers import UNOBSERVED, Run, is_deterministic, is_discrete, mapping, partly
 from .layout import Angle, Slice
 
 LEAST = torch.float32  # the narrowest dtype of z
@@ -117,6 +117,8 @@ def survey(
             transform = transform_to(site["kwargs"].get("constraint", constraints.real))
         else:
             transform = mapping(name, site["fn"])
+            if name.endswith(UNOBSERVED):
+                transform = partly(transform, site, run.sites)
         value = site["value"].detach()
         last = transform.inv(value)
         stop = position + last.numel()

@@ -76,7 +76,7 @@ from .handlers import (
     quietly,
     site_log_prob,
 )
-from .layout import Slice, laid, names, placed
+from .layout import Partly, Slice, laid, names, placed
 from .plates import Batches, check_whole, drawn_rows, plates_taking, sites_in, taken_whole
 from .supports import Guard, Guarding, everything, guards
 from .survey import Survey, arguments, other_points, survey
@@ -454,8 +454,8 @@ class Target:
         Raises:
             DataError: If data are no tensors, have another shape than their distribution or lie
                 outside its support, or the program observes none of the data that it can be given.
-            NotApplicable: For ``obs_mask``, for a plate with fewer rows than its size where there
-                are no mini-batches, and for a batch in no plate beside discrete sites.
+            NotApplicable: For a plate with fewer rows than its size where there are no
+                mini-batches, and for a batch in no plate beside discrete sites.
         """
         check_sites(run)
         if not self.arguments[-1]:
@@ -991,7 +991,10 @@ class Target:
             for name, s in self.slices.items():
                 place = None if s.param else _location(run.sites[name]["fn"])
                 if place is not None and place.isfinite().all():
-                    moved[s.start : s.stop] = place.expand(s.event).reshape(-1).to(z)
+                    place = place.expand(s.event)
+                    if isinstance(s.transform, Partly):
+                        place = s.transform.chosen(place)
+                    moved[s.start : s.stop] = place.reshape(-1).to(z)
             if torch.equal(moved, z):
                 break
             z = moved

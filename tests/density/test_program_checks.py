@@ -238,21 +238,6 @@ def test_a_reparametrised_site_is_no_data() -> None:
     )
 
 
-def test_obs_mask_is_one_sentence() -> None:
-    def program(y: Tensor, kept: Tensor) -> None:
-        mu = pyro.sample("mu", dist.Normal(number(0), number(5)))
-        with pyro.plate("rows", len(y)):
-            pyro.sample("y", dist.Normal(mu, number(1)), obs=y, obs_mask=kept)
-
-    with pytest.raises(NotApplicable, match="obs_mask"):
-        ppgp.fit(
-            program,
-            {"y": numbers(0, 1), "kept": torch.tensor([True, False])},
-            inference.MAP(),
-            progress=False,
-        )
-
-
 # -- supports ----------------------------------------------------------------------------
 
 

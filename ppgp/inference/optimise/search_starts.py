@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.distributions import Independent, constraints
 
 from ...capabilities import NetworkWeights, supports
-from ...density.handlers import Run, mapping, quietly
+from ...density.handlers import UNOBSERVED, Run, mapping, partly, quietly
+from ...density.layout import Partly
 from ...density.target import Sendable, Target
 from ...priors import Prior, Site
 from ...runtime.seeding import seeded, standard_uniform
@@ -222,11 +223,14 @@ def _start(target: Target, sites: dict[str, Any], jump: Tensor) -> Tensor:
         median, spread = _log_spread(prior)
         if _improper(prior):
             z[s.start : s.stop] += own_jump.to(z)
-        elif spread > WIDE:
+        elif spread > WIDE and not isinstance(s.transform, Partly):
             centre = median.expand(s.event).reshape(-1).nan_to_num(0.0, 0.0, 0.0)
             z[s.start : s.stop] = (centre + own_jump.to(centre)).to(z)
         else:
-            z[s.start : s.stop] = mapping(name, prior).inv(sites[name]["value"]).reshape(-1)
+            transform = mapping(name, prior)
+            if name.endswith(UNOBSERVED):
+                transform = partly(transform, sites[name], sites)
+            z[s.start : s.stop] = transform.inv(sites[name]["value"]).reshape(-1)
     return z
 
 

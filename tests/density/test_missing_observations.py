@@ -1,0 +1,176 @@
+"""Observations that are missing: ``obs_mask`` makes them latent, and a mask leaves them out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import TraceEnum_ELBO, config_enumerate
+from torch import Tensor
+
+import ppgp
+from ppgp import inference
+from ppgp.density import Target
+from ppgp.errors import PpgpError
+from ppgp.models import Program
+
+F64 = torch.float64
+Y = torch.tensor([1.3, torch.nan, 2.0, 0.7, torch.nan, 1.1], dtype=F64)
+HERE = ~Y.isnan()
+
+
+def number(value: float) -> Tensor:
+    return torch.tensor(value, dtype=F64)
+
+
+def imputed(y: Tensor, here: Tensor) -> None:
+    m = pyro.sample("m", dist.Normal(number(0), 2.0))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(m, 1.0), obs=y, obs_mask=here)
+
+
+def positive(y: Tensor, here: Tensor) -> None:
+    """Missing values of a covariate, on which something depends."""
+    m = pyro.sample("m", dist.Normal(number(0), 1.0))
+    with pyro.plate("rows", len(y)):
+        x = pyro.sample("x", dist.LogNormal(m, 0.5), obs=y, obs_mask=here)
+        pyro.sample("w", dist.Normal(x, 0.3), obs=torch.arange(6, dtype=F64))
+
+
+def vectors(y: Tensor, here: Tensor) -> None:
+    m = pyro.sample("m", dist.Normal(number(0), 1.0))
+    with pyro.plate("rows", 3):
+        x = pyro.sample(
+            "x", dist.Dirichlet(m.exp() * torch.ones(2, dtype=F64)), obs=y, obs_mask=here
+        )
+        pyro.sample("w", dist.Normal(x[..., 0], 0.3), obs=torch.zeros(3, dtype=F64))
+
+
+PARTS = torch.tensor([[0.3, 0.7], [torch.nan, torch.nan], [0.8, 0.2]], dtype=F64)
+CASES: list[tuple[Any, str, Tensor]] = [
+    (imputed, "y", Y),
+    (positive, "x", Y),
+    (vectors, "x", PARTS),
+]
+
+
+@pytest.mark.parametrize(("program", "site", "y"), CASES, ids=[c[0].__name__ for c in CASES])
+def test_the_density_is_pyros_and_its_coordinates_are_the_missing_entries(
+    program: Any, site: str, y: Tensor
+) -> None:
+    here = ~y.isnan() if y.ndim == 1 else ~y.isnan().any(-1)
+    arguments = {"y": y, "here": here}
+    target = Target(Program(program), arguments)
+    assert not target.eager
+    assert target.dim == 1 + int((~here).sum())
+    z = torch.linspace(-0.5, 0.4, target.dim, dtype=F64)
+    values = target.constrain(z)
+    latents = {name: values[name] for name in ("m", f"{site}_unobserved")}
+    shape = here.reshape(*here.shape, *(1,) * (y.ndim - 1))
+    assert torch.equal(values[site], torch.where(shape, y, latents[f"{site}_unobserved"]))
+    filled = {"y": y.nan_to_num(0.5), "here": here}
+    trace = poutine.trace(poutine.condition(program, data=latents)).get_trace(**filled)
+    expected = float(trace.log_prob_sum())
+    assert float(target.log_density(z, jacobian=False)) == pytest.approx(expected, rel=1e-12)
+    _, gradient = target.value_and_grad(z)
+    assert bool(torch.isfinite(gradient).all())
+    step = 1e-6 * torch.eye(target.dim, dtype=F64)
+    differences = [(target.log_density(z + h) - target.log_density(z - h)) / 2e-6 for h in step]
+    assert torch.allclose(gradient, torch.stack(differences), rtol=1e-6, atol=1e-6)
+    assert torch.allclose(target.unconstrain(values), z)
+
+
+def test_missing_values_have_their_predictive_distribution() -> None:
+    """The mean of four values, and a fifth and a sixth from N(m, 1): all Gaussian."""
+    how = inference.NUTS(draws=2000, warmup=500, chains=2)
+    posterior = ppgp.fit(imputed, {"y": Y, "here": HERE}, how, progress=False)
+    seen = Y[HERE]
+    variance = 1 / (0.25 + len(seen))
+    mean = variance * seen.sum()
+    missing = posterior.draws["y_unobserved"][..., ~HERE]
+    assert abs(float(posterior.draws["m"].mean() - mean)) < 5 * (variance / 1000) ** 0.5
+    for values in missing.flatten(0, 1).T:
+        assert abs(float(values.mean() - mean)) < 5 * ((1 + variance) / 1000) ** 0.5
+        assert float(values.var()) == pytest.approx(float(1 + variance), rel=0.2)
+    assert torch.equal(posterior.draws["y"][..., HERE], seen.expand(2, 2000, -1))
+    names = posterior.summary().index
+    assert "y_unobserved[1]" in names
+    assert posterior.log_likelihood().shape == (2, 2000, 4)
+
+
+@pytest.mark.parametrize(
+    "how", [inference.MAP(), inference.Laplace(), inference.SVI(), inference.Pathfinder()]
+)
+def test_other_methods_take_it(how: Any) -> None:
+    posterior = ppgp.fit(positive, {"y": Y, "here": HERE}, how.quick(), progress=False)
+    assert all(bool(torch.isfinite(v).all()) for v in posterior.draws.values())
+
+
+def test_discrete_missing_values_are_summed_out() -> None:
+    y = torch.tensor([1.0, torch.nan, 0.0, torch.nan], dtype=F64)
+    here = ~y.isnan()
+
+    def program(y: Tensor, here: Tensor) -> None:
+        p = pyro.sample("p", dist.Beta(number(2), number(3)))
+        with pyro.plate("rows", len(y)):
+            x = pyro.sample("x", dist.Bernoulli(p), obs=y, obs_mask=here)
+            pyro.sample("w", dist.Normal(2 * x, 1.0), obs=torch.arange(4, dtype=F64))
+
+    target = Target(Program(program), {"y": y, "here": here})
+    p = number(0.3)
+    found = target.log_density(target.unconstrain({"p": p}), jacobian=False)
+    conditioned = poutine.condition(config_enumerate(program), data={"p": p})
+    loss = TraceEnum_ELBO(max_plate_nesting=1).loss(
+        conditioned, lambda **_: None, y=y.nan_to_num(0.0), here=here
+    )
+    assert float(found) == pytest.approx(-loss, rel=1e-10)
+    posterior = ppgp.fit(program, {"y": y, "here": here}, inference.MAP(), progress=False)
+    assert posterior.discrete("x_unobserved").probabilities.shape == (1, 1, 4, 2)
+
+
+def by_mask(y: Tensor, here: Tensor) -> None:
+    m = pyro.sample("m", dist.Normal(number(0), 2.0))
+    s = pyro.sample("s", dist.LogNormal(number(0), 1.0))
+    with pyro.plate("rows", len(y)), poutine.mask(mask=here):
+        pyro.sample("y", dist.Normal(m, s), obs=y)
+
+
+def by_distribution(y: Tensor, here: Tensor) -> None:
+    m = pyro.sample("m", dist.Normal(number(0), 2.0))
+    s = pyro.sample("s", dist.LogNormal(number(0), 1.0))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(m, s).expand([len(y)]).mask(here), obs=y)
+
+
+def enumerated(y: Tensor, here: Tensor) -> None:
+    m = pyro.sample("m", dist.Normal(number(0), 2.0))
+    s = pyro.sample("s", dist.LogNormal(number(0), 1.0))
+    for t in pyro.markov(range(len(y))):
+        k = pyro.sample(f"k_{t}", dist.Bernoulli(number(0.2)))
+        with poutine.mask(mask=here[t]):
+            pyro.sample(f"y_{t}", dist.Normal(m + k, s), obs=y[t])
+
+
+@pytest.mark.parametrize("program", [by_mask, by_distribution, enumerated])
+def test_a_masked_nan_reaches_no_gradient(program: Any) -> None:
+    target = Target(Program(program), {"y": Y, "here": HERE})
+    without = Target(Program(program), {"y": Y[HERE], "here": HERE[HERE]})
+    z = torch.tensor([0.4, -0.2], dtype=F64)
+    for one, other in zip(target.value_and_grad(z), without.value_and_grad(z), strict=True):
+        assert torch.allclose(one, other, rtol=1e-10)
+
+
+def test_nan_without_a_mask_is_an_error() -> None:
+    def program(y: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(number(0), 2.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(m, 1.0), obs=y)
+
+    with pytest.raises(PpgpError, match="mask"):
+        ppgp.fit(program, {"y": Y}, inference.MAP(), progress=False)
+    with pytest.raises(PpgpError):
+        ppgp.fit(by_mask, {"y": Y, "here": HERE | True}, inference.MAP(), progress=False)
