@@ -42,6 +42,7 @@ _NAMES = {
     "empirical_variogram": "geostatistics.variogram",
     "fit": "inference.fitting.fit",
     "fit_variogram": "geostatistics.variogram_fit",
+    "from_guide": "inference.fitting.from_guide",
     "full_conformal": "conformal.full_conformal_sets",
     "load": "data.files.loading",
     "load_posterior": "posterior.loading",
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
     from .geostatistics.variogram import empirical_variogram
     from .geostatistics.variogram_fit import fit_variogram
     from .inference.fitting.fit import fit
+    from .inference.fitting.from_guide import from_guide
     from .models.advice.advice import advise
     from .posterior.loading import load_posterior
     from .posterior.multi import MultiPosterior

@@ -246,7 +246,7 @@ def fit(
                 check_options(team, init, standardise, checkpoint)
             problem = _problem_of_model(model_or_program, data, how, named, standardise, seed)
         else:
-            problem = _problem_of_program(model_or_program, data)
+            problem = problem_of_program(model_or_program, data)
         with nullcontext() if team.alone else team.all_or_none():
             target = problem.target(how)
         options = {"seed": seed, "progress": progress and team.rank == 0, "init": init}
@@ -437,7 +437,7 @@ def _problem_of_model(
     return _Problem(prepared, data, scaler, recipe.given or recipe)
 
 
-def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
+def problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
     """Wrap the program, with arguments that fit it."""
     check_program(program)
     model = Program(program)
