@@ -201,13 +201,22 @@ def _guarded(law: Any, guard: Guard) -> Any:
         found = plain(value, *args, **kwargs)
         for inside in _inside(law, value, guard):
             each = inside
-            if torch.broadcast_shapes(inside.shape, found.shape) != found.shape:
+            if not _fits(inside.shape, found.shape):
                 each = inside.all()
             found = torch.where(each, found, -torch.inf)
         return found
 
     within.log_prob = log_prob
     return within
+
+
+def _fits(shape: torch.Size, whole: torch.Size) -> bool:
+    """Return whether a shape broadcasts to another, which stays as it is.
+
+    ``torch.broadcast_shapes`` would import sympy, which takes a second.
+    """
+    pairs = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(own in (1, size) for own, size in pairs)
 
 
 def guarded_like(law: Any, other: Any) -> Any:
