@@ -31,7 +31,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from ..data.argument_mistakes import of_dtypes
-from ..errors import DataError, NotApplicable
+from ..errors import DataError, NotApplicable, an
 from ..runtime.process_locks import one_at_a_time, when_abandoned
 from ..runtime.seeding import seeded
 from .graph.batching import Batched
@@ -104,6 +104,14 @@ class Run(Messenger):
             self._network.__exit__(*error)
             self._network = None
         super().__exit__(*error)
+        site = self.drawing
+        if site is not None and isinstance(error[1], AssertionError) and not site["done"]:
+            law = type(site["fn"]).__name__  # as DiscreteHMM without a duration
+            raise NotApplicable(
+                f"a distribution at {site['name']!r} that can be drawn from",
+                f"{an(law)}, which refuses to be ({str(error[1]) or 'AssertionError'})",
+                "give it what its draws need, such as duration=, or pass what the site observes",
+            ) from error[1]
 
     def _pyro_sample(self, msg: Any) -> None:
         if msg["name"] in self.sites and not site_is_subsample(msg):

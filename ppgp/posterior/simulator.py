@@ -46,11 +46,13 @@ class Simulator:
     def with_params(self, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return draws ``{site: [draw, *event]}`` together with the params of the fit.
 
-        A program is run draw by draw, so its params are expanded to one copy per draw.
+        A program is run draw by draw, so its params are expanded to one copy per draw. A program of
+        params alone is one draw.
         """
         if self.data.is_table:
             return {**self.params, **draws}
-        size = next(len(value) for name, value in draws.items() if name not in self.params)
+        sizes = (len(value) for name, value in draws.items() if name not in self.params)
+        size = next(sizes, 1)
         copies = {name: value.expand(size, *value.shape) for name, value in self.params.items()}
         return {**copies, **{name: draws[name] for name in self.draws}}
 

@@ -12,6 +12,7 @@ PAGES = {
     "advice": "contents",
     "threads": "speed",
     "dtypes": "dtypes",
+    "programs": "programs",
 }
 
 
