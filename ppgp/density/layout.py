@@ -9,6 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions.transforms import (
+    ComposeTransform,
+    IndependentTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
+    SoftmaxTransform,
+)
 
 __all__ = ["Angle", "Partly", "Slice", "laid", "names", "placed"]
 
@@ -121,6 +128,24 @@ class Slice:
     param: bool
     dtype: torch.dtype | None = None
     circular: bool = False
+
+    @property
+    def parameters(self) -> int:
+        """The number of free parameters, where the transform takes more coordinates than those."""
+        transform, size = self.transform, self.stop - self.start
+        while isinstance(transform, IndependentTransform | ComposeTransform):
+            # the first part is the one that takes the coordinates
+            wrapped = isinstance(transform, IndependentTransform)
+            transform = transform.base_transform if wrapped else transform.parts[0]
+        if self.circular:
+            return size // 2
+        if isinstance(transform, SoftmaxTransform):
+            n = self.event[-1]
+            return size // n * (n - 1)
+        if isinstance(transform, LowerCholeskyTransform | PositiveDefiniteTransform):
+            n = self.event[-1]
+            return size // n**2 * (n * (n + 1) // 2)
+        return size
 
     def of(self, z: Tensor) -> Tensor:
         """Return the unconstrained value of the site in z [..., p]."""

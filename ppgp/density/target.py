@@ -252,8 +252,7 @@ class Target:
                 found = survey(model, data, run, optimise_params, empty, own_dtypes=True)
             self.survey = found
             self.dim, self.slices, self.params = found.dim, found.slices, found.params
-            sizes = ((s.stop - s.start) // (2 if s.circular else 1) for s in self.slices.values())
-            self.parameters = sum(sizes)
+            self.parameters = sum(s.parameters for s in self.slices.values())
             self.static = True
             self.known = None if of_the_library else found.latents
             if not of_the_library and self.dim:

@@ -53,3 +53,5 @@ def test_the_largest_likelihood_is_the_published_one(states: int) -> None:
     posterior = ppgp.fit(earthquakes, arguments, MAP(), progress=False)
     assert -float(posterior.stats["log_likelihood"]) == pytest.approx(negative, abs=6e-4)
     assert posterior.params["rates"].tolist() == pytest.approx(rates, abs=6e-4)
+    # rows of transitions sum to 1
+    assert posterior.stats["parameters"] == states + states * (states - 1)
