@@ -257,3 +257,40 @@ def test_the_whole_plate_agrees_with_pyros_own_sampler() -> None:
     draws = fit(regression, data | {"size": 20}, how, progress=False).draws["weight"].flatten(0, 1)
     error = reference.std(0) * (1 / 150 + 1 / 500) ** 0.5
     assert bool(((draws.mean(0) - reference.mean(0)).abs() < 4 * error).all())
+
+
+TWO = torch.cat([0.5 * Y - 2.5, 0.5 * Y[:60] + 1.5])
+
+
+def mixture(y: Tensor, size: int | None = None) -> None:
+    share = pyro.sample("share", dist.Beta(number(2.0), number(2.0)))
+    with pyro.plate("components", 2):
+        centre = pyro.sample("centre", dist.Normal(torch.tensor([-2.0, 2.0], dtype=F64), 1.0))
+    with pyro.plate("rows", len(y), subsample_size=size) as i:
+        label = pyro.sample("label", dist.Bernoulli(share), infer={"enumerate": "parallel"})
+        pyro.sample("y", dist.Normal(centre[label.long()], 0.5), obs=y[i])
+
+
+def test_a_mixture_in_a_mini_batch_is_summed_out() -> None:
+    batches = ppgp.Target(Program(mixture), {"y": TWO, "size": 40}, subsample=True)
+    whole = ppgp.Target(Program(mixture), {"y": TWO})
+    z = torch.tensor([0.1, -1.8, 2.2], dtype=F64)
+    generator = torch.Generator().manual_seed(0)
+    found = torch.stack(
+        [batches.value_and_grad(z, batches.draw_rows(generator))[0] for _ in range(400)]
+    )
+    error = float(found.std()) / 400**0.5
+    assert abs(float(found.mean() - whole.value_and_grad(z)[0])) < 4 * error
+    assert not batches.eager
+
+
+def test_a_mixture_in_a_mini_batch_by_svi() -> None:
+    data = {"y": TWO}
+    how = SVI("normal", steps=1500)
+    guide = fit(mixture, data | {"size": 40}, how, progress=False).draws
+    laplace = fit(mixture, data, Laplace(), progress=False).draws
+    for name in ("share", "centre"):
+        ours, theirs = guide[name][0], laplace[name][0]
+        sd = theirs.std(0)
+        assert bool(((ours.mean(0) - theirs.mean(0)).abs() < 0.4 * sd).all())
+        assert bool(((ours.std(0) / sd - 1).abs() < 0.3).all())
