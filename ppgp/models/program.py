@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from pyro.distributions import ExpandedDistribution, MaskedDistribution
+from pyro.poutine import Trace
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MixtureSameFamily
 from torch.nn import Module
@@ -85,11 +87,13 @@ class Predicted:
         distributions: {site: a distribution of batch [draw, n]}. Nested plates are concatenated.
         values: {deterministic site: [draw, ...]}, of the same draws.
         notes: What the caller should know.
+        samples: Draws of y [draw, n] in place of distributions, of a forecasting model.
     """
 
     distributions: dict[str, Distribution]
     values: Values
     notes: list[str] = field(default_factory=list)
+    samples: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,7 @@ class Program(Model):
         first = {name: value[0] for name, value in latents.items()}
         with quietly():
             data_entries = entries_of_data(lambda: self.of_all_rows(**data), first)
+        forecasting = is_forecasting(self.function)
 
         def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
             with Run(values) as run:
@@ -189,6 +194,10 @@ class Program(Model):
             log_densities, seen = {}, {}
             for name, s in run.observed().items():
                 check_unweighted(name, s)
+                if forecasting:  # it observes y minus its prediction
+                    log_densities[name] = _of_each_time(s)
+                    seen[name] = torch.ones_like(log_densities[name], dtype=torch.bool)
+                    continue
                 seen[name] = (numbers_seen(s) > 0) & data_entries[name]
                 log_densities[name] = site_log_prob(s).expand(seen[name].shape)
             if any(name not in values for name in run.latents()):
@@ -291,6 +300,8 @@ class Program(Model):
                 "use the program's own names",
             )
         latents = self._latents(theta)
+        if is_forecasting(self.function):
+            return self._forecast(latents, {**data, **arguments}, seed)
         first = {name: value[0] for name, value in latents.items()}
         before = {**defaults, **data}
         with quietly(), torch.no_grad():
@@ -327,6 +338,43 @@ class Program(Model):
                 f"{'is' if len(found.distributions) == 1 else 'are'} drawn"
             )
         return found
+
+    def _forecast(self, latents: Values, arguments: Mapping[str, Any], seed: int) -> Predicted:
+        """Return draws of y at the times of a forecasting model of Pyro that have no data.
+
+        Without later times they are of the times that have data, drawn again.
+        """
+        # the module is there, as the model is of it
+        from pyro.contrib.forecast.util import PrefixConditionMessenger, PrefixReplayMessenger
+
+        model: Any = self.function
+        y, covariates = arguments["data"], arguments["covariates"]
+        later = covariates.shape[-2] > y.shape[-2]
+
+        def one(values: Values) -> Tensor:
+            if later:
+                trace = Trace()
+                for name, value in values.items():
+                    trace.add_node(name, type="sample", name=name, value=value)
+                known = PrefixReplayMessenger(trace)
+                past = PrefixConditionMessenger(model._prefix_condition_data)
+                with Run({}, params=values), known, past:
+                    return model(y, covariates)
+            with Run(values, params=values) as run:
+                model(y, covariates)
+            with Run(values, params=values) as again, Redraw():
+                model(y, covariates)
+            residual = again.sites["residual"]["value"] - run.sites["residual"]["value"]
+            return y + residual.reshape(y.shape)
+
+        size = len(next(iter(latents.values())))
+        repeated = _repeated(latents, math.ceil(RUNS / size))
+        with quietly(), torch.no_grad(), seeded(seed):
+            draws = [
+                one({name: value[i] for name, value in repeated.items()}).reshape(-1)
+                for i in range(len(next(iter(repeated.values()))))
+            ]
+        return Predicted({}, {}, samples=torch.stack(draws))
 
     def _completed(
         self,
@@ -518,6 +566,21 @@ class Replay(Run):
                 "give new groups or rows a site of their own in the program: it is drawn from "
                 "its prior",
             )
+
+
+def is_forecasting(function: Any) -> bool:
+    """Return whether a program is a ``ForecastingModel`` of ``pyro.contrib.forecast``."""
+    module = sys.modules.get("pyro.contrib.forecast.forecaster")
+    return module is not None and isinstance(function, module.ForecastingModel)
+
+
+def _of_each_time(site: Mapping[str, Any]) -> Tensor:
+    """Return the log density of each time, [..., T], of a residual [..., T, D]; or of all times."""
+    law = site["fn"]
+    if not isinstance(law, Independent):
+        return torch.as_tensor(law.log_prob(site["value"]))
+    each = law.base_dist.log_prob(site["value"])
+    return each.sum(-1) if law.reinterpreted_batch_ndims == 2 else each
 
 
 def _first_line(error: Exception) -> str:

@@ -421,6 +421,9 @@ class Posterior:
                 found = self.model.predicted(theta, arguments, self.data, seed or 0, local)
             for note in found.notes:
                 warn(note, DataWarning)
+            if found.samples is not None:
+                origin = Origin(self, "the forecast", {"seed": seed or 0})
+                return replace(Prediction.from_samples(found.samples), origin=origin)
             rows = ProgramRows(self.model.function, first, self.data, arguments, self.also_seen)
             for name, distribution in found.distributions.items():
                 prediction = Prediction(distribution, deterministic=found.values)
