@@ -93,26 +93,3 @@ def test_a_mass_matrix_of_low_rank_is_asked_for_by_the_name_that_nutpie_has() ->
 
     assert low_rank_mass_matrix(older) == {"low_rank_modified_mass_matrix": True}
     assert low_rank_mass_matrix(newer) == {"adaptation": "low_rank"}
-
-
-def groups(mean: Tensor) -> None:
-    """A density that grows without bound where the scale goes to 0: it has no mode."""
-    scale = pyro.sample("v", dist.HalfNormal(mean[0]))
-    with pyro.plate("groups", 3):
-        x = pyro.sample("x", dist.Normal(0.0, scale))
-        pyro.sample("y", dist.Normal(x, 1.0), obs=mean)
-
-
-@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_without_a_laplace_approximation_the_metric_is_diagonal() -> None:
-    drawn = {
-        metric: ppgp.fit(
-            groups,
-            {"mean": MEAN},
-            inference.NUTS(draws=20, warmup=30, chains=1, metric=metric),
-            progress=False,
-        ).draws["v"]
-        for metric in (None, "diagonal", "low_rank")
-    }
-    assert torch.equal(drawn[None], drawn["diagonal"])
-    assert not torch.equal(drawn[None], drawn["low_rank"])

@@ -67,9 +67,6 @@ def run_nutpie(
     preconditioner = None
     if low_rank:
         preconditioner = laplace_preconditioner(target, first)
-        identity = torch.eye(target.dim).to(first)
-        if options.metric is None and torch.equal(preconditioner[1], identity):
-            preconditioner = None  # correlations then differ from place to place
     plan = run_plan(options, target, preconditioner)
     chains: list[Parts] = []
     notes: list[str] = []

@@ -65,10 +65,8 @@ class NUTS(Inference):
         metric: The form of the mass matrix. nutpie has "low_rank" (in the coordinates of the
             Laplace approximation, if there is one: a diagonal, and those directions in which draws
             and gradients show that it is not enough; Seyboldt, Carlson & Carpenter 2026) and
-            "diagonal". pyro has "diagonal" and "dense". None: the first of these; for nutpie the
-            second in more than 200 dimensions, and where there is no Laplace approximation, as of a
-            funnel or a network: correlations then differ from place to place, and trajectories
-            diverge where those of the warm-up do not hold.
+            "diagonal". pyro has "diagonal" and "dense". None: the first of these; for nutpie in
+            more than 200 dimensions the second.
 
     Raises:
         UnknownName: If there is no such engine, or if the engine does not have the metric.
