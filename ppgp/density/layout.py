@@ -134,9 +134,10 @@ class Slice:
         """The number of free parameters, where the transform takes more coordinates than those."""
         transform, size = self.transform, self.stop - self.start
         while isinstance(transform, IndependentTransform | ComposeTransform):
-            # the first part is the one that takes the coordinates
-            wrapped = isinstance(transform, IndependentTransform)
-            transform = transform.base_transform if wrapped else transform.parts[0]
+            if isinstance(transform, ComposeTransform):
+                transform = transform.parts[0]  # the one that takes the coordinates
+            else:
+                transform = transform.base_transform
         if self.circular:
             return size // 2
         if isinstance(transform, SoftmaxTransform):
