@@ -134,10 +134,12 @@ class Slice:
         """The number of free parameters, where the transform takes more coordinates than those."""
         transform, size = self.transform, self.stop - self.start
         while isinstance(transform, IndependentTransform | ComposeTransform):
-            if isinstance(transform, ComposeTransform):
+            if isinstance(transform, IndependentTransform):
+                transform = transform.base_transform
+            elif transform.parts:
                 transform = transform.parts[0]  # the one that takes the coordinates
             else:
-                transform = transform.base_transform
+                return size
         if self.circular:
             return size // 2
         if isinstance(transform, SoftmaxTransform):

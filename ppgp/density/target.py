@@ -157,8 +157,6 @@ class Target:
         visited: Some of the points z at which graphs of a user's program were run.
         warned: The notes that a warning has stated already.
         has_curvature: Whether the model knows its second derivatives.
-        parameters: How many numbers can be chosen: p, but 1 for an angle, which takes two
-            coordinates.
 
     Raises:
         NotApplicable: If a latent site has infinitely many discrete values, or there is nothing to
@@ -252,7 +250,6 @@ class Target:
                 found = survey(model, data, run, optimise_params, empty, own_dtypes=True)
             self.survey = found
             self.dim, self.slices, self.params = found.dim, found.slices, found.params
-            self.parameters = sum(s.parameters for s in self.slices.values())
             self.static = True
             self.known = None if of_the_library else found.latents
             if not of_the_library and self.dim:
@@ -537,6 +534,11 @@ class Target:
                 return True
 
     # -- the density -------------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> int:
+        """The number of free parameters, of which AIC and BIC are made."""
+        return sum(s.parameters for s in self.slices.values())
 
     def log_density(self, z: Tensor, rows: Rows | None = None, *, jacobian: bool = True) -> Tensor:
         """Return the log joint density at z [p], a differentiable scalar.

@@ -18,6 +18,8 @@ PARAMS = {
     "lower triangle": (constraints.lower_cholesky, torch.eye(3), 6),
     "covariance": (constraints.positive_definite, torch.eye(3), 6),
     "positive": (constraints.positive, torch.ones(5), 5),
+    "real": (constraints.real, torch.ones(2, 3), 6),
+    "rows of simplices": (constraints.independent(constraints.simplex, 1), torch.ones(2, 2) / 2, 2),
     "correlation": (constraints.corr_cholesky, torch.eye(3), 3),
 }
 
