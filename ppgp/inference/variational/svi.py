@@ -255,6 +255,13 @@ class SVI(Inference):
                 f"guide {shown}",
                 "use guide='normal' or 'multivariate_normal'",
             )
+        if target.enumerates and guide in GAUSSIAN:
+            params = ", ".join(name for name, s in target.slices.items() if s.param)
+            raise NotApplicable(
+                "a program with discrete sites and without params",
+                f"params {params}",
+                "use MAP(), which trains them too, or give them a prior by pyro.sample",
+            )
         if target.enumerates:
             raise NotApplicable(
                 "a Gaussian guide for a program with discrete sites",
