@@ -68,7 +68,7 @@ tables: .venv/test
 	$(BIN)/python tests/tools/matrix.py --write
 	$(BIN)/python tests/tools/advice.py --write
 	$(BIN)/python tests/tools/dtypes.py --write
-	$(BIN)/python tests/tools/programs.py --write
+	$(BIN)/python tests/tools/table_of_programs.py --write
 
 # a newer pip installs in half the time
 .venv/bin/python:

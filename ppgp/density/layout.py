@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pyro.distributions.transforms import (
+    Normalize,
+    SoftplusLowerCholeskyTransform,
+    UnitLowerCholeskyTransform,
+)
 from torch import Tensor
 from torch.distributions.transforms import (
     ComposeTransform,
@@ -20,6 +25,8 @@ from torch.distributions.transforms import (
 __all__ = ["Angle", "Partly", "Slice", "laid", "names", "placed"]
 
 
+#: transforms of square matrices, of which the half above the diagonal is not used
+TRIANGLES = LowerCholeskyTransform | PositiveDefiniteTransform | SoftplusLowerCholeskyTransform
 POWER = 10  # of the radius in its density; its sd is about 1 / sqrt(2 POWER)
 LOG_CONSTANT = (
     math.log(2) + 0.5 * (POWER + 2) * math.log(POWER / 2) - math.lgamma(0.5 * (POWER + 2))
@@ -142,12 +149,13 @@ class Slice:
                 return size
         if self.circular:
             return size // 2
-        if isinstance(transform, SoftmaxTransform):
-            n = self.event[-1]
+        n = self.event[-1] if self.event else 1
+        if isinstance(transform, SoftmaxTransform | Normalize):
             return size // n * (n - 1)
-        if isinstance(transform, LowerCholeskyTransform | PositiveDefiniteTransform):
-            n = self.event[-1]
+        if isinstance(transform, TRIANGLES):
             return size // n**2 * (n * (n + 1) // 2)
+        if isinstance(transform, UnitLowerCholeskyTransform):
+            return size // n**2 * (n * (n - 1) // 2)
         return size
 
     def of(self, z: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ from torch import Tensor
 from ..capabilities import LeaveOneOut, supports
 from ..data.roles import refuse_weights
 from ..errors import NotApplicable, SettingError, UnknownName
-from ..posterior.posterior import Posterior, is_boosted
+from ..models.program import Program
+from ..posterior.posterior import Posterior, is_boosted, simulator_of
 from ..posterior.sample_statistics import k_hat_limit, psis
 
 __all__ = ["LOO", "leave_one_out", "psis_loo"]
@@ -143,6 +144,8 @@ def psis_loo(
             "write pyro.sample(..., obs=y) in the program",
         )
     by_draw = _of_rows(each, site, sites).flatten(0, 1)
+    if sites is not None and isinstance(posterior.model, Program):
+        _check_masks(posterior, posterior.model, sites)
     log_likelihood = by_draw.double().cpu().numpy()
     if posterior.certain:  # the hyperparameters are numbers, whichever row is left out
         return LOO(log_likelihood[0], np.zeros_like(log_likelihood[0]), math.inf, CLOSED_FORM)
@@ -192,6 +195,8 @@ def _of_rows(each: dict[str, Tensor], site: str | None, sites: Sequence[str] | N
             got = repr(sites) if site is None else f"site={site!r} and sites={sites!r}"
             do = "write site='y', or sites=['y1', 'y2'] for sites that share their rows"
             raise SettingError("one site, or a list of sites", got, do)
+        if len(set(sites)) < len(sites):
+            raise SettingError("each site once", repr(list(sites)), "leave the second out")
         parts = [_named(every, name) for name in sites]
         rows = [part.shape[-1] for part in parts]
         if len(set(rows)) > 1:
@@ -207,6 +212,25 @@ def _of_rows(each: dict[str, Tensor], site: str | None, sites: Sequence[str] | N
         do = f"pass site={alone[0]!r}, or sites={names!r} if they share their rows"
         raise NotApplicable("the name of one observed site", ", ".join(names), do)
     return every[alone[0]]
+
+
+def _check_masks(posterior: Posterior, program: Program, sites: Sequence[str]) -> None:
+    """Refuse sites of which masks leave out different rows.
+
+    Raises:
+        NotApplicable: Their densities would be added up in other places than the rows'.
+    """
+    draws = {name: value.flatten(0, 1) for name, value in posterior.draws.items()}
+    theta = simulator_of(posterior).with_params(draws)
+    seen = program.seen({name: value[0] for name, value in theta.items()}, posterior.data)
+    loops = {name: torch.cat([seen[step] for step in own]) for name, own in _loops(seen).items()}
+    marks = [(loops | seen)[name] for name in sites if name in loops or name in seen]
+    if any(not torch.equal(mark, marks[0]) for mark in marks):
+        raise NotApplicable(
+            "sites that share their rows",
+            "masks that leave out different rows of them",
+            "pass one at a time as site=, or leave the same rows out of all",
+        )
 
 
 def _named(every: dict[str, Tensor], name: str) -> Tensor:

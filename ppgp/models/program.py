@@ -252,6 +252,24 @@ class Program(Model):
         chunk = max(1, AT_ONCE // max(1, size))
         return over_draws(lambda values: make(self.enumerated(values, data)), theta, chunk)
 
+    def seen(self, values: Mapping[str, Tensor], data: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return which numbers of each observed site are data that no mask leaves out.
+
+        Args:
+            values: {site or param: [*event]}.
+            data: The arguments of the fit.
+
+        Returns:
+            {observed site: [n] of bool}.
+        """
+        with quietly(), torch.no_grad():
+            of_data = entries_of_data(lambda: self.of_all_rows(**data), dict(values))
+            with Run(values) as run:
+                self.of_all_rows(**data)
+            observed = run.observed().items()
+            marks = {name: (numbers_seen(s) > 0) & of_data[name] for name, s in observed}
+        return {name: mark.reshape(-1) for name, mark in marks.items()}
+
     def predict(  # type: ignore[override] # its own arguments
         self, theta: Theta, arguments: Mapping[str, Any], data: Mapping[str, Any], seed: int = 0
     ) -> dict[str, Distribution]:
@@ -401,21 +419,19 @@ class Program(Model):
             run = self._run_at(values, full, units)
         except FAILURES as error:
             filled = {n: data[n] for n in observed if full.get(n) is None and n in data}
+            absent = [n for n in self.required if full.get(n) is None and n not in filled]
             read_none = isinstance(error, AssertionError) or "None" in str(error)
             if not filled or not read_none:
+                if absent and not isinstance(error, PpgpError):
+                    raise _without(absent, error) from error
                 raise
             try:
                 self._run_at(values, full | filled, units)
             except FAILURES as second:
                 if isinstance(second, PpgpError):
                     raise
-                absent = [n for n in self.required if full.get(n) is None and n not in filled]
                 if absent:
-                    raise DataError(
-                        "the program's own arguments",
-                        f"none as {', '.join(map(repr, absent))} ({_first_line(second)})",
-                        f"call predict({', '.join(f'{n}=...' for n in absent)})",
-                    ) from error
+                    raise _without(absent, second) from error
                 names = ", ".join(map(repr, filled))
                 raise DataError(
                     f"{names} with as many rows as the other arguments, which sets the sizes",
@@ -583,6 +599,15 @@ def _of_each_time(site: Mapping[str, Any]) -> Tensor:
     return each.sum(-1) if law.reinterpreted_batch_ndims == 2 else each
 
 
+def _without(absent: Sequence[str], error: Exception) -> DataError:
+    """Return the error for a program that does not run without arguments that it needs."""
+    return DataError(
+        "the program's own arguments",
+        f"none as {', '.join(map(repr, absent))} ({_first_line(error)})",
+        f"call predict({', '.join(f'{n}=...' for n in absent)})",
+    )
+
+
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
@@ -685,6 +710,15 @@ def _sites_of_new_units(
     new = [name for name in there if latents[name]["value"].shape != first[name].shape]
     if same.local == "new":
         return units
+    steps = [name for name in new if (latents[name]["infer"] or {}).get("of_steps")]
+    if steps:
+        name = steps[0]
+        raise DataError(
+            f"as many steps of ppgp.scan as in the fit, {len(first[name])}",
+            f"{len(latents[name]['value'])} at {name!r}",
+            "predict the steps of the fit, write the loop in Python, whose later steps are "
+            "forecast, or write local='new' for another series from its start",
+        )
     if same.local == "same" and new:
         name = new[0]
         raise DataError(
@@ -894,7 +928,8 @@ def _over_all_draws(name: str, kind: Distribution, stacked: Values) -> Distribut
         raise NotApplicable(
             f"one joint distribution, or one number per row, for {name!r}",
             f"a distribution of batch {list(batch)} and event {list(kind.event_shape)}",
-            "predict fewer rows at a time",
+            "predict one such row at a time, or draw y with pyro.infer.Predictive and "
+            "posterior.draws",
         )
     rows = () if kind.event_shape else (size,)
     flat = {k: v.reshape(len(v), *rows, *v.shape[1 + len(batch) :]) for k, v in values.items()}

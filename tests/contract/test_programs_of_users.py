@@ -6,7 +6,7 @@ import pytest
 from programs_of_users import PROGRAMS
 from tool_modules import tool
 
-programs = tool("programs")
+programs = tool("table_of_programs")
 #: of every method and of what follows a fit, the cells of the page
 PAGE: dict[str, dict[str, str]] = programs.rows_of(programs.tables_of_docs.in_docs(programs.NAME))
 

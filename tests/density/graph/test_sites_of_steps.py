@@ -416,3 +416,22 @@ def test_a_loop_with_sites_inside_a_loop_is_refused() -> None:
 
     with pytest.raises(NotApplicable, match="got site 'a': write the inner loop in Python"):
         run(lambda: ppgp.scan(outer, ZERO, torch.zeros(2)))
+
+
+def test_a_prediction_of_more_steps_names_the_way_out() -> None:
+    """The steps of a series are no units, which could be drawn from their prior."""
+
+    def series(y: Tensor | None = None, steps: int = STEPS) -> None:
+        def step(level: Tensor, x: Tensor | None) -> tuple[Tensor, None]:
+            level = pyro.sample("level", dist.Normal(level, 0.5))
+            pyro.sample("y", dist.Normal(level, 0.1), obs=x)
+            return level, None
+
+        ppgp.scan(step, ZERO, y, None if y is not None else steps)
+
+    how = ppgp.inference.Laplace(draws=50)
+    posterior = ppgp.fit(series, {"y": SERIES}, how, progress=False)
+    assert len(posterior.predict(steps=STEPS).mean) == STEPS
+    with pytest.raises(DataError, match=f"as many steps of ppgp.scan as in the fit, {STEPS}, got"):
+        posterior.predict(steps=STEPS + 1)
+    assert len(posterior.predict(steps=STEPS + 1, local="new").mean) == STEPS + 1

@@ -1,9 +1,9 @@
 """The table of the documentation of what the methods do with programs of Pyro's users.
 
-``python tests/tools/programs.py`` fits every program of ``tests/programs_of_users.py``, which takes
-about half an hour, and prints the table; with ``--write`` it replaces the one in docs/programs.md.
-Names behind it choose programs, whose rows are printed. Any error that is not one of the library
-ends the run.
+``python tests/tools/table_of_programs.py`` fits every program of ``tests/programs_of_users.py``,
+which takes about half an hour, and prints the table. With ``--write`` it replaces the one in
+docs/programs.md. Names behind it choose programs, whose rows are printed. Any error that is not one
+of the library ends the run.
 """
 
 from __future__ import annotations
