@@ -39,9 +39,10 @@ OUT_OF_TORCH = {
 #: points at which slopes are compared with differences; two must differ, as one may be at a branch
 PLACES = 3
 NEVER = math.inf
-#: the folders of the libraries that a program calls
-NOT_OF_A_PROGRAM = tuple(
-    str(Path(inspect.getfile(module)).parent) for module in (torch, pyro, np, inspect, errors)
+#: the folders of the libraries that a program calls, and what checks of types call themselves
+NOT_OF_A_PROGRAM = (
+    *(str(Path(inspect.getfile(module)).parent) for module in (torch, pyro, np, inspect, errors)),
+    "<@beartype",
 )
 
 
