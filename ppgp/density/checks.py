@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import math
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -212,10 +212,16 @@ class OutOfTorch(TorchFunctionMode):
 
 def _line_of_program(method: str) -> str | None:
     """Return the method and the line of the user's program that calls it; None if none does."""
-    for frame in reversed(traceback.extract_stack()):
-        if not frame.filename.startswith(NOT_OF_A_PROGRAM):
-            where = f"line {frame.lineno} of {Path(frame.filename).name}"
-            return f"{method} in {where} ({frame.line})" if frame.line else f"{method} in {where}"
+    frame = inspect.currentframe()
+    while frame is not None:
+        file = frame.f_code.co_filename
+        # as in pytest, a wrapper that hides itself is no part of the program
+        hidden = "__tracebackhide__" in frame.f_locals
+        if not hidden and not file.startswith(NOT_OF_A_PROGRAM):
+            where = f"{method} in line {frame.f_lineno} of {Path(file).name}"
+            line = linecache.getline(file, frame.f_lineno).strip()
+            return f"{where} ({line})" if line else where
+        frame = frame.f_back
     return None
 
 
