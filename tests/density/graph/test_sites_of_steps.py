@@ -370,6 +370,7 @@ def moving_support(carry: Tensor, x: Tensor) -> tuple[Tensor, None]:
     return pyro.sample("a", dist.Uniform(carry, carry + 1)), None
 
 
+@pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize(
     ("step", "options", "message"),
     [
