@@ -220,8 +220,7 @@ def _check_masks(posterior: Posterior, program: Program, sites: Sequence[str]) -
     Raises:
         NotApplicable: Their densities would be added up in other places than the rows'.
     """
-    draws = {name: value.flatten(0, 1) for name, value in posterior.draws.items()}
-    theta = simulator_of(posterior).with_params(draws)
+    theta = simulator_of(posterior).with_params(posterior.theta)
     seen = program.seen({name: value[0] for name, value in theta.items()}, posterior.data)
     loops = {name: torch.cat([seen[step] for step in own]) for name, own in _loops(seen).items()}
     marks = [(loops | seen)[name] for name in sites if name in loops or name in seen]

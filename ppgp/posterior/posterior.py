@@ -819,9 +819,7 @@ class Posterior:
                 type(self.model).__name__,
                 "write a Pyro program",
             )
-        theta = simulator_of(self).with_params(
-            {name: value.flatten(0, 1) for name, value in self.draws.items()}
-        )
+        theta = simulator_of(self).with_params(self.theta)
         return discrete_sites(self.model, theta, self.data, self.shape, site)
 
     def log_likelihood(self) -> Tensor | dict[str, Tensor]:
