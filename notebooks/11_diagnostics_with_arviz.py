@@ -57,8 +57,8 @@ data = {"sigma": sigma, "y": y}
 # ## The centred form
 #
 # Each plate is one axis: theta, the log densities and the data all have the axis `school`; its
-# coordinates are given by `coords`. The fit warns that draws diverged and that the chains do not
-# agree. The cells below show these sentences, and what is behind them.
+# coordinates are given by `coords`. The fit warns that the chains do not agree and, at most seeds,
+# that draws diverged. The cells below show these sentences, and what is behind them.
 
 # %%
 centred_fit = ppgp.fit(centred, data, inference.NUTS(draws=500, warmup=500), progress=False)
@@ -75,7 +75,7 @@ for line in str(ppgp.diagnose(centred_fit)).splitlines():
 
 # %% [markdown]
 # Trace and ranks show a chain that stays in one place for a long time. The pair of mu and tau shows
-# where: divergences gather at small tau, in the neck of the funnel, where draws are missing.
+# where: draws are missing at small tau, in the neck of the funnel, and divergences gather there.
 
 # %%
 plots.trace(centred_fit, sites=3)
@@ -146,9 +146,9 @@ plots.sbc(calibration)
 
 # %%
 r_hat = fitted.r_hat()
-assert int(centred_fit.stats["diverging"].sum()) > 0
+assert max(centred_fit.r_hat().values()) > 1.01
 assert max(r_hat.values()) < 1.02
-assert int(fitted.stats["diverging"].sum()) < int(centred_fit.stats["diverging"].sum())
+assert int(fitted.stats["diverging"].sum()) <= 5  # of 2,000 draws
 assert bool((loo.pareto_k < 1.0).all())  # above 1 the estimate of a row has no finite mean
 assert "r_hat" not in guide.summary().columns
 assert calibration.passes

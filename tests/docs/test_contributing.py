@@ -69,7 +69,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the repository with all skeletons in it, and a line for each in its family."""
     copy = tmp_path_factory.mktemp("copy")
     ignore = shutil.ignore_patterns("__pycache__", "*.ipynb")
-    for name in ("ppgp", "tests"):
+    for name in ("ppgp", "tests", "docs"):  # tests read tables of the documentation
         shutil.copytree(ROOT / name, copy / name, ignore=ignore)
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, copy / name)
