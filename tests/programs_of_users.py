@@ -988,6 +988,66 @@ def network_for_a_scale() -> UsersProgram:
     return UsersProgram(model, {"x": x, "y": x + softplus(x) * 0.5 * normal(1, 40)})
 
 
+# -- functions without labels ----------------------------------------------------------------------
+
+Draws = Mapping[str, Tensor]  # {site: [chain, draw, *event]}
+
+
+def components_in_order(draws: Draws) -> dict[str, Tensor]:
+    """Return the draws of ``gaussian_mixture`` with the components in the order of their means."""
+    locs, weights = (draws[name].flatten(2) for name in ("locs", "weights"))
+    order = locs.argsort(-1)
+    return {
+        "locs": locs.gather(-1, order),
+        "weights": weights.gather(-1, order),
+        "scale": draws["scale"],
+    }
+
+
+def topics_in_order(draws: Draws) -> dict[str, Tensor]:
+    """Return the draws of ``topics`` with the topics in the order of their first word."""
+    lead = draws["topic"].shape[:2]
+    topic, share = draws["topic"].reshape(*lead, 2, 4), draws["share"].reshape(*lead, -1, 2)
+    order = topic[..., 0].argsort(-1)
+    return {
+        "topic": topic.gather(-2, order[..., None].expand_as(topic)),
+        "share": share.gather(-1, order[..., None, :].expand_as(share)),
+    }
+
+
+def states_in_order(draws: Draws) -> dict[str, Tensor]:
+    """Return the draws of ``hidden_markov_model`` with the states in the order of their means."""
+    lead = draws["loc"].shape[:2]
+    loc, transition = draws["loc"].reshape(*lead, 2), draws["transition"].reshape(*lead, 2, 2)
+    order = loc.argsort(-1)
+    rows = transition.gather(-2, order[..., None].expand_as(transition))
+    return {
+        "loc": loc.gather(-1, order),
+        "transition": rows.gather(-1, order[..., None, :].expand_as(rows)),
+    }
+
+
+def function_of_a_network(draws: Draws) -> dict[str, Tensor]:
+    """Return the values of the function that the draws of ``bayesian_network`` stand for."""
+    lead = draws["sigma"].shape[:2]
+    first = draws["first.weight"].reshape(*lead, 3), draws["first.bias"].reshape(*lead, 3)
+    second = draws["second.weight"].reshape(*lead, 3), draws["second.bias"].reshape(*lead)
+    x = torch.linspace(-2, 2, 5).double()[:, None]
+    hidden = torch.tanh(x * first[0][..., None, :] + first[1][..., None, :])
+    f = (hidden * second[0][..., None, :]).sum(-1) + second[1][..., None]
+    return {"f": f, "sigma": draws["sigma"]}
+
+
+#: {name: what to compare of a program whose labels can be exchanged, or nearly so}
+LABEL_FREE: dict[str, Callable[[Draws], dict[str, Tensor]]] = {
+    "gaussian_mixture": components_in_order,
+    "topics": topics_in_order,
+    "hidden_markov_model": states_in_order,
+    "bayesian_network": function_of_a_network,
+}
+#: Programs whose statements depend on values, so that a trace of one run is wrong in others.
+BRANCHES = frozenset({"branches_on_a_value"})
+
 REGRESSION, LEVELS, DISCRETE = "regression", "groups", "discrete sites"
 SERIES, PROCESS, MODULE, HANDLER = "series", "Gaussian process", "network", "handlers"
 #: {name: (kind, a function that returns the program)}

@@ -13,6 +13,7 @@ PAGES = {
     "threads": "speed",
     "dtypes": "dtypes",
     "programs": "programs",
+    "beside_pyro": "programs",
 }
 
 

@@ -1,0 +1,88 @@
+"""What the table beside Pyro's NUTS is made with: functions without labels, and errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from programs_of_users import LABEL_FREE
+from tool_modules import tool
+
+beside = tool("beside_pyro")
+
+
+def drawn(seed: int, *event: int) -> torch.Tensor:
+    """Return draws [chain, draw, *event]."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(2, 3, *event, generator=generator, dtype=torch.float64)
+
+
+SWAPPED = [1, 0]
+TURNED = [2, 0, 1]
+MIXTURE = {"locs": drawn(0, 2), "weights": drawn(1, 2), "scale": drawn(2)}
+TOPICS = {"topic": drawn(0, 2, 4), "share": drawn(1, 3, 2)}
+CHAIN = {"loc": drawn(0, 2), "transition": drawn(1, 2, 2)}
+NETWORK = {
+    "first.weight": drawn(0, 3, 1),
+    "first.bias": drawn(1, 3),
+    "second.weight": drawn(2, 1, 3),
+    "second.bias": drawn(3, 1),
+    "sigma": drawn(4),
+}
+RENAMED = {
+    "gaussian_mixture": (
+        MIXTURE,
+        MIXTURE | {name: MIXTURE[name][..., SWAPPED] for name in ("locs", "weights")},
+    ),
+    "topics": (
+        TOPICS,
+        {"topic": TOPICS["topic"][..., SWAPPED, :], "share": TOPICS["share"][..., SWAPPED]},
+    ),
+    "hidden_markov_model": (
+        CHAIN,
+        {
+            "loc": CHAIN["loc"][..., SWAPPED],
+            "transition": CHAIN["transition"][..., SWAPPED, :][..., SWAPPED],
+        },
+    ),
+    "bayesian_network": (
+        NETWORK,
+        NETWORK
+        | {
+            "first.weight": -NETWORK["first.weight"][..., TURNED, :],  # tanh is odd
+            "first.bias": -NETWORK["first.bias"][..., TURNED],
+            "second.weight": -NETWORK["second.weight"][..., TURNED],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LABEL_FREE)
+def test_other_labels_give_the_same_values(name: str) -> None:
+    draws, renamed = RENAMED[name]
+    found, of_renamed = LABEL_FREE[name](draws), LABEL_FREE[name](renamed)
+    assert found.keys() == of_renamed.keys()
+    for site, values in found.items():
+        torch.testing.assert_close(values, of_renamed[site], rtol=0, atol=1e-12)
+
+
+def test_the_error_of_a_quantile_is_its_spread_over_repetitions() -> None:
+    """Of independent draws; the sd of 400 quantiles is known to 4 %, the error to 2 %."""
+    generator = np.random.default_rng(0)
+    samples = generator.gamma(2.0, size=(400, 2, 500))
+    for p in (0.05, 0.95):
+        spread = np.quantile(samples.reshape(400, -1), p, axis=1).std(ddof=1)
+        errors = [beside.quantile_error(x, p) for x in samples[:50]]
+        assert np.mean(errors) == pytest.approx(spread, rel=0.2)
+
+
+def test_equal_laws_agree_and_a_shift_is_seen() -> None:
+    generator = np.random.default_rng(0)
+    one, other = generator.normal(size=(2, 2, 1000, 3))
+    z = beside.standardised(
+        beside.summaries("equal", {"x": one}), beside.summaries("equal", {"x": other})
+    )
+    assert len(z) == 3 * 4
+    assert max(map(abs, z.values())) < 4.5
+    shifted = beside.summaries("equal", {"x": other + 0.5})
+    assert beside.standardised(beside.summaries("equal", {"x": one}), shifted)["mean of x[0]"] < -8
