@@ -41,6 +41,7 @@ from ..density.plates import plates_taking
 from ..distributions import univariate
 from ..errors import DataError, NotApplicable, PpgpError, listed
 from ..priors import Param, Site
+from ..runtime.process_locks import silenced
 from ..runtime.seeding import seeded
 from ..runtime.threads import ELEMENT
 from .base import Model
@@ -487,7 +488,7 @@ class Program(Model):
     def runs(self, data: Mapping[str, Any]) -> bool:
         """Return whether the program runs with these arguments, every site drawn."""
         try:
-            with quietly(), torch.no_grad(), seeded(0), Run({}):
+            with silenced(), quietly(), torch.no_grad(), seeded(0), Run({}):
                 self.of_all_rows(**data)
         except FAILURES:
             return False

@@ -1195,7 +1195,7 @@ class Posterior:
         *,
         prior: int | Mapping[str, Any] = 0,
         predictive: bool = False,
-        predictions: Prediction | Mapping[str, Prediction] | None = None,
+        predictions: Prediction | Mapping[str, Any] | None = None,
         log_likelihood: bool = True,
         log_prior: bool = True,
         coords: Mapping[str, Any] | None = None,
@@ -1627,7 +1627,7 @@ def _arguments(
         array = value if isinstance(value, Tensor) else np.asarray(value)
         numeric = isinstance(array, Tensor) or array.dtype.kind in "biuf"
         if numeric and name not in observed and not any(value is y for y in observed.values()):
-            if name in coords:
+            if name in coords or name in sites:  # ArviZ takes one name for one set of axes
                 name = f"{name}_data"
             constant[name] = array
     return observed, constant
@@ -1649,7 +1649,7 @@ def _where_they_apply(
 
 
 def _drawn_predictions(
-    predictions: Prediction | Mapping[str, Prediction],
+    predictions: Prediction | Mapping[str, Any],
     observed: Iterable[str],
     shape: tuple[int, int],
     seed: int,
@@ -1669,6 +1669,10 @@ def _drawn_predictions(
         predictions = {names[0] if len(names) == 1 else "y": predictions}
     drawn = {}
     for site, prediction in predictions.items():
+        if not isinstance(prediction, Prediction):
+            got = f"{an(type(prediction).__name__)} as {site!r}"
+            do = "pass predictions=posterior.predict(...) of the new rows"
+            raise NotApplicable("a Prediction for each site", got, do)
         values = one_of_each_draw(prediction, seed)
         chains, draws = shape
         chains = chains if len(values) % (chains * draws) == 0 else 1

@@ -10,7 +10,14 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import SVI, Predictive, Trace_ELBO
-from pyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
+from pyro.infer.autoguide import (
+    AutoDelta,
+    AutoIAFNormal,
+    AutoLaplaceApproximation,
+    AutoMultivariateNormal,
+    AutoNormal,
+    AutoStructured,
+)
 from torch import Tensor
 
 import ppgp
@@ -123,6 +130,46 @@ def test_what_comes_after_a_fit_works() -> None:
 def test_a_point_is_one_draw() -> None:
     posterior = ppgp.from_guide(program, trained(AutoDelta(program)), DATA)
     assert posterior.shape == (1, 1)
+
+
+@pytest.mark.parametrize("kind", [AutoIAFNormal, AutoStructured])
+def test_guides_with_networks_of_their_own_keep_their_draws(kind: Any) -> None:
+    """Their networks have the default dtype of torch, float32."""
+
+    def single(y: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(0.0, 2.0))
+        s = pyro.sample("s", dist.HalfNormal(1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(m, s), obs=y)
+
+    y, draws = Y.float()[:20], 400
+    pyro.set_rng_seed(0)
+    guide = kind(single)
+    svi = SVI(single, guide, pyro.optim.Adam({"lr": 0.03}), Trace_ELBO())
+    for _ in range(100):
+        svi.step(y)
+    posterior = ppgp.from_guide(single, svi, {"y": y}, draws=draws)
+    with torch.no_grad():
+        reference = Predictive(guide, num_samples=draws)(y)
+    for site in ("m", "s"):
+        ours, theirs = posterior.draws[site][0], reference[site].reshape(-1)
+        assert abs(ours.mean() - theirs.mean()) < 4.5 * theirs.std() * (2 / draws) ** 0.5
+    assert "elbo" in posterior.stats
+
+
+def test_a_laplace_approximation_of_pyro_has_its_spread() -> None:
+    guide = AutoLaplaceApproximation(program)
+    trained(guide)
+    mode = ppgp.from_guide(program, guide, DATA)
+    assert mode.shape == (1, 1)
+    assert "pass guide.laplace_approximation(...)" in mode.warnings[0]
+    gaussian = guide.laplace_approximation(**DATA)
+    posterior = ppgp.from_guide(program, gaussian, DATA)
+    scale = gaussian.get_posterior(**DATA).covariance_matrix.diagonal().sqrt()[:2]
+    draws = posterior.draws["w"][0]
+    error = 4.5 * scale / len(draws) ** 0.5
+    assert bool(((draws.mean(0) - mode.draws["w"][0, 0]).abs() < error).all())
+    assert bool(((draws.std(0) / scale - 1).abs() < 4.5 / len(draws) ** 0.5).all())
 
 
 def test_mistakes_are_one_sentence() -> None:

@@ -100,6 +100,19 @@ def test_a_guide_of_the_users_own_is_the_mean_field_it_describes() -> None:
     assert math.isfinite(posterior.stats["elbo"])
 
 
+def test_a_guide_that_omits_a_site_is_refused() -> None:
+    def without(X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> None:
+        pyro.sample("bias", dist.Normal(torch.zeros((), dtype=X.dtype), 1.0))
+
+    class Module(torch.nn.Module):
+        def forward(self, X: Tensor, y: Tensor | None = None, total: int | None = None) -> None:
+            without(X)
+
+    for guide in (without, Module()):
+        with pytest.raises(NotApplicable, match=r"draws every latent site .* none of 'weight'"):
+            fitted(guide=guide, steps=3)
+
+
 @quiet
 @pytest.mark.parametrize(
     "guide", ["normal", "lowrank", "iaf", pyro.infer.autoguide.AutoNormal], ids=str

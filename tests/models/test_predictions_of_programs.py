@@ -273,7 +273,9 @@ def by_name(d: Any) -> None:
 
 @pytest.mark.parametrize("frame", [FRAME, polars.from_pandas(FRAME)], ids=["pandas", "polars"])
 def test_a_program_may_read_the_columns_of_a_frame(frame: Any) -> None:
-    posterior = ppgp.fit(by_name, {"d": frame}, inference.Laplace(draws=400), progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterior = ppgp.fit(by_name, {"d": frame}, inference.Laplace(draws=400), progress=False)
     x, y = (torch.tensor(FRAME[name].to_numpy()) for name in ("x", "y"))
     exact = float((x @ y / 0.04) / (x @ x / 0.04 + 1))
     sd = float((x @ x / 0.04 + 1) ** -0.5)

@@ -373,6 +373,29 @@ def test_predictions_at_new_rows_are_a_group() -> None:
     assert np.abs(strength - slopes * x[:3].numpy()).max() < 6e-3
 
 
+def test_predictions_are_those_of_predict(eight: Posterior) -> None:
+    with pytest.raises(NotApplicable, match="a Prediction for each site, got an int as 'y'"):
+        eight.to_arviz(predictions={"y": 1})
+
+
+def test_an_argument_named_like_a_site_has_another_name() -> None:
+    """Both have axes of their own, and ArviZ takes one set of axes for a name."""
+
+    def program(X: Tensor, y: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(zero(), 1.0))
+        with pyro.plate("n", len(X)), pyro.plate("d", 2, dim=-2):
+            own = pyro.sample("X", dist.Normal(m, 1.0), obs=X.T, obs_mask=~X.T.isnan())
+        with pyro.plate("rows", len(X)):
+            pyro.sample("y", dist.Normal(own.sum(-2), 1.0), obs=y)
+
+    X = torch.tensor([[0.1, 0.2], [torch.nan, 1.0], [0.3, torch.nan]], dtype=F64)
+    data = {"X": X, "y": torch.ones(3, dtype=F64)}
+    posterior = ppgp.fit(program, data, inference.Laplace(draws=20), progress=False)
+    found = posterior.to_arviz()
+    assert found["posterior"]["X"].dims == ("chain", "draw", "d", "n")
+    assert np.array_equal(found["constant_data"]["X_data"].values, X.numpy(), equal_nan=True)
+
+
 # -- data drawn again --------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import pyro
 import torch
 from pyro import poutine
 from pyro.infer import SVI as PyroSVI
-from pyro.infer.autoguide import AutoDelta, AutoGuide
+from pyro.infer.autoguide import AutoDelta, AutoGuide, AutoLaplaceApproximation
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.nn import Module
@@ -47,14 +47,16 @@ def from_guide(
     they are. Params of the program have the values of the store. Hoffman et al. (2013).
 
     Sites have the units of the program. Stats: ``elbo``, in nats, with ``lp`` and ``log_q`` of the
-    draws, from which ``diagnose`` judges the guide, where the guide has a density of the sites.
+    draws, from which ``ppgp.diagnose`` judges the guide, if the guide has a density of the sites.
 
     Args:
         program: The Pyro program.
         guide: A guide: an autoguide, a function or a PyroModule; or the ``pyro.infer.SVI`` that
             trained it.
         arguments: The arguments that the program and the guide were trained with, by name.
-        draws: The number of draws. A guide that is a point (``AutoDelta``) gives one.
+        draws: The number of draws. A guide that is a point gives one: ``AutoDelta``, and
+            ``AutoLaplaceApproximation`` until its ``laplace_approximation`` is called, whose result
+            is the guide with a spread.
         seed: The seed of the draws.
 
     Returns:
@@ -99,12 +101,19 @@ def from_guide(
         raise NotApplicable("a guide of Pyro", an(type(guide).__name__), do)
     if isinstance(guide, AutoGuide) and guide.prototype_trace is None:
         raise _untrained(f"an {type(guide).__name__} that has not been run")
-    if isinstance(guide, AutoDelta):
+    # before laplace_approximation is called, AutoLaplaceApproximation draws its mode
+    mode = isinstance(guide, AutoLaplaceApproximation)
+    if mode or isinstance(guide, AutoDelta):
         draws = 1
     with one_at_a_time():
         problem = problem_of_program(program, arguments)
         target = Target(problem.model, problem.data, empty=True)
         target.notes.clear()  # the values of the params are those of the guide's training
+        if mode:
+            target.notes.append(
+                "an AutoLaplaceApproximation is its mode alone, without a spread: pass "
+                "guide.laplace_approximation(...), with the arguments of the program"
+            )
         values, log_q = _drawn(guide, target, draws, seed)
         how = SVI(guide=guide, draws=draws)
         try:

@@ -16,11 +16,12 @@ from pyro.infer import Predictive, Trace_ELBO, autoguide
 from pyro.nn import AutoRegressiveNN
 from pyro.optim import PyroOptim
 from torch import Tensor
+from torch.nn import Module
 
 from ...density.checks import check_flat
 from ...density.plates import plates_taking
 from ...density.target import Target
-from ...errors import NumericalError
+from ...errors import NotApplicable, NumericalError
 from ...networks.networks import training
 from ...posterior.posterior import Posterior
 from ...runtime.seeding import seeded, standard_normal
@@ -62,7 +63,7 @@ def fit_pyro_guide(
         The Posterior, with the stats ``elbo`` and ``elbo_history``.
 
     Raises:
-        NotApplicable: For a site that is an angle.
+        NotApplicable: For a site that is an angle, or one that the guide does not draw.
     """
     check_flat(target.slices, "guide='normal' or 'multivariate_normal'")
     program, data = target.guarded_program, target.data
@@ -74,6 +75,10 @@ def fit_pyro_guide(
         pyro.validation_enabled(False),
     ):
         q = _autoguide(guide, program, like)
+        args, kwargs = data.passed()
+        if not isinstance(q, Module):  # a function; a module is not run before its first step
+            with pyro.get_param_store().scope(), torch.no_grad(), seeded(seed, like.device):
+                _check_draws(Predictive(q, num_samples=1)(*args, **kwargs), target)
         optimizer = PyroOptim(class_of(options.optimizer), {"lr": options.rate})
         loop = PyroSVI(program, q, optimizer, Trace_ELBO(num_particles=options.particles))
 
@@ -91,6 +96,7 @@ def fit_pyro_guide(
         args, kwargs = data.passed()
         with torch.no_grad(), plates_taking():  # latent sites of all rows
             sampled = Predictive(q, num_samples=options.draws)(*args, **kwargs)
+        _check_draws(sampled, target)
         notes = list(fit.notes)
 
         def elbos_of_guide() -> Tensor:
@@ -123,6 +129,17 @@ def fit_pyro_guide(
     if elbos is not None:
         stats["elbo"] = float(elbos.mean())
     return from_draws(how, target, draws, started, stats, notes, held, interrupted)
+
+
+def _check_draws(drawn: Mapping[str, Tensor], target: Target) -> None:
+    """Raise NotApplicable for a latent site of the program that the guide does not draw."""
+    absent = [name for name, s in target.slices.items() if not s.param and name not in drawn]
+    if absent:
+        raise NotApplicable(
+            "a guide that draws every latent site of the program",
+            f"none of {', '.join(map(repr, absent))}",
+            "give the guide a pyro.sample of that name and shape, or use guide='normal'",
+        )
 
 
 def _autoguide(guide: Guide, program: Callable[..., Any], like: Tensor) -> Callable[..., Any]:
