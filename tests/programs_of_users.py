@@ -1038,10 +1038,31 @@ def function_of_a_network(draws: Draws) -> dict[str, Tensor]:
     return {"f": f, "sigma": draws["sigma"]}
 
 
-#: {name: what to compare of a program whose labels can be exchanged, or nearly so}
-LABEL_FREE: dict[str, Callable[[Draws], dict[str, Tensor]]] = {
+def units_in_order(draws: Draws) -> dict[str, Tensor]:
+    """Return the draws of ``bayesian_network`` with the units in order, each with the sign of y.
+
+    The prior of the weights is symmetric, and tanh is odd.
+    """
+    second = draws["second.weight"]
+    order = second.abs().argsort(-1)
+    sign = second.sign().mT
+    first = {
+        "first.weight": (draws["first.weight"] * sign).gather(-2, order.mT),
+        "first.bias": (draws["first.bias"] * sign[..., 0]).gather(-1, order[..., 0, :]),
+    }
+    return {**draws, **first, "second.weight": second.abs().gather(-1, order)}
+
+
+#: {name: draws in an order of labels}, for programs whose labels can be exchanged: the density of
+#: the draws stays the same
+IN_ORDER: dict[str, Callable[[Draws], dict[str, Tensor]]] = {
     "gaussian_mixture": components_in_order,
     "topics": topics_in_order,
+    "bayesian_network": units_in_order,
+}
+#: {name: what two samplers are compared by where labels can be exchanged, or nearly so}
+LABEL_FREE: dict[str, Callable[[Draws], dict[str, Tensor]]] = {
+    **IN_ORDER,
     "hidden_markov_model": states_in_order,
     "bayesian_network": function_of_a_network,
 }

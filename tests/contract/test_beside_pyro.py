@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from programs_of_users import LABEL_FREE
+from programs_of_users import IN_ORDER, LABEL_FREE, PROGRAMS
 from tool_modules import tool
+
+import ppgp
 
 beside = tool("beside_pyro")
 
@@ -64,6 +66,24 @@ def test_other_labels_give_the_same_values(name: str) -> None:
     assert found.keys() == of_renamed.keys()
     for site, values in found.items():
         torch.testing.assert_close(values, of_renamed[site], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_draws_in_order_have_the_density_of_the_draws(name: str) -> None:
+    users = PROGRAMS[name][1]()
+    target = ppgp.density.Target(ppgp.models.Program(users.program), users.arguments)
+    z = 0.5 * torch.randn(5, target.dim, generator=torch.Generator().manual_seed(0)).to(
+        torch.float32
+    )
+    draws = {site: x[None] for site, x in target.constrain(z).items()}
+    ordered = {site: x[0] for site, x in IN_ORDER[name](draws).items()}
+    moved = target.unconstrain(ordered)
+    assert not torch.allclose(moved, z)
+    before, after = (
+        torch.stack([target.log_density(row, jacobian=False) for row in rows])
+        for rows in (z, moved)
+    )
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-3)  # float32
 
 
 def test_the_error_of_a_quantile_is_its_spread_over_repetitions() -> None:

@@ -1,9 +1,10 @@
 """The table of the documentation of what the methods do with programs of Pyro's users.
 
 ``python tests/tools/table_of_programs.py`` fits every program of ``tests/programs_of_users.py``,
-which takes about half an hour, and prints the table. With ``--write`` it replaces the one in
-docs/programs.md. Names behind it choose programs, whose rows are printed. Any error that is not one
-of the library ends the run.
+which takes some hours, and prints the table. With ``--write`` it replaces the one in
+docs/programs.md. Names behind it choose programs: their rows are printed, or with ``--write``
+replaced, each as soon as it is there, and the others stay. Any error that is not one of the library
+ends the run.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ppgp.inference import MAP, NUTS, SVI, Inference, Laplace
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from programs_of_users import PROGRAMS, UsersProgram
+from programs_of_users import IN_ORDER, PROGRAMS, UsersProgram
 
 NAME = "programs"  # of the marks in the documentation
 OK = "ok"
@@ -34,7 +35,7 @@ METHODS: Mapping[str, Inference] = {
     "MAP": MAP(),
     "Laplace": Laplace(draws=1000),
     "SVI": SVI(draws=1000),
-    "NUTS": NUTS(draws=500, warmup=500, chains=2),
+    "NUTS": NUTS(draws=1000, warmup=1000, chains=4),
 }
 QUICK: Mapping[str, Inference] = {
     "MAP": MAP(steps=30),
@@ -52,8 +53,8 @@ COLUMNS = ("kind", *METHODS, *AFTER)
 
 
 def sentence(error: PpgpError) -> str:
-    """Return the text of an error in one line, as a cell of a table."""
-    return " ".join(str(error).split()).replace("|", "\\|")
+    """Return the text of an error in one line."""
+    return " ".join(str(error).split())
 
 
 def outcomes(
@@ -88,7 +89,7 @@ def _outcomes(
         except PpgpError as error:
             row[method] = sentence(error)
     if judged and "NUTS" in posteriors:
-        row |= verdicts(posteriors)
+        row |= verdicts({method: in_order(name, fit) for method, fit in posteriors.items()})
     for what, do in AFTER.items():
         try:
             do(list(posteriors.values())[-1], users)
@@ -98,6 +99,13 @@ def _outcomes(
         except IndexError:
             row[what] = "no fit"
     return row
+
+
+def in_order(name: str, posterior: Any) -> Any:
+    """Return a posterior with its labels in an order, where labels can be exchanged."""
+    if name not in IN_ORDER:
+        return posterior
+    return replace(posterior, draws=IN_ORDER[name](posterior.draws))
 
 
 def verdicts(posteriors: Mapping[str, Any]) -> dict[str, str]:
@@ -112,7 +120,7 @@ def verdicts(posteriors: Mapping[str, Any]) -> dict[str, str]:
             continue
         # the first difference, without the advice on it
         reason = found.reasons.get(name, "").partition("; ")[0].partition(": the chains")[0]
-        cells[name] = OK if word == "agrees" else f"{word}: {reason}".replace("|", "\\|")
+        cells[name] = OK if word == "agrees" else f"{word}: {reason}"
     return cells
 
 
@@ -135,7 +143,8 @@ def table(rows: Mapping[str, Mapping[str, str]]) -> str:
     lines = [f"| program | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
     for name, row in rows.items():
         title = name.replace("_", " ")
-        lines.append(f"| {title} | {' | '.join(row[column] for column in COLUMNS)} |")
+        cells = [row[column].replace("|", "\\|") for column in COLUMNS]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -143,15 +152,18 @@ def main() -> None:
     warnings.simplefilter("ignore")
     chosen = [word for word in sys.argv[1:] if not word.startswith("--")]
     methods = QUICK if "--quick" in sys.argv else METHODS
-    rows = {}
+    write = "--write" in sys.argv
+    rows = rows_of(tables_of_docs.in_docs(NAME)) if write else {}
     for name in chosen or PROGRAMS:
         begun = time.perf_counter()
         rows[name] = outcomes(name, methods, judged=methods is METHODS)
         print(name, f"{time.perf_counter() - begun:.1f} s", rows[name], file=sys.stderr, flush=True)
-    if chosen:
+        if write:  # a run that is broken off keeps what it has
+            tables_of_docs.show(
+                NAME, table({name: rows[name] for name in PROGRAMS if name in rows})
+            )
+    if not write:
         print(table(rows), end="")
-    else:
-        tables_of_docs.show(NAME, table(rows))
 
 
 if __name__ == "__main__":
