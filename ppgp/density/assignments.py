@@ -7,7 +7,7 @@ filtering and backward sampling, and with maxima in place of sums the algorithm 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .chains import log_sum_exp
-from .elimination import Factor, Name, Step, aligned, eliminated, taken
+from .elimination import Factor, Name, Step, aligned, eliminated, factors_of_steps, taken
 from .enumeration import Enumerated
 
 __all__ = ["drawn", "most_probable", "probabilities"]
@@ -23,6 +23,10 @@ __all__ = ["drawn", "most_probable", "probabilities"]
 
 def probabilities(found: Enumerated) -> dict[str, Tensor]:
     """Return the probability of each value of each discrete site, ``{site: [*plates, K]}``."""
+    return _in_steps(found, _probabilities)
+
+
+def _probabilities(found: Enumerated) -> dict[str, Tensor]:
     steps = _steps(found, log_sum_exp)
     place = {step.variable: i for i, step in enumerate(steps)}
     beliefs: dict[int, Factor] = {}
@@ -50,13 +54,57 @@ def probabilities(found: Enumerated) -> dict[str, Tensor]:
 
 def drawn(found: Enumerated) -> dict[str, Tensor]:
     """Return one draw of all discrete sites given the data, ``{site: places of its values}``."""
-    return _assigned(found, _steps(found, log_sum_exp), noise=True)
+    return _in_steps(found, lambda f: _assigned(f, _steps(f, log_sum_exp), noise=True))
 
 
 def most_probable(found: Enumerated) -> dict[str, Tensor]:
     """Return the most probable values of all sites together, ``{site: places of its values}``."""
-    steps = _steps(found, lambda values, axis: values.amax(axis))
-    return _assigned(found, steps, noise=False)
+    return _in_steps(found, lambda f: _assigned(f, _steps(f, _largest), noise=False))
+
+
+def _largest(values: Tensor, axis: int) -> Tensor:
+    return values.amax(axis)
+
+
+def _in_steps(
+    found: Enumerated, make: Callable[[Enumerated], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """Return what a function finds for each site, those of loops in the order of their steps.
+
+    Args:
+        found: What a run shows.
+        make: Takes it with a site of its own for each step.
+    """
+    loops = {id(f.loop): f.loop for f in found.factors.values() if f.loop is not None}
+    if not loops:
+        return make(found)
+    of_name = {name: number for number, name in found.variables.items()}
+    start = 1 + max(number for loop in loops.values() for number in (*loop.own, *of_name.values()))
+    new: dict[tuple[int, int], int] = {}
+
+    def number(t: int, variable: int) -> int:
+        return new.setdefault((t, variable), start + len(new))
+
+    factors: dict[str, Factor] = {}
+    for name, factor in found.factors.items():
+        if factor.loop is None:
+            factors[name] = factor
+        else:
+            each = enumerate(factors_of_steps(factor, number))
+            factors |= {f"{name}\0{t}": one for t, one in each}
+    names = found.variables
+    steps = {f"{names[v]}\0{t}": one for (t, v), one in new.items()}
+    looped = {names[v] for _, v in new}
+    batch = {name: plates for name, plates in found.batch.items() if name not in looped}
+    batch |= {each: found.batch[each.split("\0")[0]][1:] for each in steps}
+    variables = {v: name for v, name in names.items() if name not in looped}
+    variables |= {one: each for each, one in steps.items()}
+    result = make(replace(found, factors=factors, variables=variables, batch=batch))
+    for loop in loops.values():
+        for name in looped & loop.variables.keys():
+            rows = [result.pop(f"{name}\0{t}") for t in range(loop.steps)]
+            result[name] = loop.in_time(torch.stack(rows))
+    return result
 
 
 def _steps(found: Enumerated, of_sum: Any) -> list[Step]:

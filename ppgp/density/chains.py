@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from .graph.recorder import Recorder
 
-__all__ = ["LEAST_STEPS", "log_of_chain", "log_sum_exp"]
+__all__ = ["LEAST_STEPS", "log_of_chain", "log_of_paths", "log_sum_exp"]
 
 LEAST_STEPS = 8  # of a chain that is summed as one; a shorter one is summed as other factors are
 EVERY = 4  # steps after which probabilities are divided by their sum
@@ -66,7 +66,7 @@ class _Total(torch.autograd.Function):
         if torch.is_grad_enabled():  # second derivatives are wanted
             needed = [x for x in (single, pairs) if x.requires_grad]
             with torch.enable_grad():
-                total = _step_by_step(single, pairs, ctx.paths.which)
+                total = log_of_paths(single, pairs, ctx.paths.which)
                 found = iter(torch.autograd.grad(total, needed, slope, create_graph=True))
             second = [next(found) if x.requires_grad else None for x in (single, pairs)]
             return None, None, *second
@@ -79,7 +79,7 @@ class _Total(torch.autograd.Function):
         return None, None, of_single * slope[..., None], found_pairs
 
 
-def _step_by_step(single: Tensor, pairs: Tensor, which: tuple[int, ...]) -> Tensor:
+def log_of_paths(single: Tensor, pairs: Tensor, which: tuple[int, ...]) -> Tensor:
     """Return the log of the sum in operations of torch, which have derivatives of every order."""
     forward = single[0]
     for t, kind in enumerate(which, 1):
@@ -132,16 +132,19 @@ class Paths:
         if walked is None:
             return None
         forward, backward, logs = walked
+        ahead = backward[1:]
+        every = _all_differ(self.which)
         kinds = torch.as_tensor(self.which, device=single.device)
-        after = torch.empty_like(forward[1:])  # P times backward of the next variable
-        of_pairs = torch.zeros((len(P), width, K, K), dtype=P.dtype, device=P.device)
-        for kind, matrix in enumerate(P):
-            here = kinds == kind if len(P) > 1 else slice(None)
-            ahead = backward[1:][here]
-            if shared:
-                after[here] = ahead @ matrix.mT
-            else:
-                after[here] = (matrix @ ahead[..., None])[..., 0]
+        after = torch.empty_like(ahead)  # P times backward of the next variable
+        if every:
+            after = ahead @ P.mT if shared else (P @ ahead[..., None])[..., 0]
+        else:
+            for kind, matrix in enumerate(P):
+                here = kinds == kind if len(P) > 1 else slice(None)
+                if shared:
+                    after[here] = ahead[here] @ matrix.mT
+                else:
+                    after[here] = (matrix @ ahead[here][..., None])[..., 0]
         joint = forward[:-1] * after
         common = joint.sum(-1, keepdim=True)
         sums = forward[:-1].sum(-1, keepdim=True) * backward[1:].sum(-1, keepdim=True)
@@ -150,13 +153,21 @@ class Paths:
         last = forward[-1] / forward[-1].sum(-1, keepdim=True)
         of_single = torch.cat([joint / common, last[None]]).reshape(single.shape)
         behind = forward[:-1] / common
-        for kind, matrix in enumerate(P):
-            here = kinds == kind if len(P) > 1 else slice(None)
-            counts = torch.einsum("tnk,tnl->nkl", behind[here], backward[1:][here])
-            of_pairs[kind] = matrix * counts
+        if every:
+            matrices = P[:, None] if shared else P
+            of_pairs = matrices * (behind[..., :, None] * ahead[..., None, :])
+        else:
+            of_pairs = torch.zeros((len(P), width, K, K), dtype=P.dtype, device=P.device)
+            for kind, matrix in enumerate(P):
+                here = kinds == kind if len(P) > 1 else slice(None)
+                counts = torch.einsum("tnk,tnl->nkl", behind[here], ahead[here])
+                of_pairs[kind] = matrix * counts
         shifts = top.sum(0)[..., 0]
-        for kind, count in _counts(self.which).items():
-            shifts = shifts + count * top_pair[kind, ..., 0, 0]
+        if every:
+            shifts = shifts + top_pair[..., 0, 0].sum(0)
+        else:
+            for kind, count in _counts(self.which).items():
+                shifts = shifts + count * top_pair[kind, ..., 0, 0]
         total = shifts + (logs + forward[-1].sum(-1).log()).reshape(batch)
         return total, of_single, of_pairs.reshape(-1, *batch, K, K)
 
@@ -178,6 +189,11 @@ class Paths:
                 of_pairs[kind] += (both - total[..., None, None]).exp()
                 backward = torch.logsumexp(ahead, -1)
         return total, of_single, of_pairs
+
+
+def _all_differ(which: tuple[int, ...]) -> bool:
+    """Return whether each pair of neighbours has factors of its own, in their order."""
+    return len(which) > 1 and which == tuple(range(len(which)))
 
 
 def _counts(which: tuple[int, ...]) -> dict[int, int]:
@@ -204,17 +220,21 @@ def _walked(
     both = torch.stack([E, E.flip(0)], 1)
     back = P.mT
     matrices: dict[tuple[int, int], Tensor] = {}
+    each: tuple[Tensor, ...] = ()
+    if _all_differ(which):
+        each = torch.stack([P, back.flip(0)], 1).unbind(0)
     a = both[0]
     kept, sums = [a], []
     rows = both.unbind(0)
     for t in range(1, steps):
-        kinds = which[t - 1], which[steps - 1 - t]
-        if kinds not in matrices:
-            matrices[kinds] = torch.stack([P[kinds[0]], back[kinds[1]]])
-        if shared:
-            a = torch.bmm(a, matrices[kinds])
+        if each:
+            both_ways = each[t - 1]
         else:
-            a = (a[..., None, :] @ matrices[kinds])[..., 0, :]
+            kinds = which[t - 1], which[steps - 1 - t]
+            if kinds not in matrices:
+                matrices[kinds] = torch.stack([P[kinds[0]], back[kinds[1]]])
+            both_ways = matrices[kinds]
+        a = torch.bmm(a, both_ways) if shared else (a[..., None, :] @ both_ways)[..., 0, :]
         a = a * rows[t]
         if t % EVERY == 0:
             total = a.sum(-1, keepdim=True)

@@ -9,18 +9,21 @@ cost is linear in their number.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from ..errors import NotApplicable
-from .chains import LEAST_STEPS, log_of_chain, log_sum_exp
+from .chains import LEAST_STEPS, log_of_chain, log_of_paths, log_sum_exp
+from .graph.enumerated_steps import UNROLLED, LoopOfSites
 
+MOST_STATES = 4096  # joint states of the discrete sites of a step of a loop
 #: an axis of a factor: a plate by its name, or a discrete variable by its number
 Name = str | int
 Plates = frozenset[str]
@@ -37,6 +40,9 @@ class Factor:
         scale: Multiplies the log of the sum to which the factor belongs: a number, or one for each
             entry of the plates among the axes, in the order of their names.
         row: Its place in ``values``; None where these are its own.
+        loop: Of a site of the steps of a loop, of which ``values`` has all but the first, with the
+            axis ``loop.plate``: of size 1 where they are the same. None for any other site.
+        first: The factor of the first step.
     """
 
     values: Tensor
@@ -44,6 +50,8 @@ class Factor:
     plates: Plates
     scale: Tensor | float = 1.0
     row: int | None = None
+    loop: LoopOfSites | None = None
+    first: Factor | None = None
 
     @property
     def value(self) -> Tensor:
@@ -94,18 +102,44 @@ def eliminated(
             variables of both depend on one another; or if the factors of one sum have several
             scales.
     """
-    # what each plate set still has
-    waiting: dict[Plates, list[Factor]] = {}
+    every = list(factors)
     home: dict[int, Plates] = {}
-    for factor in factors:
-        waiting.setdefault(factor.plates, []).append(factor)
+    for factor in every:
         for variable in factor.variables:
             home[variable] = home.get(variable, factor.plates) & factor.plates
+    if any(factor.loop is not None for factor in every):
+        every = _without_loops(every, home, of_sum, chains)
+    return _from_the_inside(every, home, frozenset(), of_sum, steps, chains)
+
+
+def _from_the_inside(
+    factors: Iterable[Factor],
+    home: Mapping[int, Plates],
+    kept: Collection[int],
+    of_sum: Reduce,
+    steps: list[Step] | None,
+    chains: bool,
+) -> list[Factor]:
+    """Eliminate variables, those in the innermost plates first; see ``eliminated``.
+
+    Args:
+        factors: The factors.
+        home: ``{variable: the plates that it is in}``.
+        kept: Variables that stay.
+        of_sum: See ``eliminated``.
+        steps: See ``eliminated``.
+        chains: See ``eliminated``.
+    """
+    # what each plate set still has
+    waiting: dict[Plates, list[Factor]] = {}
+    for factor in factors:
+        waiting.setdefault(factor.plates, []).append(factor)
+    own = {v: plates for v, plates in home.items() if v not in kept}
     done: list[Factor] = []
     while waiting:
         inner = max(waiting, key=len)
         group = waiting.pop(inner)
-        for part, variables in _components(group, home, inner):
+        for part, variables in _components(group, own, inner):
             found = part[0]
             if variables:
                 found = _without(part, variables, of_sum, steps, chains)
@@ -113,6 +147,9 @@ def eliminated(
                 done.append(_scaled(found))
                 continue
             outer = reduce(or_, (home[v] for v in found.variables))
+            if outer == inner and not own.keys() >= {*found.variables}:
+                done.append(found)
+                continue
             if outer == inner:
                 plates = ", ".join(sorted(inner))
                 raise NotApplicable(
@@ -122,6 +159,190 @@ def eliminated(
                 )
             waiting.setdefault(outer, []).append(over_plates(found, outer))
     return done
+
+
+def _without_loops(
+    factors: list[Factor], home: Mapping[int, Plates], of_sum: Reduce, chains: bool
+) -> list[Factor]:
+    """Return factors in place of those of loops, whose discrete sites are summed out.
+
+    Args:
+        factors: The factors.
+        home: ``{variable: the plates that it is in}``.
+        of_sum: See ``eliminated``.
+        chains: See ``eliminated``.
+    """
+    found = [factor for factor in factors if factor.loop is None]
+    loops = {id(factor.loop): factor.loop for factor in factors if factor.loop is not None}
+    for key, loop in loops.items():
+        own = [factor for factor in factors if id(factor.loop) == key]
+        scale = _common_scale([cast(Factor, factor.first) for factor in own])
+        firsts = [replace(cast(Factor, f.first), scale=1.0) for f in own]
+        inside = {v: plates - {loop.plate} for v, plates in home.items()}
+        links = loop.before
+        ends = {*links, *links.values()}
+        rest = [rest_of(f, ends.isdisjoint(f.variables)) for f in own]
+        kept = ends | {v for v in home if v not in loop.own}
+        rest = _from_the_inside(rest, home, kept, of_sum, None, False)
+        firsts = _from_the_inside(firsts, inside, kept, of_sum, None, False)
+        parts = [f for f in (*rest, *firsts) if ends.isdisjoint(f.variables)]
+        found += [replace(f, scale=scale) for f in parts]
+        rest = [f for f in rest if not ends.isdisjoint(f.variables)]
+        firsts = [f for f in firsts if not ends.isdisjoint(f.variables)]
+        for group in _chains_of(links, [*rest, *firsts]):
+            here = [f for f in rest if not group.isdisjoint(f.variables)]
+            begin = [f for f in firsts if not group.isdisjoint(f.variables)]
+            states = {now: past for now, past in links.items() if now in group}
+            _check_plates_of_chain(states, home)
+            found.append(replace(_sum_of_loop(loop, states, begin, here, chains), scale=scale))
+    return found
+
+
+def _chains_of(links: Mapping[int, int], factors: Sequence[Factor]) -> list[set[int]]:
+    """Return the variables, now and before, of each chain that factors do not connect to others."""
+    groups: list[set[int]] = [{now, past} for now, past in links.items()]
+    for factor in factors:
+        own = set(factor.variables)
+        touched = [group for group in groups if not group.isdisjoint(own)]
+        groups = [group for group in groups if group.isdisjoint(own)]
+        if touched:
+            groups.append(set().union(*touched))
+    return groups
+
+
+def _check_plates_of_chain(states: Mapping[int, int], home: Mapping[int, Plates]) -> None:
+    """Raise NotApplicable for chains in several plates, which are no chain of joint states."""
+    plates = [home[now] for now in states]
+    if any(each != plates[0] for each in plates):
+        raise NotApplicable(
+            "discrete sites of the steps of ppgp.scan in the same plates, where data join them",
+            "one in other plates than another",
+            "draw them in the same plates",
+        )
+
+
+def _sum_of_loop(
+    loop: LoopOfSites,
+    states: Mapping[int, int],
+    firsts: Sequence[Factor],
+    rest: Sequence[Factor],
+    chains: bool,
+) -> Factor:
+    """Return the log of the sum over the joint states of all steps.
+
+    Args:
+        loop: The loop.
+        states: ``{variable: that of the step before}``.
+        firsts: The factors of the first step.
+        rest: The factors of the other steps.
+        chains: See ``eliminated``.
+
+    Raises:
+        NotApplicable: If there are very many joint states.
+    """
+    now, past = tuple(states), tuple(states.values())
+    size: dict[Name, int] = {}
+    for factor in (*firsts, *rest):
+        for dim, n in zip(factor.dims, factor.value.shape, strict=True):
+            size[dim] = max(n, size.get(dim, 1))
+    size |= {past: size[now] for now, past in states.items()}
+    batch = tuple(dim for dim in size if dim not in (loop.plate, *now, *past))
+    shape = [size[dim] for dim in batch]
+    K = math.prod(size[v] for v in now)
+    if K > MOST_STATES:
+        raise NotApplicable(
+            f"at most {MOST_STATES:,} joint states in a step of ppgp.scan",
+            f"{K:,}, of {len(now)} discrete sites",
+            UNROLLED,
+        )
+
+    def joint(factors: Sequence[Factor], dims: tuple[Name, ...], ends: list[int]) -> Tensor:
+        """Return a sum with the axes of the discrete sites in one."""
+        whole = [*(size[dim] for dim in dims[1:])]
+        total: Tensor | float = 0.0
+        for factor in factors:
+            total = total + aligned(factor.value, factor.dims, dims)
+        found = torch.as_tensor(total, dtype=torch.float64)
+        return found.expand(len(found), *whole).reshape(len(found), *shape, *ends)
+
+    single = joint(
+        [replace(f, values=f.value[None], dims=(loop.plate, *f.dims), row=None) for f in firsts],
+        (loop.plate, *batch, *now),
+        [K],
+    )
+    alone = [f for f in rest if not set(past) & {*f.variables}]
+    pairs = joint(
+        [f for f in rest if f not in alone] or [_nothing(loop, firsts[0])],
+        (loop.plate, *batch, *past, *now),
+        [K, K],
+    )
+    others = single.new_zeros(1, *shape, K)
+    if alone:
+        others = joint(alone, (loop.plate, *batch, *now), [K])
+    single = torch.cat([single, others.expand(loop.steps - 1, *shape, K)])
+    same = len(pairs) == 1
+    which = (0,) * (loop.steps - 1) if same else tuple(range(loop.steps - 1))
+    total = (log_of_chain if chains else log_of_paths)(single, pairs, which)
+    return Factor(total, batch, firsts[0].plates)
+
+
+def rest_of(factor: Factor, whole: bool = True) -> Factor:
+    """Return the factor of all steps of a loop but the first, without its scale.
+
+    Args:
+        factor: That of a site of the loop.
+        whole: Whether it has an entry for each step, also where they are the same.
+    """
+    loop = cast(LoopOfSites, factor.loop)
+    values = factor.values
+    if whole:
+        shape = list(values.shape)
+        shape[factor.dims.index(loop.plate)] = loop.steps - 1
+        values = values.expand(shape)
+    return replace(factor, values=values, loop=None, first=None, scale=1.0)
+
+
+def _nothing(loop: LoopOfSites, like: Factor) -> Factor:
+    """Return a factor of 1."""
+    return Factor(like.value.new_zeros(1), (loop.plate,), like.plates | {loop.plate})
+
+
+def in_a_plate(factor: Factor) -> Factor:
+    """Return the factor of a site of a loop whose steps are the elements of a plate."""
+    loop, first = cast(LoopOfSites, factor.loop), cast(Factor, factor.first)
+    dims = (loop.plate, *(dim for dim in factor.dims if dim != loop.plate))
+    rest = aligned(factor.value, factor.dims, dims)
+    begin = aligned(first.value[None], (loop.plate, *first.dims), dims)
+    shape = [max(a, b) for a, b in zip(rest.shape[1:], begin.shape[1:], strict=True)]
+    whole = torch.cat([begin.expand(1, *shape), rest.expand(loop.steps - 1, *shape)])
+    return Factor(loop.in_time(whole), dims, factor.plates)
+
+
+def factors_of_steps(factor: Factor, numbers: Callable[[int, int], int]) -> list[Factor]:
+    """Return the factors of each step of a loop, in the order of the loop.
+
+    Args:
+        factor: That of a site of a loop.
+        numbers: (step, variable) -> the number of the variable in a step.
+    """
+    loop, first = cast(LoopOfSites, factor.loop), cast(Factor, factor.first)
+    past = {before: now for now, before in loop.before.items()}
+
+    def in_step(t: int, values: Tensor, dims: tuple[Name, ...]) -> Factor:
+        own = loop.own
+        named: list[Name] = []
+        for dim in dims:
+            if isinstance(dim, int) and dim in own:
+                dim = numbers(t - (dim in past), past.get(dim, dim))
+            named.append(dim)
+        return Factor(values, tuple(named), first.plates, first.scale)
+
+    dims = tuple(dim for dim in factor.dims if dim != loop.plate)
+    rest = rest_of(factor).values.unbind(factor.dims.index(loop.plate))
+    return [
+        in_step(0, first.value, first.dims),
+        *(in_step(t, values, dims) for t, values in enumerate(rest, 1)),
+    ]
 
 
 def _components(
@@ -136,7 +357,7 @@ def _components(
             v = parent[v]
         return v
 
-    own = [[v for v in factor.variables if home[v] == here] for factor in group]
+    own = [[v for v in factor.variables if home.get(v) == here] for factor in group]
     for variables in own:
         for v in variables:
             parent.setdefault(v, v)

@@ -7,9 +7,10 @@ steps of a Markov chain, are done once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 from pyro import distributions as dist
@@ -23,7 +24,19 @@ from torch import Tensor
 from ..data.argument_mistakes import of_dtypes
 from ..errors import NotApplicable, an, listed
 from ..runtime.seeding import seeded
-from .elimination import Factor, aligned, connected, eliminated, over_plates, several_scales, taken
+from .elimination import (
+    Factor,
+    Name,
+    aligned,
+    connected,
+    eliminated,
+    in_a_plate,
+    over_plates,
+    rest_of,
+    several_scales,
+    taken,
+)
+from .graph.enumerated_steps import DensitiesOfSteps, LoopOfSites
 from .handlers import (
     Run,
     is_data,
@@ -53,17 +66,7 @@ PLAIN: dict[Any, tuple[tuple[str, ...], int]] = {
 
 
 def check_enumerable(name: str, site: dict[str, Any]) -> None:
-    """Raise NotApplicable for a discrete site that is not summed out.
-
-    These are sites of infinitely many values, and those in a step of ``ppgp.scan``.
-    """
-    if (site["infer"] or {}).get("of_steps"):
-        raise NotApplicable(
-            "continuous latent sites in a step of ppgp.scan",
-            f"the discrete {name!r}",
-            f"write the loop in Python, for t in pyro.markov(range(steps)), with a name such as "
-            f"f'{name}_{{t}}'",
-        )
+    """Raise NotApplicable for a discrete site of infinitely many values, with no sum."""
     if not site["fn"].has_enumerate_support:
         raise NotApplicable(
             "continuous latent sites, or discrete ones of finite support, which are summed out",
@@ -96,7 +99,18 @@ class Enumeration(EnumMessenger):
         super().__init__(first_available_dim=-1 - nesting)
         self.variables: dict[int, str] = {}
         self.support: dict[str, Tensor] = {}
+        self.operations = SharedOperations(False)
         self._values: dict[Any, Tensor] = {}
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Context manager: operations inside are not shared with those outside."""
+        operations = self.operations
+        before, operations.active = operations.active, False
+        try:
+            yield
+        finally:
+            operations.active = before and not operations.written
 
     def _pyro_sample(self, msg: Any) -> None:
         law = msg["fn"]
@@ -161,6 +175,7 @@ def enumerated(
     """
     operations = SharedOperations(shared)
     enumeration = Enumeration(nesting)
+    enumeration.operations = operations
     with operations:
         with enumeration:
             program()
@@ -169,8 +184,13 @@ def enumerated(
             for name, s in run.samples()
             if not is_deterministic(s)
         }
-        numbers = _log_densities(sites)
-        factors = {name: _factor(s, numbers[name], nesting) for name, s in sites.items()}
+        plain = {name: s for name, s in sites.items() if _of_steps(s) is None}
+        numbers = _log_densities(plain)
+        factors = {
+            name: _factor(s, numbers[name], nesting) if name in plain else _of_loop(s, nesting)
+            for name, s in sites.items()
+        }
+        factors = _summed_in_loops(sites, factors)
     plates = {f.name: f.dim for s in sites.values() for f in s["cond_indep_stack"] if f.vectorized}
     return Enumerated(
         factors,
@@ -293,12 +313,84 @@ def _factor(s: Mapping[str, Any], found: tuple[Tensor, int | None], nesting: int
     front = [0] if row is not None else []
     values = values.reshape([values.shape[axis] for axis in (*front, *kept)]).double()
     plates = frozenset(frames.values())
-    scale = s["scale"]
-    if isinstance(scale, Tensor) and scale.numel() == 1:
-        scale = scale.reshape(())
-    elif isinstance(scale, Tensor):
-        return _with_scale(Factor(values, tuple(dims), plates, row=row), scale, frames)
-    return Factor(values, tuple(dims), plates, scale, row)
+    every = {f.dim: f for f in s["cond_indep_stack"] if f.vectorized}
+    return _with_scale(Factor(values, tuple(dims), plates, row=row), s["scale"], every)
+
+
+def _of_steps(s: Mapping[str, Any]) -> DensitiesOfSteps | None:
+    """Return the log densities of a site of a loop that sums out discrete sites."""
+    return (s["infer"] or {}).get("densities_of_steps")
+
+
+def _of_loop(s: Mapping[str, Any], nesting: int) -> Factor:
+    """Return the factor of a site of the steps of a loop, with that of its first step."""
+    found = cast(DensitiesOfSteps, _of_steps(s))
+    loop, at = found.loop, -1 - found.depth
+    infer = s["infer"] or {}
+    frames = {f.dim: f for f in s["cond_indep_stack"] if f.vectorized and f.dim != at}
+    numbers = {**infer.get("_dim_to_id", {}), **loop.numbers}
+    names: dict[int, Name] = {dim: number for dim, number in numbers.items() if dim < -nesting}
+    names |= {dim: frame.name for dim, frame in frames.items()} | {at: loop.plate}
+    always = {at, infer.get("_enumerate_dim")}  # their axes may have length 1
+    plates = frozenset(frame.name for frame in frames.values())
+    first_mask, mask = _masks_of_loop(s, loop, at)
+
+    def laid(values: Tensor, here: Any) -> tuple[Tensor, tuple[Name, ...]]:
+        values = scale_and_mask(values, 1.0, here).double()
+        sizes = [1] * max(values.ndim, *(-dim for dim in (*frames, at)))
+        sizes[len(sizes) - values.ndim :] = values.shape
+        for dim, frame in frames.items():  # a step knows no plates around the loop
+            sizes[dim] = max(sizes[dim], frame.size)
+        kept = [dim for dim in range(-len(sizes), 0) if sizes[dim] > 1 or dim in always]
+        if not names.keys() >= {*kept}:
+            raise _no_plate(s)
+        shape = [sizes[dim] for dim in kept]
+        return values.expand(sizes).reshape(shape), tuple(names[dim] for dim in kept)
+
+    value, dims = laid(found.first, first_mask)
+    value = value.squeeze(dims.index(loop.plate))
+    outer = tuple(dim for dim in dims if dim != loop.plate)
+    first = Factor(value, outer, plates)
+    if found.rest is None:
+        return _with_scale(first, s["scale"], frames)
+    values, dims = laid(found.rest, mask)
+    return Factor(values, dims, plates | {loop.plate}, loop=loop, first=first)
+
+
+def _masks_of_loop(s: Mapping[str, Any], loop: LoopOfSites, at: int) -> tuple[Any, Any]:
+    """Return the mask of the first step of a loop, and that of the others in their order."""
+    mask = None if is_discrete(dict(s)) else s["mask"]
+    if not isinstance(mask, Tensor) or mask.ndim < -at or mask.shape[at] == 1:
+        return mask, mask
+    turned = mask.flip(at) if loop.reverse else mask
+    return turned.narrow(at, 0, 1), turned.narrow(at, 1, loop.steps - 1)
+
+
+def _summed_in_loops(
+    sites: Mapping[str, dict[str, Any]], factors: dict[str, Factor]
+) -> dict[str, Factor]:
+    """Return the factors, of which those stay in loops that the carry of a loop connects.
+
+    The steps of the others are the elements of a plate.
+    """
+    found = dict(factors)
+    if all(factor.loop is None for factor in factors.values()):
+        return found
+    for group in connected(factors):
+        own = {name: factors[name] for name in group if factors[name].loop is not None}
+        loops = {id(factor.loop): factor.loop for factor in own.values()}
+        carried = {v for loop in loops.values() if loop for v in loop.before}
+        chain = carried & {v for factor in own.values() for v in factor.variables}
+        for name, factor in own.items():
+            s = sites[name]
+            frames = {f.dim: f for f in s["cond_indep_stack"] if f.vectorized}
+            if not chain:
+                found[name] = _with_scale(in_a_plate(factor), s["scale"], frames)
+                continue
+            # the steps have one scale, that of the first
+            first = _with_scale(cast(Factor, factor.first), s["scale"], frames)
+            found[name] = replace(factor, first=first)
+    return found
 
 
 def _is_own(s: Mapping[str, Any], dim: int) -> bool:
@@ -314,11 +406,21 @@ def _no_plate(s: Mapping[str, Any]) -> NotApplicable:
     )
 
 
-def _with_scale(factor: Factor, scale: Tensor, frames: Mapping[int, str]) -> Factor:
-    """Return a factor with a scale for each entry of its plates."""
+def _with_scale(factor: Factor, scale: Any, frames: Mapping[int, Any]) -> Factor:
+    """Return a factor with a scale, which may be one for each entry of its plates.
+
+    Args:
+        factor: The factor.
+        scale: A number, or a tensor that is laid as the log density of the site.
+        frames: ``{axis: its plate}``.
+    """
+    if not isinstance(scale, Tensor):
+        return replace(factor, scale=scale)
+    if scale.numel() == 1:
+        return replace(factor, scale=scale.reshape(()))
     plates = sorted(dim for dim in factor.dims if isinstance(dim, str))
     kept = [axis for axis, size in enumerate(scale.shape) if size > 1]
-    own = [frames.get(axis - scale.ndim, "") for axis in kept]
+    own = [frames[axis - scale.ndim].name if axis - scale.ndim in frames else "" for axis in kept]
     if not set(own) <= set(plates):
         raise several_scales()
     values = scale.reshape([scale.shape[axis] for axis in kept])
@@ -508,6 +610,13 @@ def check_enumeration(
         tolerance = 1e-6 if _is_double(run) else 1e-3
         if not torch.allclose(term, own, rtol=tolerance, atol=tolerance):
             got = f"a term of {float(term):.6g} of the sum where the program has {float(own):.6g}"
+            if bool(term.isnan()) and any(f.loop for f in found.factors.values()):
+                raise NotApplicable(
+                    "discrete sites of ppgp.scan that are used in its steps alone",
+                    f"{', '.join(map(repr, pinned))}, of which the loop returns values that are "
+                    "used after it",
+                    "put what depends on them into the step",
+                )
             _refuse(pinned, got)
     return shared
 
@@ -536,11 +645,40 @@ def _term(found: Enumerated, run: Run, values: Mapping[str, Tensor]) -> Tensor:
         index[number] = which.reshape([batch[axis] for axis in axes]), dims
     total = torch.zeros((), dtype=torch.float64)
     for factor in found.factors.values():
+        if factor.loop is not None:
+            total = total + _term_of_loop(factor, index)
+            continue
         for variable in factor.variables:
             which, dims = index[variable]
             factor = taken(factor, variable, which, dims)
         total = total + factor.value.sum().cpu()
     return total
+
+
+def _term_of_loop(factor: Factor, index: Mapping[int, tuple[Tensor, tuple[str, ...]]]) -> Tensor:
+    """Return the log density of a site of a loop at one assignment.
+
+    Args:
+        factor: Of the site.
+        index: ``{variable: the places of its values, and their plates}``.
+    """
+    loop, first = cast(LoopOfSites, factor.loop), cast(Factor, factor.first)
+    rest = rest_of(factor)
+    before = {past: now for now, past in loop.before.items()}
+    for variable in rest.variables:
+        which, dims = index[before.get(variable, variable)]
+        if variable not in loop.own:
+            rest = taken(rest, variable, which, dims)
+            continue
+        which = loop.in_time(which) if dims[:1] == (loop.plate,) else which[None]
+        others = dims[1:] if dims[:1] == (loop.plate,) else dims
+        now = which[:-1] if variable in before else which[1:]
+        rest = taken(rest, variable, now, (loop.plate, *others))
+        if variable not in before:
+            first = taken(first, variable, which[0], others)
+    for variable in first.variables:
+        first = taken(first, variable, *index[variable])
+    return (rest.value.sum() + first.value.sum()).cpu()
 
 
 def _refuse(sites: Mapping[str, Tensor], got: str) -> NoReturn:

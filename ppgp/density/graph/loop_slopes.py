@@ -19,7 +19,12 @@ from .simplify import by_value, simplified
 
 
 def looped(
-    body: Body, recorder: Recorder | None, carry: list[Tensor], xs: list[Tensor], steps: int
+    body: Body,
+    recorder: Recorder | None,
+    carry: list[Tensor],
+    xs: list[Tensor],
+    steps: int,
+    settled: bool = False,
 ) -> list[Tensor]:
     """Return the last carry and the stacked results of a loop, recorded as one operation at most.
 
@@ -29,6 +34,7 @@ def looped(
         carry: The first one.
         xs: What the steps take, [steps, ...] each.
         steps: The number of steps.
+        settled: See ``split``.
     """
 
     def in_order(body: Body, carry: list[Tensor], xs: list[Tensor]) -> Sequence[Tensor]:
@@ -36,7 +42,7 @@ def looped(
             return _in_turn(body, carry, xs)
         return _Recorded.apply(body, recorder, *carry, *xs, *body.others)
 
-    return split(body, carry, xs, steps, in_order)
+    return split(body, carry, xs, steps, in_order, settled)
 
 
 def _in_turn(body: Body, carry: Sequence[Tensor], xs: list[Tensor]) -> list[Tensor]:

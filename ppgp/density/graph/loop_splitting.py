@@ -19,7 +19,12 @@ InOrder = Callable[[Body, list[Tensor], list[Tensor]], Sequence[Tensor]]
 
 
 def split(
-    body: Body, carry: list[Tensor], xs: list[Tensor], steps: int, in_order: InOrder
+    body: Body,
+    carry: list[Tensor],
+    xs: list[Tensor],
+    steps: int,
+    in_order: InOrder,
+    settled: bool = False,
 ) -> list[Tensor]:
     """Return the last carry and the stacked results of a loop.
 
@@ -29,8 +34,11 @@ def split(
         xs: What the steps take, [steps, ...] each.
         steps: The number of steps.
         in_order: (body, first carry, xs) -> last carry, results; what runs step by step.
+        settled: Whether the first carry is what a step before has returned. Parts that no step
+            changes then stay from the first step on, and results that are the same at all steps
+            have an axis of length 1.
     """
-    parts = _Split(body, carry, xs, steps)
+    parts = _Split(body, carry, xs, steps, settled)
     moving = parts.reached({*parts.carry, *parts.rows})
     if not all(has_rule(node.target) for node in moving if node.op == "call_function"):
         return list(in_order(body, carry, xs))
@@ -45,14 +53,17 @@ class _Split:
         carry: The first one.
         xs: What the steps take, [steps, ...] each.
         steps: The number of steps.
+        settled: See ``split``.
 
     Attributes:
         rows: ``{node: its values at all steps}``, [steps, ...] each.
         fixed: ``{node: its value}``, of those that are the same at all steps.
     """
 
-    def __init__(self, body: Body, carry: list[Tensor], xs: list[Tensor], steps: int) -> None:
-        self.body, self.first, self.steps = body, carry, steps
+    def __init__(
+        self, body: Body, carry: list[Tensor], xs: list[Tensor], steps: int, settled: bool
+    ) -> None:
+        self.body, self.first, self.steps, self.settled = body, carry, steps, settled
         self.nodes = list(body.graph.graph.nodes)
         given = [node for node in self.nodes if node.op == "placeholder"]
         n, m = body.n_carry, body.n_carry + body.n_x
@@ -70,6 +81,12 @@ class _Split:
         for node, first, after in zip(self.carry, self.first, self.results, strict=False):
             if after is node:  # it stays
                 self.fixed[node] = first
+        if self.settled:
+            # what depends on another part of the carry is settled one step later, or never
+            moving = self.reached({*self.rows, *(c for c in self.carry if c not in self.fixed)})
+            for node, first, after in zip(self.carry, self.first, self.results, strict=False):
+                if node not in self.fixed and after not in moving:
+                    self.fixed[node] = first
         left = self._known_beforehand([i for i, c in enumerate(self.carry) if c not in self.fixed])
         if left:
             self._step_by_step(left, in_order)
@@ -78,7 +95,10 @@ class _Split:
             if i not in self.last:
                 self.last[i] = self.fixed[node] if node in self.fixed else self.rows[node][-1]
         last = [self.last[i] for i in range(len(self.carry))]
-        return [*last, *(self._at_all_steps(r) for r in self.results[len(self.carry) :])]
+        ys = self.results[len(self.carry) :]
+        if self.settled:
+            return [*last, *(self.fixed[r][None] if r in self.fixed else self.rows[r] for r in ys)]
+        return [*last, *(self._at_all_steps(r) for r in ys)]
 
     def _at_all_steps(self, node: fx.Node) -> Tensor:
         if node in self.rows:

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
 from ...errors import DataError
 from .bodies import Body, Everything, OfBody, body_of
+from .enumerated_steps import LoopOfSites, place_of, too_far, with_values_before
 from .loop_slopes import looped
 from .recorder import Recorder
 from .sites_of_steps import NewSite, Part, SitesOfSteps
@@ -49,6 +50,10 @@ def scan(
     is None, as in a prediction, each step draws its value. Plates, masks, scales and values from
     outside the loop act on the sites as on any other.
 
+    Discrete latent sites are summed out in a fit, in time linear in the number of steps: the carry
+    may depend on those of the step before, as in a hidden Markov model. What the loop returns of
+    them is then NaN; what depends on them belongs into the step.
+
     Args:
         step: (carry, x) -> (carry, y). It may use other tensors, but has no effects besides its
             results and sites: no counter, no list to which it appends. Any of carry, x and y is a
@@ -68,8 +73,8 @@ def scan(
             structure, shape or dtype of the carry or of y, has two sites of one name, or other
             sites than the first step.
         NotApplicable: If the support of a latent site changes from step to step, if steps of a
-            scan inside a step have sites, and, in a fit, for discrete latent sites: write a Python
-            loop with ``pyro.markov`` for them.
+            scan inside a step have sites, and, in a fit, if the carry keeps discrete sites for more
+            than one step.
 
     Source: Bradbury et al. (2018), JAX: composable transformations of Python+NumPy programs.
 
@@ -126,12 +131,14 @@ def scan(
             do = "return carry, y; either may be a tuple, and y may be None"
             raise DataError("a tuple (carry, y) from the step", got, do)
         after, after_form = pytree.tree_flatten(found[0])
-        if sites.sites:
+        if sites.sites and not sites.variables:
             after = [_without_ones(x, first) for x, first in zip(after, firsts, strict=False)]
-        _check_carry(firsts, after, carry_form, after_form)
+        _check_carry(firsts, after, carry_form, after_form, not sites.variables)
         each, each_form = pytree.tree_flatten(found[1])
         ys = [_as_y(y) for y in each if y is not None]
         now = [each_form, [y is None for y in each], [_kind(y) for y in ys]]
+        if sites.variables:  # the first step has no values of a step before
+            forms.clear()
         if forms and now != forms:
             got = f"{_told(each_form)} of {', '.join(now[2])} after another"
             raise DataError(
@@ -155,6 +162,11 @@ def scan(
 
     n, at = len(firsts), steps - 1 if reverse else 0
 
+    def first_step() -> list[Tensor]:
+        found = flat(at, firsts, [x[at] for x in rows])
+        sites.kept()
+        return found
+
     def body_in(around: Any, sites_are_known: bool = False) -> Body | None:
         """Return a step as one graph, in a graph of the program around it; None if there is none.
 
@@ -165,8 +177,8 @@ def scan(
                 return body_of(recordable, around, firsts, [x[at] for x in rows])
             except NewSite:
                 pass
-        flat(at, firsts, [x[at] for x in rows])
-        sites.kept()
+        if not sites.begun:
+            first_step()
         if not sites.recordable:
             return None
         whole = [*rows, *sites.given().values()]
@@ -174,21 +186,30 @@ def scan(
 
     recorder = _get_current_dispatch_mode()
     plain = peek_interpreter_stack() is None
-    body: Body | None = None
+    around: Any = None
     if plain and isinstance(recorder, Recorder) and not isinstance(recorder, OfBody):
-        body = body_in(recorder)
+        around = recorder
     elif plain and recorder is None and steps >= FEW and sites.at_once:
-        with suppress(RuntimeError):  # it keeps tensors, or has an error that comes again
-            body = body_in(Everything(), True)
-    if body is None:
-        last, ys = _in_python(flat, sites, firsts, rows, steps, reverse)
-        sites.finish()
+        around = Everything()
+    body: Body | None = None
+    first = first_step() if sites.may_be_summed else []
+    if sites.variables:
+        last, ys = _in_sums(flat, sites, firsts, first, rows, reverse, around)
     else:
-        whole = _turned([*rows, *sites.given().values()], reverse)
-        found = looped(body, cast(Recorder | None, recorder), firsts, whole, steps)
-        last, stacks = found[:n], _turned(found[n:], reverse)
-        ys = stacks[: len(stacks) - len(kinds)]
-        sites.finish(dict(zip(kinds, stacks[len(ys) :], strict=True)))
+        if around is recorder and around is not None:
+            body = body_in(around, sites.begun)
+        elif around is not None:
+            with suppress(RuntimeError):  # it keeps tensors, or has an error that comes again
+                body = body_in(around, True)
+        if body is None:
+            last, ys = _in_python(flat, sites, firsts, rows, steps, reverse)
+            sites.finish()
+        else:
+            whole = _turned([*rows, *sites.given().values()], reverse)
+            found = looped(body, cast(Recorder | None, recorder), firsts, whole, steps)
+            last, stacks = found[:n], _turned(found[n:], reverse)
+            ys = stacks[: len(stacks) - len(kinds)]
+            sites.finish(dict(zip(kinds, stacks[len(ys) :], strict=True)))
     each_form, is_none, _ = forms
     remaining = iter(ys)
     each = [None if none else next(remaining) for none in is_none]
@@ -222,6 +243,152 @@ def _in_python(
         rows.reverse()
         sites.reverse()
     return carry, [torch.stack(column) for column in zip(*rows, strict=True)]
+
+
+def _in_sums(
+    flat: Callable[..., list[Tensor]],
+    sites: SitesOfSteps,
+    firsts: list[Tensor],
+    found: list[Tensor],
+    xs: list[Tensor],
+    reverse: bool,
+    around: Any,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the last carry and the stacked results of a loop whose discrete sites are summed out.
+
+    The first step has run. What depends on discrete sites is NaN in the results.
+
+    Args:
+        flat: (step, carry, x) -> [*carry, *y].
+        sites: Those of the steps.
+        firsts: The first carry.
+        found: What the first step returned.
+        xs: What the steps take, [steps, ...] each.
+        reverse: Whether the last step comes first.
+        around: What records a step in the program around the loop; None where nothing does.
+    """
+    loop, n, of_first = sites.loop(reverse), len(firsts), sites.densities()
+    order = list(reversed(range(loop.steps))) if reverse else list(range(loop.steps))
+    places = _places(lambda: flat(order[0], firsts, [x[order[0]] for x in xs]), sites, found)
+    loop.carried |= {name for place in places[:n] for name in place}
+    hidden = {i for i, place in enumerate(places) if place}  # results of discrete sites
+    kinds: list[Part] = []
+
+    def moved(carry: Sequence[Tensor]) -> list[Tensor]:
+        """Return a carry as the next step takes it."""
+        pairs = zip(carry, places, strict=False)
+        return [with_values_before(x, loop.variables, place) for x, place in pairs]
+
+    carry = moved(found[:n])
+
+    def step(t: int, before: Sequence[Tensor], x: Sequence[Tensor]) -> list[Tensor]:
+        results = flat(t, before, x)
+        after = moved(results[:n])
+        if any(a.shape != b.shape for a, b in zip(carry, after, strict=True)):
+            raise too_far(sorted(loop.variables))
+        # y may depend on the carry alone
+        hidden.update(i for i in range(n, len(found)) if results[i].shape != found[i].shape)
+        ys = [x.new_zeros(()) if i in hidden else x for i, x in enumerate(results[n:], n)]
+        parts = sites.densities()
+        kinds[:] = parts
+        return [*after, *ys, *parts.values()]
+
+    def recordable(*tensors: Tensor) -> list[Tensor]:
+        m = n + len(xs)
+        sites.slots = dict(zip(sites.given(), tensors[m:], strict=True))
+        try:
+            return step(0, tensors[:n], tensors[n:m])
+        finally:
+            sites.slots = None
+            sites.drop()
+
+    last, stacks, rest = carry, [x[None] for x in found[n:]], None
+    if loop.steps > 1:
+        whole = [x[1:] for x in _turned([*xs, *sites.given().values()], reverse)]
+        body: Body | None = None
+        if around is not None and sites.recordable:
+            in_program = not isinstance(around, Everything)
+            with sites.apart(), suppress(*(() if in_program else (RuntimeError,))):
+                body = body_of(recordable, around, carry, [x[0] for x in whole])
+        if body is not None:
+            recorder = None if isinstance(around, Everything) else around
+            with sites.apart():
+                others = looped(body, recorder, carry, whole, loop.steps - 1, settled=True)
+        else:
+            others = _in_turn(step, carry, xs, order[1:])
+        last, rest = list(others[:n]), dict(zip(kinds, others[len(found) :], strict=True))
+        pairs = zip(stacks, others[n:], strict=False)
+        stacks = [
+            x if i in hidden else torch.cat([x, other.expand(loop.steps - 1, *other.shape[1:])])
+            for i, (x, other) in enumerate(pairs, n)
+        ]
+    sites.finish_sums(loop, of_first, rest)
+    for i in hidden & {*range(n)}:
+        last[i] = _unknown(firsts[i].shape, firsts[i])
+    ys = [
+        _unknown((loop.steps, *_right_of_values(x[0], loop, places[i])), x) if i in hidden else x
+        for i, x in enumerate(stacks, n)
+    ]
+    return last, _turned(ys, reverse)
+
+
+def _places(
+    again: Callable[[], list[Tensor]], sites: SitesOfSteps, found: list[Tensor]
+) -> list[dict[str, int]]:
+    """Return for each result of the first step the discrete sites on which it depends.
+
+    Args:
+        again: Runs the first step.
+        sites: Those of the steps.
+        found: The results.
+
+    Returns:
+        ``{discrete site: the number of axes of the result right of the batch}`` for each.
+    """
+    places: list[dict[str, int]] = [{} for _ in found]
+    for name, variable in sites.variables.items():
+        sites.elsewhere = name
+        with torch.no_grad(), _disable_current_modes():
+            shifted = again()
+        sites.elsewhere = None
+        for place, x, other in zip(places, found, shifted, strict=True):
+            event = place_of(x, other, variable)
+            if event is not None:
+                place[name] = event
+    sites.drop()
+    return places
+
+
+def _in_turn(
+    step: Callable[..., list[Tensor]], carry: list[Tensor], xs: list[Tensor], order: list[int]
+) -> list[Tensor]:
+    """Return the last carry and the stacked results of steps, [1, ...] where they are the same."""
+    n, results = len(carry), []
+    for t in order:
+        found = step(t, carry, [x[t] for x in xs])
+        carry = found[:n]
+        results.append(found[n:])
+    columns = [list(column) for column in zip(*results, strict=True)]
+    same = [all(x is column[0] for x in column) for column in columns]
+    stacks = [x[0][None] if s else torch.stack(x) for x, s in zip(columns, same, strict=True)]
+    return [*carry, *stacks]
+
+
+def _right_of_values(x: Tensor, loop: LoopOfSites, place: dict[str, int]) -> tuple[int, ...]:
+    """Return the shape of a result without the axes of discrete sites, as far as it is known."""
+    if not place:
+        return ()
+    name, event = next(iter(place.items()))
+    shape = list(x.shape[x.ndim + 1 + loop.variables[name].dim - event :])
+    while shape and shape[0] == 1:
+        del shape[0]
+    return tuple(shape)
+
+
+def _unknown(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Return NaN."""
+    dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
+    return torch.full(tuple(shape), torch.nan, dtype=dtype, device=like.device)
 
 
 def _steps(xs: list[Any], length: int | None) -> int:
@@ -262,9 +429,16 @@ def _without_ones(x: Any, like: Tensor) -> Any:
 
 
 def _check_carry(
-    before: list[Tensor], after: list[Any], form: pytree.TreeSpec, after_form: pytree.TreeSpec
+    before: list[Tensor],
+    after: list[Any],
+    form: pytree.TreeSpec,
+    after_form: pytree.TreeSpec,
+    shapes: bool,
 ) -> None:
-    """Raise DataError unless a step returns a carry like the one that it was given."""
+    """Raise DataError unless a step returns a carry like the one that it was given.
+
+    ``shapes`` says whether its shapes have to be the same too.
+    """
     if form != after_form:
         raise DataError(
             f"a carry of structure {_told(form)} from each step",
@@ -272,7 +446,8 @@ def _check_carry(
             "return the carry in the structure of init",
         )
     for i, (old, new) in enumerate(zip(before, after, strict=True)):
-        if not isinstance(new, Tensor) or (old.shape, old.dtype) != (new.shape, new.dtype):
+        unlike = not isinstance(new, Tensor) or old.dtype != new.dtype
+        if unlike or (shapes and old.shape != new.shape):
             found = type(new).__name__ if not isinstance(new, Tensor) else _kind(new)
             do = "give init the shape and dtype that a step returns"
             if isinstance(new, Tensor) and old.shape != new.shape:

@@ -21,6 +21,7 @@ from pyro.poutine.enum_messenger import EnumMessenger
 from pyro.poutine.indep_messenger import CondIndepStackFrame
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.reparam_messenger import ReparamMessenger
+from pyro.poutine.runtime import _ENUM_ALLOCATOR
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
@@ -29,6 +30,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ...distributions import univariate
 from ...errors import DataError, NotApplicable
+from .enumerated_steps import UNROLLED, DensitiesOfSteps, LoopOfSites, Variable
 
 __all__ = ["NewSite", "SitesOfSteps", "StepLaws"]
 
@@ -52,6 +54,7 @@ class _Site:
         observed: Whether a step observes it.
         given: The values of all steps that a handler gave; None where there are none.
         drawn: Whether steps draw it.
+        variable: All its values, where it is discrete and summed out.
     """
 
     msg: Any
@@ -62,6 +65,7 @@ class _Site:
     observed: bool = False
     given: Tensor | None = None
     drawn: bool = False
+    variable: Variable | None = None
 
     @property
     def computed(self) -> bool:
@@ -108,6 +112,7 @@ class SitesOfSteps(Messenger):
     Attributes:
         sites: Those that are known so far, by name.
         slots: ``{site: its value in this step}`` while a step is recorded; None otherwise.
+        elsewhere: The discrete site whose values have the axis of the step before; None for none.
     """
 
     def __init__(self, steps: int) -> None:
@@ -115,8 +120,11 @@ class SitesOfSteps(Messenger):
         self.steps = steps
         self.sites: dict[str, _Site] = {}
         self.slots: dict[str, Tensor] | None = None
+        self.elsewhere: str | None = None
         self._around: list[Messenger] = list(runtime._PYRO_STACK)
         self._plates = runtime.get_plates() if self._around else ()
+        each = (m for m in self._around if isinstance(m, EnumMessenger))
+        self._enumeration: Any = next(each, None)
         self._changing = [m for m in self._around if _changes_laws(m)]
         self._subsamples: dict[str, Tensor] = {}
         self._seen: dict[str, _Once] = {}
@@ -129,6 +137,16 @@ class SitesOfSteps(Messenger):
     def at_once(self) -> bool:
         """Whether the densities of all steps are wanted alone, and not their distributions."""
         return any(getattr(m, "steps_at_once", False) for m in self._around)
+
+    @property
+    def may_be_summed(self) -> bool:
+        """Whether discrete sites of the steps are summed out, if there are any."""
+        return self._enumeration is not None
+
+    @property
+    def variables(self) -> dict[str, Variable]:
+        """The discrete sites that are summed out."""
+        return {name: s.variable for name, s in self.sites.items() if s.variable is not None}
 
     # -- in a step ---------------------------------------------------------------------------------
 
@@ -150,8 +168,17 @@ class SitesOfSteps(Messenger):
         """Keep what the step had, for ``finish``."""
         self._records.append(self._seen)
 
+    @property
+    def begun(self) -> bool:
+        """Whether a step has run and is kept."""
+        return bool(self._records)
+
     def drop(self) -> None:
         """Forget what the step had."""
+        for once in self._seen.values():
+            # a density that a handler has put there knows its distribution, whose tensors would
+            # stay until Python looks for garbage
+            vars(once.law).pop("log_prob", None)
         self._seen = {}
 
     def reverse(self) -> None:
@@ -186,7 +213,10 @@ class SitesOfSteps(Messenger):
             got = f"one at {name!r} that some steps observe and others do not"
             do = "observe it in a step for all, or mask it by poutine.mask"
             raise DataError("a site that all steps of ppgp.scan observe, or none", got, do)
-        if not site.computed and site.given is not None:
+        if site.variable is not None:
+            here = name == self.elsewhere
+            value = site.variable.elsewhere if here else site.variable.values
+        elif not site.computed and site.given is not None:
             value = site.at(self._t) if self.slots is None else self.slots[name]
         elif site.computed or not site.drawn:
             value = torch.as_tensor(msg["value"])
@@ -228,7 +258,7 @@ class SitesOfSteps(Messenger):
         """Return how many axes of the batch of a site are to be right of that of the steps."""
         frames = (*msg["cond_indep_stack"], *self._plates)
         depth = max((-f.dim for f in frames if f.dim is not None), default=0)
-        if any(isinstance(m, EnumMessenger) for m in self._around):
+        if self._enumeration is not None:
             return depth
         return max(depth, len(msg["fn"].batch_shape))
 
@@ -262,6 +292,9 @@ class SitesOfSteps(Messenger):
             stand_in = site.laid(value.expand(self.steps, *value.shape), site.event)
         outer["value"] = stand_in
         site.handlers = self._shown(outer)
+        if "_enumerate_dim" in outer["infer"]:
+            site.variable = self._variable(outer)
+            return site
         whole = list(outer["fn"].batch_shape)
         if max(len(whole) - 1, len(law.batch_shape)) > depth:
             whole[-1 - depth] = 1
@@ -286,6 +319,30 @@ class SitesOfSteps(Messenger):
             site.given = value
         return site
 
+    def _variable(self, msg: Any) -> Variable:
+        """Return the variable of a discrete site that takes all its values.
+
+        Raises:
+            NotApplicable: If the handler that gives them, or one around it, knows no loops.
+        """
+        name, infer = msg["name"], msg["infer"]
+        if not hasattr(self._enumeration, "apart"):
+            raise NotApplicable(
+                "a fit by ppgp of a program with discrete sites in the steps of ppgp.scan",
+                f"{name!r} under an enumeration of Pyro",
+                f"fit it by ppgp.fit, or {UNROLLED}",
+            )
+        if infer.get("_markov_scope") is not None:
+            raise NotApplicable(
+                "a ppgp.scan with discrete sites outside of pyro.markov",
+                f"{name!r} inside",
+                UNROLLED,
+            )
+        dim = infer["_enumerate_dim"]
+        before = _ENUM_ALLOCATOR.allocate(None)
+        number = infer["_dim_to_id"][dim]
+        return Variable(msg["value"], dim, number, *before, len(msg["fn"].event_shape))
+
     def _plate(self, name: str, depth: int) -> Any:
         """Return the plate of the steps, for a site with so many axes right of it."""
         if not self._plate_names:
@@ -295,7 +352,8 @@ class SitesOfSteps(Messenger):
         own = self._plate_names.setdefault(depth, f"{first}_{depth}")
         if new:
             pyro.plate(own, self.steps, dim=-1 - depth)  # it shows itself to the handlers
-        return CondIndepStackFrame(own, -1 - depth, self.steps, 0, self.steps)
+        # one name for all: the steps are the same
+        return CondIndepStackFrame(first, -1 - depth, self.steps, 0, self.steps)
 
     def _shown(self, msg: Any) -> list[Messenger]:
         """Show a message to the handlers around the loop, from the inside; return those."""
@@ -326,6 +384,68 @@ class SitesOfSteps(Messenger):
     def parts(self) -> dict[Part, Tensor]:
         """Return the tensors of this step that ``finish`` needs."""
         return _parts_of(self.sites, self._seen, with_log_prob=True)
+
+    # -- sums over discrete sites ------------------------------------------------------------------
+
+    def apart(self) -> Any:
+        """Context manager: operations inside are not shared with those outside."""
+        return self._enumeration.apart()
+
+    def loop(self, reverse: bool) -> LoopOfSites:
+        """Return what is known of the loop after its first step."""
+        plate = next(iter(self._plate_names.values()))
+        return LoopOfSites(plate, self.steps, reverse, self.variables)
+
+    def densities(self) -> dict[Part, Tensor]:
+        """Return the log densities of a step, masked, and the scales that are tensors."""
+        parts: dict[Part, Tensor] = {}
+        for name, site in self.sites.items():
+            once = self._seen[name]
+            if not site.computed:
+                parts[name, "log_prob"] = _masked_density(site, once)
+            elif isinstance(once.law, dist.Unit):
+                factor = once.law.log_factor
+                parts[name, "log_prob"] = _where(once.mask, factor)
+            else:
+                continue
+            if isinstance(once.scale, Tensor):
+                parts[name, "scale"] = once.scale
+        return parts
+
+    def finish_sums(
+        self, loop: LoopOfSites, first: dict[Part, Tensor], rest: dict[Part, Tensor] | None
+    ) -> None:
+        """Show each site to the handlers, with the densities of all steps.
+
+        Args:
+            loop: The loop.
+            first: ``densities()`` of the first step.
+            rest: Of the others in their order, [steps - 1, ...] each, or [1, ...] where they are
+                the same; None where there are no others.
+        """
+        once = self._records[0]
+        for name, site in self.sites.items():
+            if (name, "log_prob") not in first:  # a value, which has no density
+                continue
+            msg = site.msg
+            if site.computed:
+                msg["fn"] = dist.Unit(torch.zeros(()))
+                msg["value"] = torch.zeros(0)
+                site.handlers = self._shown(msg)
+            others = None if rest is None else site.laid(rest[name, "log_prob"], 0)
+            scale = once[name].scale
+            if isinstance(scale, Tensor) and rest is not None and len(rest[name, "scale"]) > 1:
+                scale = site.laid(torch.cat([scale[None], rest[name, "scale"]]), 0)
+            densities = DensitiesOfSteps(loop, site.depth, first[name, "log_prob"], others)
+            msg["infer"] = {**msg["infer"], "densities_of_steps": densities}
+            msg["scale"] = scale * msg["scale"]
+            msg["done"] = True
+            for messenger in reversed(site.handlers):
+                messenger._postprocess_message(msg)
+            if msg["continuation"] is not None:
+                msg["continuation"](msg)
+
+    # -- after the steps ---------------------------------------------------------------------------
 
     def finish(self, parts: dict[Part, Tensor] | None = None) -> None:
         """Show each site to the handlers, with the values of all steps.
@@ -438,6 +558,36 @@ class StepLaws(dist.TorchDistribution):
         if not self.laws:
             raise NotImplementedError("only the log density of the values is known")
         return self.laws
+
+
+def _masked_density(site: _Site, once: _Once) -> Tensor:
+    """Return the log density in one step, 0 where a mask leaves out what is no discrete site."""
+    law, value = once.law, once.value
+    if site.variable is not None:
+        if hasattr(value, "_pyro_categorical_support"):
+            cast(Any, value)._pyro_categorical_support = id(
+                law
+            )  # Pyro has a short way for all its values
+        return law.log_prob(value)
+    return _where(once.mask, law.log_prob(_without_missing(site, once)))
+
+
+def _without_missing(site: _Site, once: _Once) -> Tensor:
+    """Return a value with a number for each NaN that a mask leaves out, whose slope is NaN."""
+    mask, value = once.mask, once.value
+    if not (site.observed and isinstance(mask, Tensor) and value.is_floating_point()):
+        return value
+    left_out = ~mask.reshape([*mask.shape, *(1,) * site.event])
+    return torch.where(value.isnan() & left_out, 0.5, value)
+
+
+def _where(mask: Any, density: Tensor) -> Tensor:
+    """Return a log density that is 0 where a mask leaves it out."""
+    if mask is None or mask is True:
+        return density
+    if mask is False:
+        return torch.zeros_like(density)
+    return torch.where(mask, density, 0.0)
 
 
 def is_computed(law: Any) -> bool:

@@ -396,21 +396,6 @@ def test_a_value_of_another_length_is_refused() -> None:
         conditioned()
 
 
-def test_discrete_sites_name_the_way_out() -> None:
-    def program() -> None:
-        p = pyro.sample("p", dist.Beta(1 + ZERO, 1.0))
-
-        def step(z: Tensor, x: Tensor) -> tuple[Tensor, None]:
-            z = pyro.sample("z", dist.Bernoulli(p))
-            pyro.sample("y", dist.Normal(z, 1.0), obs=x)
-            return z, None
-
-        ppgp.scan(step, ZERO, SERIES)
-
-    with pytest.raises(NotApplicable, match="the discrete 'z': write the loop in Python"):
-        Target(Program(program), {})
-
-
 def test_a_loop_with_sites_inside_a_loop_is_refused() -> None:
     def outer(carry: Tensor, x: Tensor) -> tuple[Tensor, None]:
         return ppgp.scan(sampled("a"), carry, torch.zeros(3))[0], None
