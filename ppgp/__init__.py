@@ -30,6 +30,7 @@ _NAMES = {
     "Region": "posterior.region",
     "Target": "density.target",
     "Team": "runtime.team",
+    "VectorPrediction": "posterior.vector_prediction",
     "advise": "models.advice.advice",
     "block_kriging": "geostatistics.kriging_of_blocks",
     "calibrate": "conformal.split",
@@ -123,6 +124,7 @@ if TYPE_CHECKING:
     from .posterior.posterior import Posterior
     from .posterior.prediction import Prediction
     from .posterior.region import Region
+    from .posterior.vector_prediction import VectorPrediction
     from .runtime.team import Team
 
 

@@ -89,11 +89,40 @@ def _explanation(
     }
     if of_dtypes(error):
         return _other_dtypes(tensors, sites(), reason, fitted)
-    if not OF_SIZES.search(str(error)) or len({len(value) for value in tensors.values()}) < 2:
+    if not OF_SIZES.search(str(error)):
+        return None
+    if fitted:
+        found = _of_other_sizes(tensors, fitted, reason)
+        if found is not None:
+            return found
+    if len({len(value) for value in tensors.values()}) < 2:
         return None
     got = ", ".join(f"{name} of shape {list(value.shape)}" for name, value in tensors.items())
     do = "give these arguments the same rows, or correct the program"
     return DataError("arguments whose sizes fit in the program", f"{got} ({reason})", do)
+
+
+def _of_other_sizes(
+    tensors: Mapping[str, Tensor], fitted: Mapping[str, Any], reason: str
+) -> DataError | None:
+    """Return the error for arguments of a prediction of which all have other sizes than in the fit.
+
+    Where some have not, the rows of these differ from those.
+    """
+    before = {name: fitted[name] for name in tensors if isinstance(fitted.get(name), Tensor)}
+    others = {name: v for name, v in before.items() if v.shape != tensors[name].shape}
+    if not others or len({len(tensors[name]) for name in before}) > 1:
+        return None
+    got = ", ".join(
+        f"{name} of shape {list(tensors[name].shape)}, {list(v.shape)} in the fit"
+        for name, v in others.items()
+    )
+    return DataError(
+        "arguments whose sizes fit in the program",
+        f"{got} ({reason})",
+        "pass as many rows as in the fit, or take the sizes of the plates from the arguments, as "
+        "by len(x)",
+    )
 
 
 def _of_places(arguments: Mapping[str, Any], error: Exception, reason: str) -> DataError | None:

@@ -12,6 +12,7 @@ from typing import Any
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro.distributions.hmm import HiddenMarkovModel
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
@@ -386,7 +387,18 @@ class Redraw(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         if msg["is_observed"] and not is_deterministic(msg) and not is_factor(msg):
             msg["infer"] = {**(msg["infer"] or {}), "was_observed": True}
+            msg["fn"] = _of_length(msg["fn"], msg["value"])
             msg["is_observed"], msg["done"], msg["value"] = False, False, None
+
+
+def _of_length(law: Any, value: Any) -> Any:
+    """Return a hidden Markov model of Pyro with as many steps as its data, so that it is drawn."""
+    if not isinstance(law, HiddenMarkovModel) or law.duration is not None:
+        return law
+    changed = copy.copy(law)
+    changed._duration = value.shape[-len(law.event_shape)]
+    changed._event_shape = torch.Size([changed._duration, *law.event_shape[1:]])
+    return changed
 
 
 def is_data(s: Mapping[str, Any]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from ..capabilities import LeaveOneOut, supports
 from ..data.roles import refuse_weights
 from ..errors import NotApplicable, SettingError, UnknownName
 from ..models.program import Program
+from ..posterior.axes import steps_of_loops
 from ..posterior.posterior import Posterior, is_boosted, simulator_of
 from ..posterior.sample_statistics import k_hat_limit, psis
 
@@ -185,7 +185,7 @@ def _of_rows(each: dict[str, Tensor], site: str | None, sites: Sequence[str] | N
         site: As in ``psis_loo``.
         sites: As in ``psis_loo``.
     """
-    steps = _loops(each)
+    steps = steps_of_loops(each)
     loops = {name: torch.cat([each[step] for step in own], -1) for name, own in steps.items()}
     every = {**loops, **each}
     of_loops = {step for own in steps.values() for step in own}
@@ -209,7 +209,9 @@ def _of_rows(each: dict[str, Tensor], site: str | None, sites: Sequence[str] | N
     clear = len(each) == 1 or all(value.shape[-1] == 1 for value in each.values())
     if len(alone) > 1 or not clear:
         names = list(each)
-        do = f"pass site={alone[0]!r}, or sites={names!r} if they share their rows"
+        do = f"pass site={alone[-1]!r}, or another one"
+        if len({value.shape[-1] for value in each.values()}) == 1:
+            do = f"pass site={alone[0]!r}, or sites={names!r} if they share their rows"
         raise NotApplicable("the name of one observed site", ", ".join(names), do)
     return every[alone[0]]
 
@@ -222,7 +224,9 @@ def _check_masks(posterior: Posterior, program: Program, sites: Sequence[str]) -
     """
     theta = simulator_of(posterior).with_params(posterior.theta)
     seen = program.seen({name: value[0] for name, value in theta.items()}, posterior.data)
-    loops = {name: torch.cat([seen[step] for step in own]) for name, own in _loops(seen).items()}
+    loops = {
+        name: torch.cat([seen[step] for step in own]) for name, own in steps_of_loops(seen).items()
+    }
     marks = [(loops | seen)[name] for name in sites if name in loops or name in seen]
     if any(not torch.equal(mark, marks[0]) for mark in marks):
         raise NotApplicable(
@@ -236,21 +240,3 @@ def _named(every: dict[str, Tensor], name: str) -> Tensor:
     if name not in every:
         raise UnknownName("observed site", name, every)
     return every[name]
-
-
-def _loops(each: dict[str, Tensor]) -> dict[str, list[str]]:
-    """Return {name: its steps, in order} of sites named like ``y_0``, ``y_1``, ...
-
-    Two sites are a loop where their names differ in a number at the end, and no site has the name
-    without it.
-    """
-    found: dict[str, list[tuple[int, str]]] = {}
-    for name in each:
-        number = re.search(r"_?(\d+)$", name)
-        if number is not None:
-            found.setdefault(name[: number.start()], []).append((int(number[1]), name))
-    return {
-        name: [step for _, step in sorted(own)]
-        for name, own in found.items()
-        if len(own) > 1 and name and name not in each
-    }

@@ -25,6 +25,8 @@ from ..data.training_data import same_value
 from ..density.assignments import drawn
 from ..density.enumeration import Enumerated, enumerated, plate_nesting, row_densities
 from ..density.handlers import (
+    OBSERVED,
+    UNOBSERVED,
     Redraw,
     Run,
     check_unweighted,
@@ -51,6 +53,7 @@ Values = dict[str, Tensor]
 Call = Callable[[], Any]
 SCALAR = (bool, int, float, str)
 VALUE = "\1"  # before the name of a deterministic site
+DRAWN = "drawn"  # in place of the name of a parameter: a draw of the site
 SEEN = "\0seen"  # suffix of the entry that marks which numbers of a site a mask keeps
 
 # The least number of runs if a run draws random numbers: each draw of the posterior is then used
@@ -71,13 +74,46 @@ class Same:
 
     Attributes:
         arguments: Whether all that are given are the same.
-        arrays: Whether those are the same that are arrays, and so may have an entry per row.
+        others: The numbers of rows of those that are arrays and not the same; -1: not known.
         local: "same" or "new", what the caller says of the units; None: nothing.
     """
 
     arguments: bool
-    arrays: bool
+    others: frozenset[int]
     local: str | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The distribution of a site in one run.
+
+    Attributes:
+        law: The distribution without its wrappers; None: it is known by its draws alone.
+        batch: The shape of its rows, before wrappers were taken off.
+        event: The shape of the numbers of a row.
+    """
+
+    law: Distribution | None
+    batch: torch.Size
+    event: torch.Size
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The distribution of a site whose rows have several numbers each, or that is known by draws.
+
+    Attributes:
+        law: Batch [draw, *batch] with the event of the family, or without one, where the numbers
+            are independent; None: it is known by its draws alone.
+        batch: The shape of the rows, [] where the whole site is one event.
+        event: The shape of the numbers of a row.
+        draws: [draw, *batch, *event], where there is no law.
+    """
+
+    law: Distribution | None
+    batch: torch.Size
+    event: torch.Size
+    draws: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -85,13 +121,14 @@ class Predicted:
     """What a program predicts.
 
     Attributes:
-        distributions: {site: a distribution of batch [draw, n]}. Nested plates are concatenated.
+        distributions: {site: a distribution of batch [draw, n], or ``Vectors``}. Nested plates are
+            concatenated.
         values: {deterministic site: [draw, ...]}, of the same draws.
         notes: What the caller should know.
         samples: Draws of y [draw, n] in place of distributions, of a forecasting model.
     """
 
-    distributions: dict[str, Distribution]
+    distributions: dict[str, Distribution | Vectors]
     values: Values
     notes: list[str] = field(default_factory=list)
     samples: Tensor | None = None
@@ -273,7 +310,7 @@ class Program(Model):
 
     def predict(  # type: ignore[override] # its own arguments
         self, theta: Theta, arguments: Mapping[str, Any], data: Mapping[str, Any], seed: int = 0
-    ) -> dict[str, Distribution]:
+    ) -> dict[str, Distribution | Vectors]:
         """Return the distributions of ``predicted``."""
         return self.predicted(theta, arguments, data, seed).distributions
 
@@ -334,7 +371,10 @@ class Program(Model):
                 if value is not None and not (redraw and name in observed)
             }
             others = [v for name, v in used.items() if not same_value(v, before[name])]
-            same = Same(not others, all(isinstance(v, SCALAR) for v in others), local)
+            arrays = frozenset(_rows(v) for v in others if not isinstance(v, SCALAR))
+            same = Same(not others, arrays, local)
+            # values that the program computes are no sites to be given
+            latents = {n: v for n, v in latents.items() if not _is_computed(fitted, n)}
             found = predictive_distributions(
                 lambda: self.of_all_rows(**full),
                 lambda: self.of_all_rows(**data),
@@ -421,7 +461,9 @@ class Program(Model):
         except FAILURES as error:
             filled = {n: data[n] for n in observed if full.get(n) is None and n in data}
             absent = [n for n in self.required if full.get(n) is None and n not in filled]
-            read_none = isinstance(error, AssertionError) or "None" in str(error)
+            # a site of which the draws need the data has an assertion as the cause
+            asserted = isinstance(error.__cause__ or error, AssertionError)
+            read_none = asserted or "None" in str(error)
             if not filled or not read_none:
                 if absent and not isinstance(error, PpgpError):
                     raise _without(absent, error) from error
@@ -448,7 +490,7 @@ class Program(Model):
 
     def _run_at(self, values: Values, arguments: Mapping[str, Any], units: frozenset[str]) -> Run:
         """Run the program with sites at the values of the fit, and those of units drawn."""
-        with seeded(0), Replay(values, units) as run:
+        with seeded(0), Replay(values, units, strict=False) as run:
             self.of_all_rows(**arguments)
         return run
 
@@ -562,27 +604,61 @@ def _without_masked(per_draw: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class Replay(Run):
     """A ``Run`` at given values, which must have the shapes of the program's sites.
 
-    Sites in ``own`` belong to the rows of the fit: here they are drawn, as those of new rows.
+    Sites in ``own`` belong to the rows of the fit: here they are drawn, as those of new rows. So
+    are, where it is not ``strict``, those of other shapes, which are in ``changed``.
     """
 
-    def __init__(self, values: Values, own: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, values: Values, own: frozenset[str] = frozenset(), *, strict: bool = True
+    ) -> None:
         super().__init__({name: v for name, v in values.items() if name not in own})
         self.shapes = {n: tuple(v.shape) for n, v in values.items() if n not in own}
+        self.strict = strict
+        self.changed: set[str] = set()
 
     def _pyro_sample(self, msg: Any) -> None:
-        super()._pyro_sample(msg)
         name = msg["name"]
-        if msg["is_observed"] or name not in self.shapes or not hasattr(msg["fn"], "event_shape"):
-            return
-        here = tuple(msg["fn"].batch_shape + msg["fn"].event_shape)
-        there = self.shapes[name]
-        if here != there:
-            raise DataError(
-                f"{name!r} of shape {list(there)}, as in the fit",
-                f"shape {list(here)}",
-                "give new groups or rows a site of their own in the program: it is drawn from "
-                "its prior",
-            )
+        given = name in self.shapes and not msg["is_observed"] and hasattr(msg["fn"], "event_shape")
+        if given and _shape(msg) != self.shapes[name]:
+            if self.strict:
+                raise _of_another_shape(msg, self.shapes[name])
+            self.changed.add(name)
+            self.values = {other: v for other, v in self.values.items() if other != name}
+        super()._pyro_sample(msg)
+
+
+def _shape(site: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(site["fn"].batch_shape + site["fn"].event_shape)
+
+
+def _of_another_shape(site: Mapping[str, Any], before: tuple[int, ...]) -> DataError:
+    """Return the error for a site whose draws have another shape than in a prediction."""
+    event = len(site["fn"].event_shape)
+    here = _shape(site)
+    do = (
+        "its numbers belong to columns or levels of the arguments: pass those of the fit, in the "
+        "same order"
+    )
+    plates = ", ".join(sorted(repr(name) for name in _plates(site)))
+    if plates and here[len(here) - event :] == before[len(before) - event :]:
+        do = (
+            f"write local='new' if all elements of plate {plates} are new: they are drawn from "
+            "their prior; to add some to those of the fit, give them a site and a plate of their "
+            "own in the program"
+        )
+    return DataError(
+        f"{site['name']!r} of shape {list(before)}, as in the fit", f"shape {list(here)}", do
+    )
+
+
+def _rows(value: Any) -> int:
+    """Return how many rows an argument has; -1: it is no array."""
+    return next(iter(getattr(value, "shape", ())), -1)
+
+
+def _is_computed(run: Run, name: str) -> bool:
+    site = run.sites.get(name)
+    return site is not None and site["type"] == "sample" and is_deterministic(site)
 
 
 def is_forecasting(function: Any) -> bool:
@@ -663,19 +739,22 @@ def predictive_distributions(
     of_rows = _sites_of_rows(run)
     again = Redraw if redraw else nullcontext
     units = frozenset(of_rows & set(draws))
-    own: frozenset[str] = frozenset()
-    if units:
-        with seeded(seed), Replay(first, units) as here, again():
-            program()
-        own = _sites_of_new_units(here, first, units, same)
+    with seeded(seed), Replay(first, units, strict=False) as here, again():
+        program()
+    _check_masks(here)
+    beside = _beside_vectors(run)
+    own = _sites_of_new_units(here, first, units, beside, same)
     as_fitted = same.local == "same" or (same.arguments and same.local is None)
     left_out = set() if as_fitted else of_rows - set(draws)
+    if same.local is None:
+        left_out -= {n for n in beside if not _may_be_others(run.sites[n], True, same)}
+    left_out |= _discrete_of_others(run, here, set(draws) | left_out, same.local)
     inferred = _inferred_sites(run, set(draws), left_out)
     if (left_out or own) and not redraw:
         with seeded(seed):
             _check_nothing_known(program, first, own, left_out | own)
     repeats = max(1, math.ceil(RUNS / len(next(iter(draws.values())))))
-    kinds: dict[str, Distribution] = {}
+    kinds: dict[str, Kind] = {}
 
     def one(values: Values) -> Values:
         return _parameters(program, values, set(inferred), own, kinds, again)
@@ -692,7 +771,7 @@ def predictive_distributions(
 
 
 def _sites_of_new_units(
-    here: Run, first: Values, units: frozenset[str], same: Same
+    here: Replay, first: Values, units: frozenset[str], beside: set[str], same: Same
 ) -> frozenset[str]:
     """Return the sites of units that the fit does not have.
 
@@ -700,6 +779,7 @@ def _sites_of_new_units(
         here: A run of the prediction, in which the sites of units are drawn.
         first: The values of the fit, {site: [*event]}.
         units: The sites of units.
+        beside: The sites of units that have several numbers each.
         same: What prediction and fit have in common.
 
     Raises:
@@ -710,7 +790,9 @@ def _sites_of_new_units(
     there = [name for name in units if name in latents]
     new = [name for name in there if latents[name]["value"].shape != first[name].shape]
     if same.local == "new":
-        return units
+        _check_shapes(here, first, here.changed - _of_plates(here, first))
+        return units | here.changed
+    new += sorted(here.changed & _of_parts_of_rows(here))
     steps = [name for name in new if (latents[name]["infer"] or {}).get("of_steps")]
     if steps:
         name = steps[0]
@@ -721,14 +803,12 @@ def _sites_of_new_units(
             "forecast, or write local='new' for another series from its start",
         )
     if same.local == "same" and new:
-        name = new[0]
-        raise DataError(
-            f"as many units as in the fit for local='same', {list(first[name].shape)} at {name!r}",
-            f"{list(latents[name]['value'].shape)}",
-            "predict the units of the fit, or write local='new'",
-        )
-    if same.local is None and not same.arrays and len(new) < len(there):
-        names = ", ".join(sorted(repr(name) for name in there if name not in new))
+        raise _other_units(new[0], first[new[0]].shape, latents[new[0]]["value"].shape)
+    _check_shapes(here, first, here.changed - set(new))
+    kept = [name for name in there if name not in new]
+    doubtful = [name for name in kept if _may_be_others(latents[name], name in beside, same)]
+    if same.local is None and doubtful:
+        names = ", ".join(map(repr, sorted(doubtful)))
         raise NotApplicable(
             "local='same' or local='new' with other arguments for as many units as in the fit",
             "neither",
@@ -736,6 +816,116 @@ def _sites_of_new_units(
             "them from their prior",
         )
     return frozenset(new)
+
+
+def _other_units(name: str, before: torch.Size, here: torch.Size) -> DataError:
+    return DataError(
+        f"as many units as in the fit for local='same', {list(before)} at {name!r}",
+        f"{list(here)}",
+        "predict the units of the fit, or write local='new'",
+    )
+
+
+def _may_be_others(site: Mapping[str, Any], of_vectors: bool, same: Same) -> bool:
+    """Return whether the units of a site may be others, though they are as many as in the fit.
+
+    So it is where an argument changes that is an array. Units with several numbers each may be
+    groups: an argument then belongs to them if it has a row for each, or is no array.
+    """
+    if not of_vectors:
+        return bool(same.others)
+    return bool(same.others & {-1, *site["fn"].batch_shape})
+
+
+def _check_shapes(here: Replay, first: Values, wrong: set[str]) -> None:
+    """Raise DataError for sites that have another shape than in the fit."""
+    for name in sorted(wrong):
+        raise _of_another_shape(here.sites[name], tuple(first[name].shape))
+
+
+def _of_plates(here: Replay, first: Values) -> set[str]:
+    """Return the sites of which the plates have other sizes than in the fit, not the event."""
+    found = set()
+    for name in here.changed:
+        site, before = here.sites[name], first[name].shape
+        event = len(site["fn"].event_shape)
+        if _plates(site) and before[len(before) - event :] == site["fn"].event_shape:
+            found.add(name)
+    return found
+
+
+def _of_parts_of_rows(run: Run) -> set[str]:
+    """Return the latent sites in some of the plates of data, as sequences of steps."""
+    of_data = [_plates(s) for _, s in run.samples() if is_data(s)]
+    latents = run.latents().items()
+    return {
+        name
+        for name, s in latents
+        if _plates(s) and any(_plates(s) <= plates for plates in of_data)
+    }
+
+
+def _discrete_of_others(run: Run, here: Run, known: set[str], local: str | None) -> set[str]:
+    """Return the discrete sites whose values of the fit are none of the prediction.
+
+    They are those of another number of units, and with ``local="new"`` those that have lost values.
+
+    Args:
+        run: A run of the fit.
+        here: A run of the prediction.
+        known: Sites that need no check.
+        local: "same" or "new", what the caller says of the units; None: nothing.
+
+    Raises:
+        DataError: Where that cannot be.
+    """
+    latents, others = here.latents(), set()
+    for name, site in run.latents().items():
+        if name in known or not is_discrete(site) or name not in latents:
+            continue
+        new = latents[name]
+        if new["fn"].batch_shape != site["fn"].batch_shape:
+            if local == "same":
+                raise _other_units(name, site["fn"].batch_shape, new["fn"].batch_shape)
+            if local is None and name not in _of_parts_of_rows(here):
+                raise _of_another_shape(new, _shape(site))
+            others.add(name)
+            continue
+        before, after = _classes(site), _classes(new)
+        if after < before:
+            if local != "new":
+                raise DataError(
+                    f"as many values of {name!r} as in the fit, {before}",
+                    f"{after}",
+                    "pass arguments of the sizes of the fit, or write local='new', which draws "
+                    "it from its prior",
+                )
+            others.add(name)
+    return others
+
+
+def _classes(site: Mapping[str, Any]) -> int:
+    law = _plain(site["fn"])
+    return law.probs.shape[-1] if isinstance(law, Categorical) else 0
+
+
+def _check_masks(run: Run) -> None:
+    """Raise DataError for a mask that does not fit the plates of its site.
+
+    A prediction computes no density, in which torch would refuse it.
+    """
+    for name, site in run.samples():
+        mask, law = site["mask"], site["fn"]
+        if not isinstance(mask, Tensor) or not hasattr(law, "batch_shape"):
+            continue
+        try:
+            torch.broadcast_shapes(mask.shape, law.batch_shape)
+        except RuntimeError:
+            raise DataError(
+                f"a mask of {name!r} with its shape, {list(law.batch_shape)}",
+                f"{list(mask.shape)}",
+                "pass the argument that makes the mask with as many rows as the others",
+            ) from None
 
 
 def inferred_discrete(fitted: Call, draws: Values) -> Values:
@@ -774,13 +964,16 @@ def _inferred_sites(run: Run, drawn: set[str], of_rows: set[str]) -> list[str]:
 
 
 def _sites_of_rows(run: Run) -> set[str]:
-    """Return the latent sites that each row has for itself: those in just the plates of data.
-
-    A plate whose elements have several numbers each (an event) is one of groups, not of rows.
-    """
-    of_data = {_plates(s) for _, s in run.samples() if is_data(s) and not s["fn"].event_shape}
+    """Return the latent sites that each row has for itself: those in just the plates of data."""
+    of_data = {_plates(s) for _, s in run.samples() if is_data(s)}
     latents = run.latents().items()
     return {name for name, s in latents if _plates(s) and _plates(s) in of_data}
+
+
+def _beside_vectors(run: Run) -> set[str]:
+    """Return the latent sites in just the plates of data that have several numbers each."""
+    of_data = {_plates(s) for _, s in run.samples() if is_data(s) and s["fn"].event_shape}
+    return {name for name, s in run.latents().items() if _plates(s) in of_data}
 
 
 def _plates(site: Mapping[str, Any]) -> frozenset[str]:
@@ -795,14 +988,21 @@ def _check_nothing_known(program: Call, first: Values, own: frozenset[str], rows
     """
     with Replay(first, own) as run:
         program()
-    latent = {_plates(s): name for name, s in run.latents().items() if name in rows}
+    latents = {name: _plates(s) for name, s in run.latents().items() if name in rows}
     for name, s in run.samples():
-        if is_data(s) and _plates(s) in latent:
-            raise NotApplicable(
-                "new rows about which nothing is observed, or the rows of the fit",
-                f"{name!r} observed at new rows that have {latent[_plates(s)]!r} of their own",
-                "fit with these rows as well, and mask what is to be predicted",
-            )
+        if not is_data(s):
+            continue
+        partner = name.removesuffix(OBSERVED) + UNOBSERVED
+        for latent, plates in latents.items():
+            # the numbers that obs_mask leaves out are told by nothing that it observes
+            imputed = latent.endswith(UNOBSERVED)
+            told = bool(_plates(s) & plates) if imputed else _plates(s) == plates
+            if told and latent != partner:
+                raise NotApplicable(
+                    "new rows about which nothing is observed, or the rows of the fit",
+                    f"{name!r} observed at new rows that have {latent!r} of their own",
+                    "fit with these rows as well, and mask what is to be predicted",
+                )
 
 
 def _infer_discrete(fitted: Call, run: Run, values: Values, wanted: list[str]) -> Values:
@@ -833,7 +1033,7 @@ def _parameters(
     values: Values,
     inferred: set[str],
     own: frozenset[str],
-    kinds: dict[str, Distribution],
+    kinds: dict[str, Kind],
     again: Callable[[], Any],
 ) -> Values:
     """Run the program once, and return the parameters of each distribution of the prediction.
@@ -843,7 +1043,7 @@ def _parameters(
         values: The drawn and inferred values {site: [*event]}.
         inferred: Names of the discrete sites that were inferred.
         own: Names of drawn sites of the rows of the fit, which are no rows of the prediction.
-        kinds: Receives {site: its distribution in this run}.
+        kinds: Receives {site: its distribution in this run, and its shapes}.
         again: Makes a handler that draws observed sites again, or none.
 
     Returns:
@@ -862,16 +1062,28 @@ def _parameters(
         distribution = _certain(site) if name in values else _plain(site["fn"])
         if distribution is None:
             continue
-        tensors = univariate.parameters(distribution)
-        if not tensors:
-            raise NotApplicable(
-                f"a distribution with tensor parameters for {name!r}",
-                type(distribution).__name__,
-                "use a plain Pyro distribution for it",
-            )
-        kinds[name] = distribution
+        by_draws = kinds[name].law is None if name in kinds else not _is_rebuilt(distribution)
+        if by_draws:
+            tensors = {DRAWN: distribution.sample()}
+            batch = torch.Size(site["fn"].batch_shape)
+            kinds[name] = Kind(None, batch, tensors[DRAWN].shape[len(batch) :])
+        else:
+            tensors = univariate.parameters(distribution)
+            shapes = site["fn"].batch_shape, site["fn"].event_shape
+            kinds[name] = Kind(distribution, *map(torch.Size, shapes))
         parameters |= {f"{name}\0{k}": v for k, v in tensors.items()}
     return parameters
+
+
+def _is_rebuilt(distribution: Distribution) -> bool:
+    """Return whether a distribution can be made again from its tensors."""
+    try:
+        tensors = univariate.parameters(distribution)
+        if tensors:
+            univariate.rebuilt(distribution, tensors)
+    except (NotApplicable, RuntimeError):  # as DiscreteHMM, whose tensors have another batch
+        return False
+    return bool(tensors)
 
 
 def _certain(site: Mapping[str, Any]) -> Distribution | None:
@@ -917,21 +1129,21 @@ def _taken(parameter: Tensor, which: Tensor) -> Tensor:
     return torch.take_along_dim(parameter, index, axis).squeeze(axis)
 
 
-def _over_all_draws(name: str, kind: Distribution, stacked: Values) -> Distribution:
-    """Return the distribution of a site over all draws, its plates concatenated.
+def _over_all_draws(name: str, kind: Kind, stacked: Values) -> Distribution | Vectors:
+    """Return the distribution of a site over all draws.
 
-    Raises:
-        NotApplicable: For several joint distributions in one site.
+    Plates are concatenated, and so is the one axis of a site that is one event. Rows of several
+    numbers keep their shape.
     """
     values = {k.split("\0")[1]: v for k, v in stacked.items() if k.split("\0")[0] == name}
-    batch, size = kind.batch_shape, math.prod(kind.batch_shape)
-    if kind.event_shape and size > 1:
-        raise NotApplicable(
-            f"one joint distribution, or one number per row, for {name!r}",
-            f"a distribution of batch {list(batch)} and event {list(kind.event_shape)}",
-            "predict one such row at a time, or draw y with pyro.infer.Predictive and "
-            "posterior.draws",
-        )
-    rows = () if kind.event_shape else (size,)
-    flat = {k: v.reshape(len(v), *rows, *v.shape[1 + len(batch) :]) for k, v in values.items()}
-    return univariate.rebuilt(kind, flat)
+    law, batch, event = kind.law, kind.batch, kind.event
+    if event and len(batch) + len(event) > 1:
+        if law is None:
+            return Vectors(None, batch, event, values[DRAWN])
+        return Vectors(univariate.rebuilt(law, values), batch, event)
+    if law is None:
+        return Vectors(None, batch, event, values[DRAWN])
+    axes = len(law.batch_shape)
+    rows = () if law.event_shape else (math.prod(law.batch_shape),)
+    flat = {k: v.reshape(len(v), *rows, *v.shape[1 + axes :]) for k, v in values.items()}
+    return univariate.rebuilt(law, flat)

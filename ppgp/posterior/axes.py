@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -94,6 +95,28 @@ def _plates(
         axes[axis] = plate
         coords[plate] = list(range(frame.size))
     return axes
+
+
+def steps_of_loops(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return {name: its steps, in order} of sites named like ``y_0``, ``y_1``, ...
+
+    Two sites are a loop where their names differ in a number at the end, and no site has the name
+    without it.
+
+    Args:
+        names: Of all sites.
+    """
+    every = list(names)
+    found: dict[str, list[tuple[int, str]]] = {}
+    for name in every:
+        number = re.search(r"_?(\d+)$", name)
+        if number is not None:
+            found.setdefault(name[: number.start()], []).append((int(number[1]), name))
+    return {
+        name: [step for _, step in sorted(own)]
+        for name, own in found.items()
+        if len(own) > 1 and name and name not in every
+    }
 
 
 def renamed(

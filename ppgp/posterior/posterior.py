@@ -84,6 +84,12 @@ from .region import exact_level
 from .simulator import Simulator
 from .summary import cut_short, table_of
 from .units_of_draws import UNITS, draws_in, scale_of
+from .vector_prediction import (
+    SitePredictions,
+    VectorPrediction,
+    loops_of_steps,
+    prediction_of_site,
+)
 
 __all__ = ["Posterior"]
 
@@ -319,38 +325,58 @@ class Posterior:
         by name (``offset=``, ``trials=``, ``groups={name: labels}``), or as columns of a Dataset or
         of a DataFrame.
 
-        A user's own program is predicted by ``predict(**arguments)``, which runs it again at each
-        draw. An argument that is left out has its default, or is None (not observed). If the
-        program does not run without it because it sets the sizes, or observes it all the same,
-        data of the size of the fit, or of the argument, are drawn: its values are not used. The
-        result is a Prediction, or ``{site: Prediction}`` if several sites are unobserved; its
-        ``deterministic`` are the values of ``pyro.deterministic`` sites. A discrete site that was
-        summed out is drawn given the data of the fit; if its rows are not those of the fit, it is
-        drawn from its prior, as is every other site that was not inferred. These draws come from
-        ``seed`` (0 by default), several per draw of a short posterior. The elements of nested
-        plates are laid out in one row, with those of the last plate adjacent.
+        **Programs.** ``predict(**arguments)`` runs a user's own program again at each draw, with
+        these arguments, and returns the distribution of every site that has no draws and no data.
 
-        A continuous latent site in the plates of y belongs to a unit. ``local="same"`` keeps it,
-        row i being unit i of the fit; ``local="new"`` draws it from its prior given the other
-        sites. With another number of units they are new. With as many units and other arrays among
-        the arguments both can be meant, and the word has to be given.
+        - An argument that is left out has its default, or is None. None as data means: not
+          observed.
+        - Some programs need their data all the same, for example for their number of rows. Their
+          data are then drawn again: ``predict()`` has the rows of the fit, and of
+          ``predict(data=...)`` the shape is used and the values are not, which a warning says.
+        - The result is one Prediction. It is ``{site: Prediction}`` if several sites have no data.
+          The steps ``y_0, y_1, ...`` of a loop are in it one by one, and together as the rows of
+          ``"y"``.
+        - If the rows have several numbers each, such as several outputs, shares or a vector, it is
+          a ``VectorPrediction``, whose statistics have the shape of y.
+        - The elements of nested plates are rows one after another, those of the last plate
+          adjacent.
+        - ``prediction.deterministic`` has the values of ``pyro.deterministic`` sites. The numbers
+          that ``obs_mask=`` leaves out have draws: they are in ``posterior.draws``.
+        - Sites that are drawn for the prediction use ``seed``, 0 by default. A short posterior has
+          several of their draws for each of its own.
+
+        A latent site in the plates of y has a value for each unit, such as a player, a group or a
+        row.
+
+        - ``local="same"`` keeps the values of the fit: unit i is unit i of the fit.
+        - ``local="new"`` draws them from their prior given the other sites. So it does for sites of
+          other plates whose number of elements has changed.
+        - Without the word, the units are those of the fit if the arguments are, and new ones if
+          their number is another. With as many units and other arrays among the arguments both can
+          be meant, and the word has to be given. It never has to be for discrete sites, which the
+          fit has summed out: they are drawn given the data of the fit if the arguments are the
+          same, and else from their prior.
 
         Args:
             X: The new rows [m, d].
             joint: Whether to return one joint distribution over the rows.
             seed: The seed of the draws that a program's prediction needs.
-            local: "same" or "new": the units of a program's prediction.
+            local: "same" or "new": whether the units of a program's prediction are those of the
+                fit.
             arguments: The arguments of a program by name, also those with the name of an argument
                 of this method.
             **others: ``noise_sd``, ``offset``, ``trials`` and ``groups`` for a model on a table;
                 the arguments of a program.
 
         Returns:
-            A Prediction of m rows; for a program with several unobserved sites, a dictionary.
+            A Prediction of m rows; of a program as above.
 
         Raises:
             DataError: If X has NaN, another number of columns than the training data, or a column
                 that is not in the training data, or lacks the offset, trials or groups of the fit.
+                Of a program, if it fails because of the kinds or sizes of its arguments, or has
+                other groups or columns than in the fit.
+            SettingError: If ``local`` is another word.
             UnknownName: If a column is missing.
             NotApplicable: If the model does not take these arguments.
         """
@@ -385,7 +411,7 @@ class Posterior:
 
     def _predict_program(
         self, arguments: dict[str, Any], joint: Any, seed: int | None, local: str | None
-    ) -> Prediction | dict[str, Prediction]:
+    ) -> Prediction | VectorPrediction | dict[str, Any]:
         """Return the prediction of a user's own program.
 
         Args:
@@ -397,7 +423,7 @@ class Posterior:
         Raises:
             NotApplicable: If X is given and the program has no argument of that name, or a joint
                 distribution is asked for.
-            UnknownName: If ``local`` is another word.
+            SettingError: If ``local`` is another word.
             DataError: If the program fails because of the kinds, dtypes or sizes of its arguments,
                 or NaN among them gives no prediction.
         """
@@ -409,11 +435,12 @@ class Posterior:
             do = "leave joint out; an argument of the program is passed by arguments={'joint': ...}"
             raise NotApplicable("the prediction of each row of a program", f"joint={joint!r}", do)
         if local not in (None, "same", "new"):
-            raise UnknownName("word for local", local, ("same", "new"))
+            wanted = "local='same' for the units of the fit, or local='new' for others"
+            raise SettingError(wanted, f"local={local!r}", "write one of the two, or leave it out")
         arguments = self._as_in_the_fit(arguments)
         theta = simulator_of(self).with_params(self.theta)
         first = {name: value[0] for name, value in theta.items()}
-        predictions = {}
+        predictions: dict[str, Any] = {}
         with limited(Arguments({**self.data, **arguments}).work(self.model), PREDICTIONS_PAY_FROM):
             left_out = [n for n in self.model.required if n in own and n not in arguments]
             sites = {name: str(v.dtype).removeprefix("torch.") for name, v in first.items()}
@@ -425,15 +452,23 @@ class Posterior:
                 origin = Origin(self, "the forecast", {"seed": seed or 0})
                 return replace(Prediction.from_samples(found.samples), origin=origin)
             rows = ProgramRows(self.model.function, first, self.data, arguments, self.also_seen)
-            for name, distribution in found.distributions.items():
-                prediction = Prediction(distribution, deterministic=found.values)
-                check_numbers(name, distribution, arguments)
-                n = len(prediction)
-                unknown = partial(rows.unknown, name)
-                origin = _origin_of_site(self, name, arguments, n, seed or 0, unknown)
-                predictions[name] = replace(prediction, in_training=rows.at(name, n), origin=origin)
+            every = loops_of_steps(found.distributions) | found.distributions
+            for name, law in every.items():
+                check_numbers(name, law, arguments)
+
+                def of_rows(
+                    each: Prediction, name: str = name, part: slice = slice(None)
+                ) -> Prediction:
+                    n, unknown = len(each), partial(rows.unknown, name)
+                    origin = _origin_of_site(self, name, arguments, n, seed or 0, unknown)
+                    known = rows.at(name, n, part)
+                    values = found.values
+                    return replace(each, in_training=known, origin=origin, deterministic=values)
+
+                predictions[name] = prediction_of_site(law, of_rows, found.values)
+        _warn_of_no_mean(predictions)
         if len(predictions) > 1:
-            return predictions
+            return SitePredictions(predictions)
         return next(iter(predictions.values()))
 
     def _as_in_the_fit(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -791,7 +826,8 @@ class Posterior:
 
         Returns:
             A record with ``probabilities`` [chain, draw, *plates, K], ``values`` [K, *event],
-            ``sample(seed=)`` and ``most_probable()``.
+            ``sample(seed=)`` and ``most_probable()``. Steps of a loop are an axis after the draws:
+            [chain, draw, steps, *plates, K].
 
         Raises:
             NotApplicable: If the model is no program with discrete latent sites, or if the site is
@@ -1195,7 +1231,7 @@ class Posterior:
         *,
         prior: int | Mapping[str, Any] = 0,
         predictive: bool = False,
-        predictions: Prediction | Mapping[str, Any] | None = None,
+        predictions: Prediction | VectorPrediction | Mapping[str, Any] | None = None,
         log_likelihood: bool = True,
         log_prior: bool = True,
         coords: Mapping[str, Any] | None = None,
@@ -1648,8 +1684,28 @@ def _where_they_apply(
     return found
 
 
+def _warn_of_no_mean(predictions: Mapping[str, Prediction | VectorPrediction]) -> None:
+    """Warn of numbers without a mean, such as a Student's t with 1 degree of freedom or less."""
+    for name, prediction in predictions.items():
+        each = prediction.each if isinstance(prediction, VectorPrediction) else prediction
+        if each.kind != "continuous":
+            continue
+        try:
+            means = each.by_row.distribution.mean
+        except NotImplementedError:
+            continue
+        lost = torch.isnan(means).reshape(len(means), -1).any(1)
+        if bool(lost.any()):
+            said = (
+                f"{name!r} has no mean under {int(lost.sum())} of {len(lost)} draws, such as a "
+                "Student's t with 1 degree of freedom or less: mean and std are NaN; take "
+                "quantile(0.5) and interval(0.9)"
+            )
+            warn(said, DataWarning)
+
+
 def _drawn_predictions(
-    predictions: Prediction | Mapping[str, Any],
+    predictions: Prediction | VectorPrediction | Mapping[str, Any],
     observed: Iterable[str],
     shape: tuple[int, int],
     seed: int,
@@ -1664,19 +1720,22 @@ def _drawn_predictions(
         shape: (chains, draws per chain) of the posterior.
         seed: Of the draws.
     """
-    if isinstance(predictions, Prediction):
+    if isinstance(predictions, Prediction | VectorPrediction):
         names = list(observed)
         predictions = {names[0] if len(names) == 1 else "y": predictions}
     drawn = {}
     for site, prediction in predictions.items():
-        if not isinstance(prediction, Prediction):
+        if isinstance(prediction, VectorPrediction):
+            values = prediction.one_of_each_draw(seed)
+        elif isinstance(prediction, Prediction):
+            values = one_of_each_draw(prediction, seed)
+        else:
             got = f"{an(type(prediction).__name__)} as {site!r}"
             do = "pass predictions=posterior.predict(...) of the new rows"
             raise NotApplicable("a Prediction for each site", got, do)
-        values = one_of_each_draw(prediction, seed)
         chains, draws = shape
         chains = chains if len(values) % (chains * draws) == 0 else 1
-        drawn[site] = values.reshape(chains, -1, values.shape[-1])
+        drawn[site] = values.reshape(chains, -1, *values.shape[1:])
     return drawn
 
 
@@ -1707,4 +1766,4 @@ def _origin_of_site(
     for name, value in arguments.items():
         by_row = columns(value, rows) is not None or same_value(value, rows)
         settings[name] = None if by_row else value
-    return Origin(posterior, f"the prediction of {site!r}", settings, unknown)
+    return Origin(posterior, f"the prediction of {site!r}", settings, unknown, site)

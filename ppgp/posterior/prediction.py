@@ -55,12 +55,14 @@ class Origin:
         method: Its method, in words.
         settings: What the method was told, one value for all rows.
         unknown: () -> why it cannot be told which rows are training rows; "" where it can.
+        site: The name of what is predicted.
     """
 
     fit: Any  # posterior.py imports this module
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     unknown: Callable[[], str] = str
+    site: str = "y"
 
 
 def _work(prediction: Prediction, *_: Any, **__: Any) -> float:
@@ -435,7 +437,8 @@ class Prediction:
         rows = self._rows
         if univariate.is_classes(rows):
             do = "use .probabilities, label sets (conformal.LAC), Brier or log loss"
-            raise NotApplicable(f"a number for y to have a {wanted}", "classes", do)
+            name = "y" if self.origin is None else self.origin.site
+            raise NotApplicable(f"a number for {name} to have a {wanted}", "classes", do)
         return rows
 
     def _inside(self, y: Any) -> Tensor:

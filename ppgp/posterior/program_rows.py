@@ -20,6 +20,7 @@ from ..distributions.univariate import parameters
 from ..errors import DataError
 from ..provenance.provenance import Provenance, Table, numbers
 from ..runtime.seeding import seeded
+from .axes import steps_of_loops
 
 
 class ProgramRows:
@@ -50,14 +51,20 @@ class ProgramRows:
             if isinstance(other, Mapping) and other.keys() == data.keys():
                 self.others.append(ProgramRows(function, theta, other, given))
 
-    def at(self, site: str, rows: int) -> Provenance:
-        """Return the provenance of the prediction of a site at this number of rows."""
+    def at(self, site: str, rows: int, part: slice = slice(None)) -> Provenance:
+        """Return the provenance of the prediction of a site at this number of rows.
+
+        Args:
+            site: The site, or the name of a loop of sites.
+            rows: The number of rows.
+            part: Which numbers of the site they are, where each row has several.
+        """
         found: list[tuple[Table, Table, Table]] = []
 
         def pairs() -> tuple[Table, Table, Table]:
             if found:
                 return found[0]
-            y = self._targets(site)
+            y = self._targets(site)[part]
             old, new = [np.empty((len(y), 0))], [np.empty((rows, 0))]
             for name, value in self.given.items():
                 a, b = columns(self.data.get(name), len(y)), columns(value, rows)
@@ -67,7 +74,7 @@ class ProgramRows:
             found.append((np.concatenate(old, 1), y, np.concatenate(new, 1)))
             return found[0]
 
-        others = tuple(other.at(site, rows) for other in self.others)
+        others = tuple(other.at(site, rows, part) for other in self.others)
         return Provenance(lambda: pairs()[:2], lambda: pairs()[2], others=others)
 
     def unknown(self, site: str) -> str:
@@ -80,14 +87,21 @@ class ProgramRows:
     def _site(self, site: str) -> str | None:
         """Return the observed site that belongs to a predicted one."""
         observed = self._observed
-        if site in observed:
+        if site in observed or site in self._loops:
             return site
         return next(iter(observed)) if len(observed) == 1 else None
 
     def _targets(self, site: str) -> Table:
         """Return the training y [n] of a site; empty if it is not known."""
         name = self._site(site)
+        if name in self._loops:
+            return np.concatenate([self._observed[step] for step in self._loops[name]])
         return np.empty(0) if name is None else self._observed[name]
+
+    @cached_property
+    def _loops(self) -> dict[str, list[str]]:
+        """The names of loops of observed sites, with their steps."""
+        return steps_of_loops(self._observed)
 
     @cached_property
     def _observed(self) -> dict[str, Table]:
@@ -120,8 +134,18 @@ def columns(value: Any, n: int) -> Table | None:
     return None
 
 
-def check_numbers(site: str, distribution: Distribution, arguments: Mapping[str, Any]) -> None:
-    """Raise DataError if NaN or infinity among the arguments leaves a site without a prediction."""
+def check_numbers(site: str, distribution: Any, arguments: Mapping[str, Any]) -> None:
+    """Raise DataError if NaN or infinity among the arguments leaves a site without a prediction.
+
+    Args:
+        site: The site.
+        distribution: Its distribution, or ``Vectors``.
+        arguments: The arguments of the prediction.
+    """
+    if not isinstance(distribution, Distribution):
+        distribution = distribution.law
+    if distribution is None:
+        return
     lost = any(bool(torch.isnan(v).any()) for v in parameters(distribution).values())
     holes = not_finite(arguments) if lost else ""
     if holes:

@@ -84,10 +84,16 @@ def test_discrete_sites_in_a_loop_over_rows(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_effects_of_groups_with_several_numbers_each_are_those_of_the_fit() -> None:
-    y = EFFECTS[:, None] + X
-    posterior = at(curves, {"x": X, "y": y}, e=EFFECTS)
-    draws = posterior.predict(x=X + 1)
-    torch.testing.assert_close(draws.mean.reshape(4, 4), EFFECTS[:, None] + X + 1)
+    x = X[:3]
+    posterior = at(curves, {"x": x, "y": EFFECTS[:, None] + x}, e=EFFECTS)
+    curve = EFFECTS[:, None] + x + 1
+    torch.testing.assert_close(posterior.predict(x=x + 1).mean, curve)
+    # an argument with a row for each group may be that of others
+    four = at(curves, {"x": X, "y": EFFECTS[:, None] + X}, e=EFFECTS)
+    with pytest.raises(NotApplicable, match="local='same' or local='new'"):
+        four.predict(x=X + 1)
+    same = four.predict(x=X + 1, local="same").mean
+    torch.testing.assert_close(same, EFFECTS[:, None] + X + 1)
 
 
 def test_new_rows_with_observations_on_their_own_latent_site_are_refused() -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import ppgp
 from ppgp import inference
-from ppgp.errors import DataError, DataWarning, NotApplicable, UnknownName
+from ppgp.errors import DataError, DataWarning, NotApplicable, NotKnown, SettingError
 from ppgp.models import Program
 
 F64 = torch.float64
@@ -96,8 +96,8 @@ def test_the_word_is_asked_for_where_both_can_be_meant() -> None:
         posterior.predict(tried=TRIED + 1)
     with pytest.raises(DataError, match=r"as many units .* \[3\] at 'rate', got \[2\]"):
         posterior.predict(tried=TRIED[:2], local="same")
-    with pytest.raises(UnknownName, match="did you mean 'same'"):
-        posterior.predict(tried=TRIED, local="sam")
+    with pytest.raises(SettingError, match="local='same' for the units of the fit"):
+        posterior.predict(tried=TRIED, local="fit")
     data = ppgp.Dataset(np.arange(6.0)[:, None], np.arange(6.0) % 4)
     table = ppgp.fit(ppgp.models.LinearRegression(), data, inference.Exact(draws=10))
     with pytest.raises(NotApplicable, match="local"):
@@ -117,7 +117,14 @@ def test_discrete_sites_never_ask() -> None:
     x = numbers(1, 1)
     prior = posterior.predict(x=x)["y"].mean
     assert bool(((prior - 2.5).abs() < 4 * 5 * math.sqrt(0.21 / 1000)).all())
-    known = posterior.predict(x=x, local="same")["y"].mean
+    both = posterior.predict(x=x, local="same")
+    with pytest.raises(NotKnown, match=r"got those of 'k', 'y': take .* predictions\['k'\].mean"):
+        _ = both.mean
+    with pytest.raises(AttributeError, match="mode"):
+        _ = both.mode
+    with pytest.raises(NotApplicable, match="a number for k to have a mean"):
+        _ = both["k"].mean
+    known = both["y"].mean
     torch.testing.assert_close(known, numbers(1, 6), atol=1e-6, rtol=0)
 
 
@@ -297,3 +304,198 @@ def test_frames_are_tensors_of_their_columns_for_other_programs() -> None:
     )
     assert isinstance(posterior.data["X"], Tensor)
     assert len(posterior.predict(X=FRAME[:3])) == 3
+
+
+# -- other numbers of units, columns and values ----------------------------------------------------
+
+
+def change_point(data: Tensor) -> None:
+    rates = pyro.sample("rates", dist.Exponential(torch.ones(2, dtype=F64)).to_event(1))
+    when = torch.ones(len(data), dtype=F64) / len(data)
+    tau = pyro.sample("tau", dist.Categorical(when))
+    with pyro.plate("years", len(data)):
+        before = torch.arange(len(data)) < tau
+        pyro.sample("y", dist.Poisson(torch.where(before, rates[0], rates[1])), obs=data)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.DataWarning")
+def test_a_discrete_site_with_fewer_values_is_new_or_refused() -> None:
+    data = numbers(*[5] * 6, *[1] * 4)
+    posterior = at(change_point, {"data": data}, rates=numbers(5, 1).expand(40, 2))
+    for word in (None, "same"):
+        with pytest.raises(DataError, match=r"as many values of 'tau' as in the fit, 10, got 4"):
+            posterior.predict(data=data[:4], local=word)
+    new = posterior.predict(data=data[:4], local="new")
+    uniform = new["tau"].probabilities
+    torch.testing.assert_close(uniform, torch.full((1, 4), 0.25, dtype=F64))
+    # tau > t has the probability (3 - t) / 4
+    mean = 1 + 4 * numbers(3, 2, 1, 0) / 4
+    error = 4.5 * 2 / new["y"].draws ** 0.5
+    assert bool(((new["y"].mean - mean).abs() < error).all())
+    longer = posterior.predict(data=torch.zeros(12, dtype=F64))["y"].mean
+    assert bool((longer[:4] > 4).all())
+    assert bool((longer[8:] < 1.5).all())
+
+
+def mixture_of_rows(data: Tensor) -> None:
+    share = pyro.sample("share", dist.Beta(number(2), number(2)))
+    with pyro.plate("rows", len(data)):
+        k = pyro.sample("k", dist.Bernoulli(share))
+        pyro.sample("y", dist.Normal(6 * k, number(0.3)), obs=data)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.DataWarning")
+def test_another_number_of_rows_has_new_discrete_sites() -> None:
+    posterior = at(
+        mixture_of_rows, {"data": numbers(0, 6, 6)}, share=torch.full((40,), 0.3).to(F64)
+    )
+    again = posterior.predict()["y"].mean
+    torch.testing.assert_close(again, numbers(0, 6, 6), atol=1e-6, rtol=0)
+    for word in (None, "new"):
+        new = posterior.predict(data=torch.zeros(5, dtype=F64), local=word)["y"]
+        error = 4.5 * 6 * math.sqrt(0.21 / new.draws)
+        assert bool(((new.mean - 1.8).abs() < error).all())
+    with pytest.raises(DataError, match=r"as many units .* \[3\] at 'k', got \[5\]"):
+        posterior.predict(data=torch.zeros(5, dtype=F64), local="same")
+
+
+def factors(y: Tensor) -> None:
+    loading = pyro.sample("loading", dist.Normal(torch.zeros(3, dtype=F64), 1.0).to_event(1))
+    with pyro.plate("rows", len(y)):
+        z = pyro.sample("z", dist.Normal(number(0), 1.0))
+        pyro.sample("y", dist.Normal(z[:, None] * loading, number(0.1)).to_event(1), obs=y)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.DataWarning")
+def test_rows_of_several_numbers_have_units_of_their_own() -> None:
+    loading, z = numbers(1, 2, -1), numbers(-1, 0.5)
+    posterior = at(
+        factors, {"y": z[:, None] * loading}, loading=loading.expand(40, 3), z=z.expand(40, 2)
+    )
+    torch.testing.assert_close(posterior.predict().mean, z[:, None] * loading)
+    for count, word in ((4, None), (4, "new"), (2, "new")):
+        new = posterior.predict(y=torch.zeros(count, 3, dtype=F64), local=word)
+        sd = (loading.square() + 0.01).sqrt()
+        runs = new.each.draws
+        assert new.shape == (count, 3)
+        assert bool((new.mean.abs() < 4.5 * sd / runs**0.5).all())
+        assert bool(((new.std / sd - 1).abs() < 4.5 / runs**0.5).all())
+
+
+def crossed(answers: Tensor) -> None:
+    people, items = answers.shape
+    with pyro.plate("items", items, dim=-1):
+        hard = pyro.sample("hard", dist.Normal(number(0), 1.0))
+    with pyro.plate("people", people, dim=-2):
+        skill = pyro.sample("skill", dist.Normal(number(0), 2.0))
+    with pyro.plate("both", people, dim=-2), pyro.plate("all", items, dim=-1):
+        pyro.sample("y", dist.Normal(skill - hard, number(0.1)), obs=answers)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.DataWarning")
+def test_new_people_of_another_plate_ask_for_the_word() -> None:
+    hard, skill = numbers(0, 1, 2), numbers(-1, 1)[:, None]
+    posterior = at(
+        crossed, {"answers": skill - hard}, hard=hard.expand(40, 3), skill=skill.expand(40, 2, 1)
+    )
+    five = torch.zeros(5, 3, dtype=F64)
+    with pytest.raises(DataError, match=r"write local='new' if all elements of plate 'people' are"):
+        posterior.predict(answers=five)
+    new = posterior.predict(answers=five, local="new")
+    mean, runs = new.mean.reshape(5, 3), new.draws
+    assert bool(((mean + hard).abs() < 4.5 * 2.01 / runs**0.5).all())
+
+
+def test_other_columns_are_one_sentence() -> None:
+    def program(x: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(x.shape[1], dtype=F64), 1.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(x @ w, number(0.1)), obs=y)
+
+    x = torch.eye(3, dtype=F64)
+    posterior = at(program, {"x": x, "y": numbers(1, 2, 3)}, w=numbers(1, 2, 3).expand(5, 3))
+    with pytest.raises(DataError, match=r"'w' of shape \[3\].*belong to columns .* of the fit"):
+        posterior.predict(x=x[:, :2])
+    with pytest.raises(DataError, match="belong to columns"):
+        posterior.predict(x=x[:, :2], local="new")
+
+
+def test_a_mask_of_other_rows_is_one_sentence() -> None:
+    def program(x: Tensor, seen: Tensor, y: Tensor | None = None) -> None:
+        b = pyro.sample("b", dist.Normal(number(0), 1.0))
+        with pyro.plate("rows", len(x)), pyro.poutine.mask(mask=seen):
+            pyro.sample("y", dist.Normal(b * x, number(0.1)), obs=y)
+
+    x, seen = numbers(1, 2, 3, 4), torch.tensor([True, False, True, True])
+    posterior = at(program, {"x": x, "seen": seen, "y": x}, b=numbers(1, 1))
+    assert len(posterior.predict(x=x[:3], seen=seen[:3])) == 3
+    with pytest.raises(DataError, match=r"a mask of 'y' with its shape, \[4\], got \[3\]"):
+        posterior.predict(x=x, seen=seen[:3])
+
+
+def test_plates_of_a_fixed_size_are_one_sentence() -> None:
+    def program(tried: Tensor, y: Tensor | None = None) -> None:
+        with pyro.plate("variants", 2):
+            p = pyro.sample("p", dist.Beta(number(1), number(1)))
+            pyro.sample("y", dist.Binomial(tried, p), obs=y)
+
+    posterior = at(
+        program, {"tried": numbers(10, 20), "y": numbers(3, 9)}, p=numbers(0.3, 0.4)[None]
+    )
+    for word in (None, "new"):
+        with pytest.raises(DataError, match=r"tried of shape \[3\], \[2\] in the fit .* as by len"):
+            posterior.predict(tried=numbers(1, 2, 3), local=word)
+
+
+# -- numbers that obs_mask makes latent ------------------------------------------------------------
+
+
+def imputing(x: Tensor, y: Tensor | None = None) -> None:
+    mean = pyro.sample("mean", dist.Normal(number(0), 2.0))
+    with pyro.plate("rows", len(x)):
+        known = pyro.sample("x", dist.Normal(mean, 1.0), obs=x, obs_mask=~x.isnan())
+        pyro.sample("y", dist.Normal(3 * known, number(0.1)), obs=y)
+
+
+def test_new_rows_have_imputed_covariates() -> None:
+    x = numbers(0.5, math.nan, 2)
+    data = {"x": x, "y": numbers(1.5, 3, 6)}
+    posterior = ppgp.fit(imputing, data, inference.Laplace(draws=400), progress=False)
+    found = posterior.draws["x"][0]  # the covariate with its imputed numbers
+    torch.testing.assert_close(found[:, [0, 2]], x[[0, 2]].expand(400, 2))
+    assert abs(float(found[:, 1].mean()) - 1) < 0.05
+    new = posterior.predict(x=numbers(1, math.nan, 0, -1))
+    mean = posterior.draws["mean"][0]
+    sd = 3 * (mean.var() + 1).sqrt()
+    torch.testing.assert_close(new.mean[[0, 2, 3]], numbers(3, 0, -3))
+    assert abs(float(new.mean[1] - 3 * mean.mean())) < 4.5 * float(sd) * (2 / 400) ** 0.5
+    assert abs(float(new.std[1] / sd) - 1) < 4.5 / 400**0.5
+
+
+def test_new_rows_with_data_on_imputed_numbers_are_refused() -> None:
+    def program(x: Tensor, w: Tensor, y: Tensor | None = None) -> None:
+        mean = pyro.sample("mean", dist.Normal(number(0), 2.0))
+        with pyro.plate("rows", len(x)):
+            known = pyro.sample("x", dist.Normal(mean, 1.0), obs=x, obs_mask=~x.isnan())
+            pyro.sample("w", dist.Normal(known, 1.0), obs=w)
+            pyro.sample("y", dist.Normal(known, number(0.1)), obs=y)
+
+    x = numbers(0.5, math.nan, 2)
+    data = {"x": x, "w": numbers(1, 1, 2), "y": numbers(0, 1, 2)}
+    posterior = ppgp.fit(program, data, inference.Laplace(draws=20), progress=False)
+    with pytest.raises(NotApplicable, match=r"'w' observed at new rows that have 'x_unobserved'"):
+        posterior.predict(x=x[:2], w=numbers(3, 3))
+
+
+def test_a_site_that_obs_mask_makes_latent_is_predicted() -> None:
+    def program(x: Tensor, y: Tensor | None = None, seen: Tensor | None = None) -> None:
+        b = pyro.sample("b", dist.Normal(number(0), 2.0))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(b * x, number(0.1)), obs=y, obs_mask=seen)
+
+    x, seen = numbers(1, 2, 3), torch.tensor([True, False, True])
+    data = {"x": x, "y": numbers(2, math.nan, 6), "seen": seen}
+    posterior = ppgp.fit(program, data, inference.Laplace(draws=100), progress=False)
+    b = posterior.draws["b"][0]
+    for new in (x, numbers(5, 6, 7, 8)):
+        torch.testing.assert_close(posterior.predict(x=new).mean, b.mean() * new)

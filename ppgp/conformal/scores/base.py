@@ -20,6 +20,7 @@ from ...numerics.finite import all_finite
 from ...numerics.float_order import between, number, place
 from ...posterior.prediction import Origin, Prediction, digest_of
 from ...posterior.region import Region
+from ...posterior.vector_prediction import VectorPrediction
 
 ULPS = 8  # roundings by which ``widened`` moves an end
 LONGEST = 1 << 61  # the largest step, so that sums of two positions stay below 2^63
@@ -150,6 +151,8 @@ def not_a_prediction(prediction: Any) -> NotApplicable:
     if isinstance(prediction, Mapping) and prediction:  # of several outputs or sites
         name = next(iter(prediction))
         do = f"pass one of its predictions at a time, such as predictions[{name!r}]"
+    elif isinstance(prediction, VectorPrediction):
+        do = "pass one number of each row, prediction.output(0)"
     return NotApplicable("a Prediction", got, do)
 
 
