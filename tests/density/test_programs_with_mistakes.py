@@ -140,3 +140,16 @@ def test_programs_without_a_site_of_real_numbers() -> None:
     with pytest.raises(NotApplicable, match=r"got none: draw a parameter by pyro.sample") as caught:
         fitted(certain, {"y": Y})
     assert "hyperparameter" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_a_program_with_two_arrays_is_told_of_its_arguments() -> None:
+    def line(x: torch.Tensor, y: torch.Tensor | None = None) -> None:
+        pyro.sample("y", dist.Normal(x, 1.0), obs=y)
+
+    zero = torch.zeros(3)
+    with pytest.raises(NotApplicable, match=r"call fit\(program, dict\(x=\.\.\., y=\.\.\.\)"):
+        ppgp.fit(line, zero, zero)  # type: ignore[arg-type] # the mistake
+    data = ppgp.Dataset(zero[:, None], zero)
+    with pytest.raises(NotApplicable, match=r"call fit\(model, Dataset\(X, y\)"):
+        ppgp.fit(ppgp.models.LinearRegression(), data, zero)  # type: ignore[arg-type]

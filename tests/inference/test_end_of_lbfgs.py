@@ -1,18 +1,27 @@
-"""The end of L-BFGS where values of the density differ by rounding alone."""
+"""The end of L-BFGS: values that differ by rounding alone, and densities without a mode."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer.reparam import LocScaleReparam
 from torch import Tensor
 
+import ppgp
+from ppgp import inference, models
+from ppgp.data.arguments import Arguments
 from ppgp.density.target import Evaluated, Target
+from ppgp.errors import ConvergenceWarning
 from ppgp.inference.optimise import scipy_search
 from ppgp.inference.optimise.scipy_search import lbfgs
-from ppgp.inference.optimise.search import SearchOptions
+from ppgp.inference.optimise.search import SearchOptions, SearchResult, with_edges
 
 LEVEL = -1e6  # a value whose last digits are lost
 CURVATURE = np.geomspace(1.0, 1e3, 5)
@@ -52,6 +61,40 @@ def test_the_note_of_a_search_that_ends_at_a_kink_names_kinks() -> None:
     options = SearchOptions(steps=1000, jacobian=True, progress=False)
     (note,) = lbfgs(options, Kinked(0.0), z0, 0).notes
     assert "more starts; the gradient is not 0 at a mode where the density has a kink" in note
+
+
+def hierarchy(y: torch.Tensor) -> None:
+    mean = pyro.sample("mean", dist.Normal(torch.zeros((), dtype=y.dtype), 5.0))
+    spread = pyro.sample("spread", dist.HalfCauchy(torch.tensor(5.0, dtype=y.dtype)))
+    with pyro.plate("schools", len(y)):
+        effect = pyro.sample("effect", dist.Normal(mean, spread))
+        pyro.sample("y", dist.Normal(effect, 10.0), obs=y)
+
+
+@pytest.mark.filterwarnings("ignore:the Hessian at the mode")
+@pytest.mark.parametrize("how", [inference.MAP(), inference.Laplace(draws=20)])
+def test_a_hierarchy_without_a_highest_point_says_so(how: Any) -> None:
+    y = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0], dtype=torch.float64)
+    with pytest.warns(ConvergenceWarning, match=r"no highest point, .* support, 'spread' \(now"):
+        posterior = ppgp.fit(hierarchy, {"y": y}, how, progress=False)
+    assert not any(note.startswith("the search ended") for note in posterior.warnings)
+    apart = pyro.poutine.reparam(hierarchy, config={"effect": LocScaleReparam(0.0)})
+    with warnings.catch_warnings():  # the way out that the sentence names
+        warnings.simplefilter("error")
+        ppgp.fit(apart, {"y": y}, inference.MAP(), progress=False)
+
+
+def test_a_search_that_ends_near_an_edge_names_hierarchies_beside_its_gradient() -> None:
+    y = torch.tensor([28.0, 8.0, -3.0], dtype=torch.float64)
+    target = Target(models.Program(hierarchy), Arguments({"y": y}))
+    z = target.unconstrain({"mean": y[:1], "spread": 0.01 + 0 * y[:1], "effect": y[None]})[0]
+    ended = ["the search ended after 3 iterations with a gradient of 5"]
+    notes = with_edges(target, SearchResult(z, {}, ended))
+    assert notes[0] == ended[0]
+    assert "near the edge of its support: 'spread' (now 0.01); if the effects" in notes[1]
+    farther = z.clone()
+    farther[target.slices["spread"].start] = 0.0
+    assert with_edges(target, SearchResult(farther, {}, ended)) == ended
 
 
 def search(error: float) -> tuple[int, np.ndarray, float]:

@@ -18,7 +18,7 @@ from ...errors import DataError, DataWarning, NotApplicable, SettingError, an, c
 from ...kernels import Kernel
 from ...kernels.sphere import flat_degrees
 from ...likelihoods import Likelihood
-from ...models import Model
+from ...models import Model, Program
 from ...posterior.posterior import Posterior
 from ...runtime.process_group import first_time, rank_in_group
 from ...runtime.team import Team
@@ -48,9 +48,17 @@ def no_path(checkpoint: Any) -> SettingError:
     return SettingError("a path as checkpoint", repr(checkpoint)[:60], do)
 
 
-def no_method(how: Any) -> NotApplicable:
-    """Return the error for a ``how`` that is no inference record."""
+def no_method(how: Any, model_or_program: Any = None) -> NotApplicable:
+    """Return the error for a ``how`` that is no inference record.
+
+    Args:
+        how: What was given.
+        model_or_program: What is fitted.
+    """
     got, do = an(type(how).__name__), "call fit(model, Dataset(X, y), inference.NUTS())"
+    if callable(model_or_program) and not isinstance(model_or_program, Model):
+        names = ", ".join(f"{name}=..." for name in Program(model_or_program).arguments({}))
+        do = f"call fit(program, dict({names}), inference.NUTS())"
     if isinstance(how, str):
         known = own_class(Inference, how)
         got, do = repr(how), f"write ppgp.recipes.method({how!r})"

@@ -237,7 +237,7 @@ def fit(
             if isinstance(model_or_program, Model):
                 how = own_method(model_or_program, getattr(data, "n", 0))
         if not isinstance(how, Inference):
-            raise no_method(how)
+            raise no_method(how, model_or_program)
         if isinstance(model_or_program, Program):
             model_or_program = model_or_program.function
         sent = team.bytes_reduced

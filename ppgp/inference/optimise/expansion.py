@@ -13,7 +13,7 @@ from ...density.target import Target
 from ...errors import ImproperPosterior, NumericalError
 from .irls import irls
 from .scipy_search import lbfgs
-from .search import Record, SearchOptions, SearchResult
+from .search import Record, SearchOptions, SearchResult, with_edges
 
 #: How far along a ridge the density is evaluated, in its own units.
 DOUBLINGS = tuple(2.0**i for i in range(40))
@@ -90,7 +90,7 @@ def expanded(target: Target, result: SearchResult, precision: Tensor) -> Peak:
 
     The errors are those of ``expand_at_mode``.
     """
-    notes = list(result.notes)
+    notes = list(with_edges(target, result) if result.notes else [])
     like = result.z
     # matrices in float64, whatever the dtype of the program
     mode, precision = like.double(), precision.double()

@@ -32,7 +32,7 @@ from .irls import irls
 from .kfac import kfac
 from .schedules import SCHEDULES
 from .scipy_search import lbfgs, trust_region_newton
-from .search import Record, SearchOptions, SearchResult
+from .search import Record, SearchOptions, SearchResult, with_edges
 from .search_starts import NEAR, best_of, number_of_starts, scattered
 
 Search = Callable[..., SearchResult]
@@ -291,7 +291,7 @@ class MAP(Inference):
     def _posterior(self, target: Target, result: SearchResult, started: float) -> Posterior:
         # rows are held out, or units of networks drop out in the steps
         guarded = self.hold_out is not None or OPTIMIZERS[self.optimizer].stochastic
-        notes = list(result.notes)
+        notes = list(with_edges(target, result) if result.notes else [])
         if not guarded and any(s.param for s in target.slices.values()):
             notes += _overfitting_notes(self.optimizer, target)
         z, stats = result.z, {**result.stats, **at_the_mode(target, result.z, notes)}

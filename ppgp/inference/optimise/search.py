@@ -278,6 +278,53 @@ class SearchResult:
     interrupted: bool = False
 
 
+#: Distances on the unconstrained scale from which a site is near the edge of its support, and at
+#: it: exp(-4) is 0.02, and exp(-7) is 0.001.
+NEAR_EDGE, AT_EDGE = 4.0, 7.0
+ENDED = "the search ended after"  # the first words of the note on a search with a gradient left
+
+
+def with_edges(target: Target, result: SearchResult) -> list[str]:
+    """Return the notes of a search, with a better reason where it ran to the edge of a support.
+
+    The density of a program may have no highest point: that of a hierarchy whose effects are drawn
+    around their mean with a scale that is a site rises without bound as they shrink to the mean.
+    """
+    notes = result.notes
+    if target.data.is_table or not any(note.startswith(ENDED) for note in notes):
+        return notes
+    places, values, farthest = [], target.constrain(result.z), 0.0
+    for name, s in target.slices.items():
+        free = result.z[s.start : s.stop].reshape(-1)
+        value = values[name].reshape(-1)
+        if value.numel() != free.numel() or torch.equal(value, free):
+            continue  # a site of real numbers, or of parts of a whole
+        far = int(free.abs().argmax())
+        distance = float(free[far].abs())
+        if distance > NEAR_EDGE:
+            places.append(f"{name!r} (now {float(value[far]):.2g})")
+            farthest = max(farthest, distance)
+    if not places:
+        return notes
+    do = (
+        "fit by NUTS() or SVI(), or draw the effects as mean + scale * e with e ~ Normal(0, 1), as "
+        "pyro.infer.reparam.LocScaleReparam(0.0) does"
+    )
+    where = ", ".join(places)
+    if farthest < AT_EDGE:
+        return [
+            *notes,
+            f"a site is near the edge of its support: {where}; if the effects of a hierarchy are "
+            f"drawn with it as their scale, the density has no highest point: {do}",
+        ]
+    edge = (
+        "the density seems to have no highest point, as that of a hierarchy whose effects are "
+        "drawn around their mean with a scale that is a site: it still rises as a site nears the "
+        f"edge of its support, {where}, so that this point says nothing; {do}"
+    )
+    return [edge, *(note for note in notes if not note.startswith(ENDED))]
+
+
 def site_rates(given: float | Mapping[str, float], target: Target) -> dict[str, float]:
     """Return the learning rate of each site.
 
