@@ -10,7 +10,7 @@ from tool_modules import tool
 
 import ppgp
 
-beside = tool("beside_pyro")
+beside, tables = tool("beside_pyro"), tool("tables_of_docs")
 
 
 def drawn(seed: int, *event: int) -> torch.Tensor:
@@ -106,3 +106,16 @@ def test_equal_laws_agree_and_a_shift_is_seen() -> None:
     assert max(map(abs, z.values())) < 4.5
     shifted = beside.summaries("equal", {"x": other + 0.5})
     assert beside.standardised(beside.summaries("equal", {"x": one}), shifted)["mean of x[0]"] < -8
+
+
+def test_the_page_shows_that_the_samplers_agree_and_how_fast_they_are() -> None:
+    """Figures of one machine, as the command wrote them."""
+    rows = tables.rows_of(tables.in_docs(beside.NAME))
+    assert rows.keys() <= PROGRAMS.keys()
+    assert not [name for name, row in rows.items() if row["outcome"].startswith("differ")]
+    judged = [row for row in rows.values() if row["outcome"] == "agree"]
+    assert len(judged) >= 25
+    for column in ("ESS a second", "ESS a second of processor"):
+        ratios = [float(row[column]) for row in judged]
+        assert np.exp(np.mean(np.log(ratios))) >= 5
+        assert min(ratios) >= 1.5

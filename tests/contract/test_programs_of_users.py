@@ -6,9 +6,9 @@ import pytest
 from programs_of_users import PROGRAMS
 from tool_modules import tool
 
-programs = tool("table_of_programs")
+programs, tables = tool("table_of_programs"), tool("tables_of_docs")
 #: of every method and of what follows a fit, the cells of the page
-PAGE: dict[str, dict[str, str]] = programs.rows_of(programs.tables_of_docs.in_docs(programs.NAME))
+PAGE: dict[str, dict[str, str]] = tables.rows_of(tables.in_docs(programs.NAME))
 
 
 def test_the_page_names_the_programs_that_there_are() -> None:

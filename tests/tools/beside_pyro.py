@@ -225,6 +225,10 @@ def compared(name: str, folder: Path) -> dict[str, Any]:
     pyros, ours = (loaded(folder / f"{name}.{sampler}.json", name) for sampler in SAMPLERS)
     found: dict[str, Any] = {"Pyro": pyros, "ppgp": ours}
     if "error" not in pyros and "error" not in ours:
+        both = ours["numbers"].keys() & pyros["numbers"].keys()  # others are deterministic
+        for record in (pyros, ours):
+            record["ess"] = min(record["numbers"][number]["ess"] for number in both)
+            record["rhat"] = max(record["numbers"][number]["rhat"] for number in both)
         z = standardised(ours["numbers"], pyros["numbers"])
         size = {number: abs(value) for number, value in z.items()}
         found["where"] = max(size, key=size.__getitem__)

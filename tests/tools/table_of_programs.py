@@ -9,7 +9,6 @@ ends the run.
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 import warnings
@@ -48,7 +47,6 @@ AFTER: Mapping[str, Callable[[Any, UsersProgram], Any]] = {
     "loo": lambda posterior, users: ppgp.psis_loo(posterior),
     "ArviZ": lambda posterior, users: posterior.to_arviz(),
 }
-CELLS = re.compile(r"(?<!\\)\|")  # the bars between cells
 COLUMNS = ("kind", *METHODS, *AFTER)
 
 
@@ -129,15 +127,6 @@ def is_refused(cell: str) -> bool:
     return cell.startswith("expected")
 
 
-def rows_of(text: str) -> dict[str, dict[str, str]]:
-    """Return ``{program: {column: cell}}`` of a table."""
-    header, _, *lines = [
-        [cell.strip().replace("\\|", "|") for cell in CELLS.split(line)[1:-1]]
-        for line in text.split("\n")[:-1]
-    ]
-    return {line[0].replace(" ", "_"): dict(zip(header, line, strict=True)) for line in lines}
-
-
 def table(rows: Mapping[str, Mapping[str, str]]) -> str:
     """Return the table as Markdown."""
     lines = [f"| program | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
@@ -153,7 +142,7 @@ def main() -> None:
     chosen = [word for word in sys.argv[1:] if not word.startswith("--")]
     methods = QUICK if "--quick" in sys.argv else METHODS
     write = "--write" in sys.argv
-    rows = rows_of(tables_of_docs.in_docs(NAME)) if write else {}
+    rows = tables_of_docs.rows_of(tables_of_docs.in_docs(NAME)) if write else {}
     for name in chosen or PROGRAMS:
         begun = time.perf_counter()
         rows[name] = outcomes(name, methods, judged=methods is METHODS)

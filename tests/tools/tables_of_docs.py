@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
+CELLS = re.compile(r"(?<!\\)\|")  # the bars between cells
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
     "members": "contents",
@@ -33,6 +35,15 @@ def split(text: str, name: str) -> tuple[str, str, str]:
 def in_docs(name: str) -> str:
     """Return the table that its page has."""
     return split(page_of(name).read_text(), name)[1]
+
+
+def rows_of(text: str) -> dict[str, dict[str, str]]:
+    """Return ``{program: {column: cell}}`` of a table."""
+    header, _, *lines = [
+        [cell.strip().replace("\\|", "|") for cell in CELLS.split(line)[1:-1]]
+        for line in text.split("\n")[:-1]
+    ]
+    return {line[0].replace(" ", "_"): dict(zip(header, line, strict=True)) for line in lines}
 
 
 def show(name: str, table: str) -> bool:
