@@ -50,7 +50,7 @@ from .shared_operations import SharedOperations
 from .supports import guarded_like
 
 TERMS = 6  # terms of a sum that are compared with the program
-MANY = 100  # discrete sites, of which two terms show enough
+MANY = 100  # values of discrete sites, of which two terms show enough
 FEWEST = 4  # alike sites whose densities are evaluated together
 OF_LOGITS = ("probs", "logits")
 #: distributions that their parameters determine, so that many are evaluated as one
@@ -578,9 +578,11 @@ def check_enumeration(
     """
     shared, pinned = True, {}
     for seed in range(TERMS):
-        if seed == 2 and len(pinned) > MANY:
+        if seed == 2 and sum(value.numel() for value in pinned.values()) > MANY:
             break
-        with quietly(), torch.no_grad(), seeded(seed), Run({}, params=params) as run, AnyValue():
+        # of a loop, first the steps by themselves, and then all at once
+        plain = Run({}, params=params, steps_at_once=seed > 0)
+        with quietly(), torch.no_grad(), seeded(seed), plain as run, AnyValue():
             program()
         latents = run.latents()
         values = {name: s["value"] for name, s in latents.items() if not is_discrete(s)}
@@ -592,7 +594,8 @@ def check_enumeration(
                 if not is_deterministic(s)
             )
         try:
-            with quietly(), torch.no_grad(), Run(values, params=params) as again:
+            at_values = Run(values, params=params, steps_at_once=seed > 0)
+            with quietly(), torch.no_grad(), at_values as again:
                 found = enumerated(again, program, nesting)
             shared = shared and not found.writes
             if seed == 0:  # the sum has its own errors

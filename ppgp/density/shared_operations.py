@@ -44,6 +44,8 @@ class SharedOperations(TorchFunctionMode):
     Derivatives then flow through it once. A program that writes into such a tensor would see what
     another of its steps wrote.
 
+    Of a program in a loop, nine calls in ten read a shape or the like, and are passed on at once.
+
     Args:
         active: Whether operations are shared at all.
 
@@ -65,14 +67,12 @@ class SharedOperations(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        kwargs = dict(kwargs or {})
-        if not self.active:
-            return func(*args, **kwargs)
-        kind = _KINDS.get(func)
+        kind = _KINDS.get(func) if self.active else READS
         if kind is None:
             kind = _KINDS[func] = _kind(getattr(func, "__name__", ""))
         if kind == READS:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs) if kwargs else func(*args)
+        kwargs = dict(kwargs or {})
         if kind == WRITES or "out" in kwargs:
             if any(self._is_shared(x) for x in (*args, *kwargs.values())):
                 self.written, self.active = True, False

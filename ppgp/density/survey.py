@@ -18,6 +18,7 @@ from .enumeration import check_enumerable, plate_nesting
 from .handlers import UNOBSERVED, Run, is_deterministic, is_discrete, mapping, partly
 from .layout import Angle, Slice
 
+MANY = 100  # latent sites, or steps of a loop, of a program that runs long
 LEAST = torch.float32  # the narrowest dtype of z
 
 
@@ -39,6 +40,7 @@ class Survey:
         nesting: How deeply plates are nested, if discrete sites are summed out; None otherwise.
         latents: The names of all latent sample sites.
         deterministic: Whether the program has deterministic sites that a value of z determines.
+        runs_long: Whether it has very many latent sites, or a ``ppgp.scan`` of very many steps.
     """
 
     slices: dict[str, Slice]
@@ -53,6 +55,7 @@ class Survey:
     nesting: int | None
     latents: frozenset[str]
     deterministic: bool
+    runs_long: bool
 
 
 def arguments(model: Any, data: Any, tables: Tables = ()) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -143,6 +146,9 @@ def survey(
         pairs = zip(slices.items(), of_z, strict=True)
         slices = {name: replace(s, dtype=value.dtype) for (name, s), value in pairs}
     widest = reduce(torch.promote_types, [v.dtype for v in of_z], LEAST)
+    of_steps = [s for _, s in run.samples() if (s["infer"] or {}).get("of_steps")]
+    steps = [frame.size for s in of_steps for frame in s["cond_indep_stack"][:1]]
+    latents = frozenset(name for name, s in run.samples() if not s["is_observed"])
     return Survey(
         slices=slices,
         params=params,
@@ -154,8 +160,9 @@ def survey(
         flat=frozenset(flat),
         declared=all(s.param or name in declared for name, s in slices.items()),
         nesting=nesting,
-        latents=frozenset(name for name, s in run.samples() if not s["is_observed"]),
+        latents=latents,
         deterministic=any(is_deterministic(s) for _, s in run.samples()) and nesting is None,
+        runs_long=max((len(latents), *steps)) > MANY,
     )
 
 

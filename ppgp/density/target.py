@@ -38,6 +38,7 @@ from ..data.arguments import as_training_data
 from ..data.training_data import Batch, Rows, Tables
 from ..display.user_warnings import warn
 from ..errors import DataError, LostRank, NotApplicable, NumericalError, NumericalWarning
+from ..runtime.memory import only_new_garbage
 from ..runtime.process_locks import one_at_a_time, silenced
 from ..runtime.seeding import seeded, standard_normal, standard_uniform
 from .checks import (
@@ -85,6 +86,7 @@ __all__ = ["Graphs", "Sendable", "Target"]
 
 # at these multiples of a point a user's program shows whether its supports and sites are fixed
 FAR = (1.0, -1.0, 3.0, -3.0, 10.0, -10.0, 30.0, -30.0)
+FEWER_FAR = (1.0, -1.0, 30.0, -30.0)  # of a program that runs long
 #: ``evaluated(z, orders, compute)``: the results of an evaluation at z [p], derivatives of these
 #: orders.
 Evaluated = Callable[[Tensor, Sequence[int], Callable[[], Sequence[Tensor]]], Sequence[Tensor]]
@@ -109,6 +111,7 @@ FEWEST, MOST = 8, 64  # points that are compared, of draws and of earlier calls 
 SHARE = 20  # draws per point
 ROWS = 2_048  # whose covariances with the inducing inputs have a gradient at once
 PLACES = 5  # draws of the prior at which validation is tried
+FEW_PLACES = 2  # of a program that runs long
 MORE_PLACES = 100  # draws at which a density is looked for where validation refuses those
 
 
@@ -250,17 +253,22 @@ class Target:
                 found = survey(model, data, run, optimise_params, empty, own_dtypes=True)
             self.survey = found
             self.dim, self.slices, self.params = found.dim, found.slices, found.params
+            #: what a program is run in that makes very many objects
+            self._collected = only_new_garbage if found.runs_long else nullcontext
             self.static = True
             self.known = None if of_the_library else found.latents
             if not of_the_library and self.dim:
-                self.guard(run)
-                self.invalid, self.random = self._check_program(run)
+                with self._collected():
+                    self.guard(run)
+                    self.invalid, self.random = self._check_program(run)
         if found.held:
             held = ", ".join(found.held)
             self.notes.append(f"held where they are: params {held} (MAP and SVI optimise them)")
         if not (of_the_library and found.declared):
-            points = other_points(found, (1.0,) if of_the_library else FAR)
-            self.static = self.supports_stay(points)
+            far = FEWER_FAR if found.runs_long else FAR
+            points = other_points(found, (1.0,) if of_the_library else far)
+            with self._collected():
+                self.static = self.supports_stay(points)
         compile = compile and self.random is None and not model.chunked(data)
         compile = compile and self.out_of_torch is None
         self._at_start: tuple[Tensor, bool, Tensor, Tensor] | None = None
@@ -468,7 +476,8 @@ class Target:
             z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)
         if self.out_of_torch is not None and not slopes_differ(self.joint, z):
             self.out_of_torch = None  # it decides on branches alone, or is printed
-        return self._validated(), randomness(self.joint, z)
+        places = FEW_PLACES if survey.runs_long else PLACES
+        return self._validated(places), randomness(self.joint, z)
 
     def _check_networks(self, run: Run) -> None:
         """Raise NotApplicable if z has params of a network that do not move the density."""
@@ -492,8 +501,11 @@ class Target:
                 "no_grad",
             )
 
-    def _validated(self) -> str | None:
+    def _validated(self, places: int) -> str | None:
         """Run the program with Pyro's validation at draws of its prior.
+
+        Args:
+            places: How many.
 
         Returns:
             The message of validation if the program has no density at any draw; None if it passes.
@@ -504,7 +516,7 @@ class Target:
         """
         message: str | None = None
         refused = []
-        for seed in range(PLACES):
+        for seed in range(places):
             try:
                 with validation(), seeded(seed), Run({}, params=self.params) as run:
                     self.run_program()
@@ -515,9 +527,9 @@ class Target:
             refused.append(seed)
             if self._has_density(seed):
                 refuse_values(message)
-        if len(refused) < PLACES:
+        if len(refused) < places:
             return None
-        nowhere = not any(self._has_density(seed) for seed in range(PLACES, MORE_PLACES))
+        nowhere = not any(self._has_density(seed) for seed in range(places, MORE_PLACES))
         if nowhere and any(self._has_density(seed, guarded=False) for seed in refused):
             refuse_values(message)
         return message
@@ -1320,7 +1332,7 @@ class Graphs:
                 self.density.check_memory(batch)
             if not compile and k is None:
                 return partial(self.density.eager_gradient, jacobian)
-            with one_at_a_time():
+            with one_at_a_time(), self.density._collected():
                 graph, reason = self._compiled(batch, jacobian, k, few)
             if reason is not None:
                 self._warn_eager(reason)

@@ -1,8 +1,10 @@
-"""The memory that this process may still allocate, and the refusal of what exceeds it."""
+"""The memory that this process may still allocate, the refusal of what exceeds it, and garbage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -153,3 +155,20 @@ def rows_per_call(bytes_per_row: float, fixed: float = 0.0) -> Callable[[float],
         return "use fewer draws, or a machine with more memory"
 
     return advice
+
+
+@contextmanager
+def only_new_garbage() -> Iterator[None]:
+    """Context manager: inside, the collector looks for garbage among new objects alone.
+
+    Many new objects make it look through all objects of the process again and again, of which torch
+    and its like have some hundred thousand. It stays as it is where others have set objects aside.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
