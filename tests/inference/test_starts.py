@@ -335,3 +335,26 @@ def test_starts_of_a_wide_prior_lie_around_its_median() -> None:
     target = Target(models.GP(noise=priors.LogNormal(4.0, 30.0)), wiggly(1).standardised()[0])
     z = torch.stack([target.slices["noise"].of(from_prior(target, i)) for i in range(60)])
     assert float((z - 4.0).abs().max()) <= 2
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_the_components_of_a_mixture_are_told_apart() -> None:
+    """At the usual start they are equal, and one search stays there."""
+
+    def program(y: torch.Tensor) -> None:
+        with pyro.plate("components", 2):
+            means = pyro.sample("means", dist.Normal(torch.zeros((), dtype=y.dtype), 10.0))
+        with pyro.plate("rows", len(y)):
+            half = torch.full((2,), 0.5, dtype=y.dtype)
+            z = pyro.sample("z", dist.Categorical(half), infer={"enumerate": "parallel"})
+            pyro.sample("y", dist.Normal(means[z], 1.0), obs=y)
+
+    y = torch.tensor([-4.0, -5.0, -6.0, 4.0, 5.0, 6.0], dtype=torch.float64)
+    one = ppgp.fit(program, {"y": y}, inference.MAP(starts=1), progress=False)
+    assert torch.allclose(one.draws["means"], torch.zeros(2, dtype=y.dtype), atol=1e-4)
+    for how in (inference.MAP(), inference.Laplace(draws=20)):
+        several = ppgp.fit(program, {"y": y}, how, progress=False)
+        found = several.draws["means"].mean((0, 1)).sort().values
+        # the prior shrinks a mean of three rows by 1 / 301, and draws have an sd of 0.6
+        assert torch.allclose(found, torch.tensor([-4.98, 4.98], dtype=y.dtype), atol=0.7)
+        assert any(RIVALS in warning for warning in several.warnings)

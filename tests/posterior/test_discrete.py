@@ -88,7 +88,7 @@ def test_draws_have_the_joint_law(program: Any) -> None:
 @pytest.mark.parametrize("program", [mixture, hidden_markov, sequences], ids=lambda f: f.__name__)
 def test_the_most_probable_values_are_pyros_at_temperature_0(program: Any) -> None:
     case = next(c for c in CASES if c.program is program)
-    posterior = ppgp.fit(case.program, case.arguments, inference.MAP(), progress=False)
+    posterior = ppgp.fit(case.program, case.arguments, inference.MAP(starts=1), progress=False)
     values = {name: value[0, 0] for name, value in posterior.draws.items()}
     conditioned = poutine.condition(config_enumerate(case.program), data=values)
     inferred: Any = infer_discrete(conditioned, first_available_dim=-3, temperature=0)
@@ -101,7 +101,7 @@ def test_the_most_probable_values_are_pyros_at_temperature_0(program: Any) -> No
 
 def test_a_chain_is_forward_backward_and_viterbi() -> None:
     y = torch.tensor([0.3, -0.8, 1.9, 2.2, 0.1, 1.4, 0.9, -2.0, 1.1, 2.8, 3.0, 0.2], dtype=F64)
-    how = inference.Laplace(draws=3)
+    how = inference.Laplace(draws=3, starts=1)
     posterior = ppgp.fit(hidden_markov, {"y": y}, how, progress=False)
     z = posterior.discrete("z")
     assert z.sites == tuple(f"z_{t}" for t in range(12))

@@ -57,7 +57,7 @@ PROBABILITIES = (0.05, 0.95)  # of the quantiles
 LARGEST_RHAT, LEAST_ESS = 1.01, 400.0  # of Pyro's run, for a comparison
 LARGEST_Z = 4.0
 COLUMNS = (
-    *("Pyro's R-hat", "Pyro's ESS", "Pyro's seconds", "ppgp's ESS", "ppgp's seconds"),
+    *("draws", "Pyro's R-hat", "Pyro's ESS", "Pyro's seconds", "ppgp's ESS", "ppgp's seconds"),
     *("ESS a second", "ESS a second of processor", "divergences", "largest z", "z above 3"),
     "outcome",
 )
@@ -268,6 +268,7 @@ def outcome(found: Mapping[str, Any]) -> str:
 def row(found: Mapping[str, Any]) -> dict[str, str]:
     """Return the cells of a program."""
     cells = dict.fromkeys(COLUMNS, "") | {"outcome": outcome(found)}
+    cells["draws"] = f"{found['ppgp']['draws']:,}"
     for sampler in SAMPLERS:
         record = found[sampler]
         if "error" not in record:

@@ -64,7 +64,7 @@ class Laplace(Inference):
             are integrated out by Laplace's approximation, and an SGPR, SKI or Vecchia of many rows.
         steps: The largest number of iterations of L-BFGS.
         starts: The number of searches for the mode, as in ``MAP``: several by default if a prior
-            leaves the scale of a site open.
+            leaves the scale of a site open or discrete sites are summed out.
         structure: "full"; "kron" for a network of Linear and Conv2d layers under a normal prior: a
             Kronecker product per layer in place of its block of the Gauss-Newton matrix, plus the
             prior precision exactly. Layers are independent, and the memory grows with the squares

@@ -126,8 +126,9 @@ class MAP(Inference):
             others at draws from the prior (within a factor of e^2 of the usual place where the
             prior is improper). The highest end is the answer, and a warning reports searches that
             ended apart. None: 1 with ``init`` or ``hold_out``, and for the linear models, whose
-            density has one mode; otherwise 8 if a prior is improper (``Flat``) or the log of a
-            site has a prior sd above 3, reduced to 5 if the first 5 end alike; otherwise 1.
+            density has one mode; otherwise 8 if a prior is improper (``Flat``), the log of a site
+            has a prior sd above 3 or discrete sites are summed out, reduced to 5 if the first 5
+            end alike; otherwise 1.
         learning_rate: The rate of gd and sgd (on the density per row), of Adam, of AdaGrad and of
             K-FAC. One number, or ``{site: rate}``, with "kernel.network" for all sites under it
             and "" for the rest. None: 0.1 for sgd, 0.05 for Adam, 0.5 for AdaGrad, 0.01 for K-FAC.

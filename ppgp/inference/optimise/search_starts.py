@@ -149,15 +149,17 @@ def number_of_starts(target: Target, starts: int | None, init: object) -> tuple[
     """Return the number of searches, and after how many that end alike the rest is left out.
 
     If the caller does not set ``starts``, it is ``SEVERAL`` if priors leave the scale of a site
-    open, unless the caller gives a start, the density has one mode, or it has as many as a
-    network, which ``Ensemble`` averages.
+    open or discrete sites are summed out, unless the caller gives a start, the density has one
+    mode, or it has as many as a network, which ``Ensemble`` averages. The components of a mixture
+    begin alike at their usual place, where the gradient does not tell them apart.
 
     The second is None if all searches are made.
     """
     if starts is not None:
         return starts, None
     one = init is not None or target.model.one_mode or supports(target.model, NetworkWeights)
-    return 1 if one or not _vague_sites(target) else SEVERAL, ENOUGH
+    several = not one and (target.enumerates or bool(_vague_sites(target)))
+    return SEVERAL if several else 1, ENOUGH
 
 
 def _heights(results: Sequence[SearchResult]) -> Tensor:
