@@ -146,8 +146,7 @@ def survey(
         pairs = zip(slices.items(), of_z, strict=True)
         slices = {name: replace(s, dtype=value.dtype) for (name, s), value in pairs}
     widest = reduce(torch.promote_types, [v.dtype for v in of_z], LEAST)
-    of_steps = [s for _, s in run.samples() if (s["infer"] or {}).get("of_steps")]
-    steps = [frame.size for s in of_steps for frame in s["cond_indep_stack"][:1]]
+    steps = [(s["infer"] or {}).get("of_steps", 0) for _, s in run.samples()]
     latents = frozenset(name for name, s in run.samples() if not s["is_observed"])
     return Survey(
         slices=slices,

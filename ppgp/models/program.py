@@ -34,6 +34,7 @@ from ..density.handlers import (
     is_data,
     is_deterministic,
     is_discrete,
+    is_factor,
     numbers_seen,
     over_draws,
     quietly,
@@ -76,11 +77,13 @@ class Same:
         arguments: Whether all that are given are the same.
         others: The numbers of rows of those that are arrays and not the same; -1: not known.
         local: "same" or "new", what the caller says of the units; None: nothing.
+        longer: The names of arrays that have more rows, and do not begin with those of the fit.
     """
 
     arguments: bool
     others: frozenset[int]
     local: str | None = None
+    longer: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -372,7 +375,8 @@ class Program(Model):
             }
             others = [v for name, v in used.items() if not same_value(v, before[name])]
             arrays = frozenset(_rows(v) for v in others if not isinstance(v, SCALAR))
-            same = Same(not others, arrays, local)
+            longer = tuple(n for n, v in used.items() if _is_another_start(v, before[n]))
+            same = Same(not others, arrays, local, longer)
             # values that the program computes are no sites to be given
             latents = {n: v for n, v in latents.items() if not _is_computed(fitted, n)}
             found = predictive_distributions(
@@ -605,14 +609,22 @@ class Replay(Run):
     """A ``Run`` at given values, which must have the shapes of the program's sites.
 
     Sites in ``own`` belong to the rows of the fit: here they are drawn, as those of new rows. So
-    are, where it is not ``strict``, those of other shapes, which are in ``changed``.
+    are, where it is not ``strict``, those of other shapes, which are in ``changed``. Those in
+    ``past`` are of the steps of a loop that goes on: later steps draw theirs.
     """
 
     def __init__(
-        self, values: Values, own: frozenset[str] = frozenset(), *, strict: bool = True
+        self,
+        values: Values,
+        own: frozenset[str] = frozenset(),
+        past: Values | None = None,
+        *,
+        strict: bool = True,
     ) -> None:
-        super().__init__({name: v for name, v in values.items() if name not in own})
-        self.shapes = {n: tuple(v.shape) for n, v in values.items() if n not in own}
+        self.past = past or {}
+        given = {n: v for n, v in values.items() if n not in own and n not in self.past}
+        super().__init__(given | self.past)
+        self.shapes = {name: tuple(value.shape) for name, value in given.items()}
         self.strict = strict
         self.changed: set[str] = set()
 
@@ -624,6 +636,8 @@ class Replay(Run):
                 raise _of_another_shape(msg, self.shapes[name])
             self.changed.add(name)
             self.values = {other: v for other, v in self.values.items() if other != name}
+        if name in self.past:
+            msg["infer"] = {**(msg["infer"] or {}), "continues": True}
         super()._pyro_sample(msg)
 
 
@@ -649,6 +663,14 @@ def _of_another_shape(site: Mapping[str, Any], before: tuple[int, ...]) -> DataE
     return DataError(
         f"{site['name']!r} of shape {list(before)}, as in the fit", f"shape {list(here)}", do
     )
+
+
+def _is_another_start(value: Any, before: Any) -> bool:
+    """Return whether an array has more rows than that of the fit, and not the same first ones."""
+    if not (isinstance(value, Tensor) and isinstance(before, Tensor) and before.ndim):
+        return False
+    here = value[: len(before)] if value.ndim == before.ndim else value
+    return _rows(value) > len(before) and not same_value(here, before)
 
 
 def _rows(value: Any) -> int:
@@ -741,6 +763,19 @@ def predictive_distributions(
     units = frozenset(of_rows & set(draws))
     with seeded(seed), Replay(first, units, strict=False) as here, again():
         program()
+    past = {} if same.local == "new" else _past_of_longer_loops(run, here)
+    if past and same.longer and same.local is None:
+        names = listed(list(map(repr, same.longer)), "argument")
+        raise DataError(
+            "arguments that begin with the rows of the fit, where the steps of ppgp.scan go on",
+            f"other first rows of the {names}",
+            "write local='same' if the steps go on from those of the fit, or local='new' for "
+            "another series from its start",
+        )
+    if past:
+        units -= past.keys()
+        with seeded(seed), Replay(first, units, past, strict=False) as here, again():
+            program()
     _check_masks(here)
     beside = _beside_vectors(run)
     own = _sites_of_new_units(here, first, units, beside, same)
@@ -748,16 +783,19 @@ def predictive_distributions(
     left_out = set() if as_fitted else of_rows - set(draws)
     if same.local is None:
         left_out -= {n for n in beside if not _may_be_others(run.sites[n], True, same)}
-    left_out |= _discrete_of_others(run, here, set(draws) | left_out, same.local)
+    left_out -= past.keys()
+    known = set(draws) | left_out | past.keys()
+    left_out |= _discrete_of_others(run, here, known, same.local)
     inferred = _inferred_sites(run, set(draws), left_out)
     if (left_out or own) and not redraw:
         with seeded(seed):
-            _check_nothing_known(program, first, own, left_out | own)
+            _check_nothing_known(program, first, own, left_out | own, past)
     repeats = max(1, math.ceil(RUNS / len(next(iter(draws.values())))))
     kinds: dict[str, Kind] = {}
 
     def one(values: Values) -> Values:
-        return _parameters(program, values, set(inferred), own, kinds, again)
+        before = {name: values.get(name, value) for name, value in past.items()}
+        return _parameters(program, values, set(inferred), own, kinds, again, before)
 
     with seeded(seed):
         if inferred:
@@ -768,6 +806,28 @@ def predictive_distributions(
         stacked = over_draws(one, draws)
     distributions = {name: _over_all_draws(name, kind, stacked) for name, kind in kinds.items()}
     return Predicted(distributions, {k[1:]: v for k, v in stacked.items() if k[0] == VALUE})
+
+
+def _past_of_longer_loops(run: Run, here: Run) -> Values:
+    """Return the values in the fit of the sites of ``ppgp.scan`` whose loop has more steps here.
+
+    The first steps keep them, those of the data too, and the later steps go on from there.
+
+    Args:
+        run: A run of the fit.
+        here: A run of the prediction.
+    """
+    found = {}
+    latents = here.latents()
+    for name, s in run.samples():
+        before = (s["infer"] or {}).get("of_steps", 0)
+        if not before or name not in latents or is_deterministic(s) or is_factor(s):
+            continue
+        if s["infer"].get("from_the_end"):
+            continue
+        if (latents[name]["infer"] or {}).get("of_steps", 0) > before:
+            found[name] = torch.as_tensor(s["value"]).detach()
+    return found
 
 
 def _sites_of_new_units(
@@ -799,8 +859,8 @@ def _sites_of_new_units(
         raise DataError(
             f"as many steps of ppgp.scan as in the fit, {len(first[name])}",
             f"{len(latents[name]['value'])} at {name!r}",
-            "predict the steps of the fit, write the loop in Python, whose later steps are "
-            "forecast, or write local='new' for another series from its start",
+            "predict the steps of the fit, or (without reverse=True) more, which go on from its "
+            "last one, or write local='new' for another series from its start",
         )
     if same.local == "same" and new:
         raise _other_units(new[0], first[new[0]].shape, latents[new[0]]["value"].shape)
@@ -980,13 +1040,15 @@ def _plates(site: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(f.name for f in site["cond_indep_stack"])
 
 
-def _check_nothing_known(program: Call, first: Values, own: frozenset[str], rows: set[str]) -> None:
+def _check_nothing_known(
+    program: Call, first: Values, own: frozenset[str], rows: set[str], past: Values
+) -> None:
     """Refuse new rows with data on them beside latent sites of their own.
 
     Raises:
         NotApplicable: Those sites would be drawn from their prior, not given these data.
     """
-    with Replay(first, own) as run:
+    with Replay(first, own, past) as run:
         program()
     latents = {name: _plates(s) for name, s in run.latents().items() if name in rows}
     for name, s in run.samples():
@@ -1035,6 +1097,7 @@ def _parameters(
     own: frozenset[str],
     kinds: dict[str, Kind],
     again: Callable[[], Any],
+    past: Values,
 ) -> Values:
     """Run the program once, and return the parameters of each distribution of the prediction.
 
@@ -1045,11 +1108,12 @@ def _parameters(
         own: Names of drawn sites of the rows of the fit, which are no rows of the prediction.
         kinds: Receives {site: its distribution in this run, and its shapes}.
         again: Makes a handler that draws observed sites again, or none.
+        past: The values of sites of a loop that goes on, in the steps of the fit.
 
     Returns:
         {site, NUL, parameter: tensor}, and {``VALUE``, deterministic site: its value}.
     """
-    with Replay(values, own) as run, again():
+    with Replay(values, own, past) as run, again():
         program()
     parameters = {
         VALUE + name: torch.as_tensor(site["value"])

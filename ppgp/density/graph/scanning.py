@@ -113,7 +113,7 @@ def scan(
         if not isinstance(first, Tensor):
             got = f"{type(first).__name__} as part {i + 1}"
             raise DataError("a carry made of tensors", got, "write torch.tensor(...)")
-    sites = SitesOfSteps(steps)
+    sites = SitesOfSteps(steps, reverse)
     forms: list[Any] = []  # the structure of y, which of its leaves are None, and their kinds
     kinds: list[Part] = []  # what the sites of a step return beside y
 
@@ -241,7 +241,7 @@ def _in_python(
         rows.append(found[n:])
     if reverse:
         rows.reverse()
-        sites.reverse()
+        sites.turn()
     return carry, [torch.stack(column) for column in zip(*rows, strict=True)]
 
 
@@ -267,7 +267,7 @@ def _in_sums(
         reverse: Whether the last step comes first.
         around: What records a step in the program around the loop; None where nothing does.
     """
-    loop, n, of_first = sites.loop(reverse), len(firsts), sites.densities()
+    loop, n, of_first = sites.loop(), len(firsts), sites.densities()
     order = list(reversed(range(loop.steps))) if reverse else list(range(loop.steps))
     places = _places(lambda: flat(order[0], firsts, [x[order[0]] for x in xs]), sites, found)
     loop.carried |= {name for place in places[:n] for name in place}

@@ -53,6 +53,7 @@ class _Site:
         batch: The batch shape in one step.
         observed: Whether a step observes it.
         given: The values of all steps that a handler gave; None where there are none.
+        known: How many steps have a given value, where those after them draw theirs.
         drawn: Whether steps draw it.
         variable: All its values, where it is discrete and summed out.
     """
@@ -64,6 +65,7 @@ class _Site:
     batch: torch.Size = torch.Size()
     observed: bool = False
     given: Tensor | None = None
+    known: int | None = None
     drawn: bool = False
     variable: Variable | None = None
 
@@ -87,6 +89,10 @@ class _Site:
         place = -1 - self.depth - event
         return x.squeeze(place).movedim(0, place)
 
+    def given_at(self, t: int) -> bool:
+        """Return whether step t has a given value."""
+        return self.given is not None and (self.known is None or t < self.known)
+
     def at(self, t: int) -> Tensor:
         """Return the given value of step t."""
         given, axis = cast(Tensor, self.given), -1 - self.depth - self.event
@@ -108,6 +114,7 @@ class SitesOfSteps(Messenger):
 
     Args:
         steps: The number of steps.
+        reverse: Whether the last step comes first.
 
     Attributes:
         sites: Those that are known so far, by name.
@@ -115,9 +122,9 @@ class SitesOfSteps(Messenger):
         elsewhere: The discrete site whose values have the axis of the step before; None for none.
     """
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, reverse: bool = False) -> None:
         super().__init__()
-        self.steps = steps
+        self.steps, self.reverse = steps, reverse
         self.sites: dict[str, _Site] = {}
         self.slots: dict[str, Tensor] | None = None
         self.elsewhere: str | None = None
@@ -181,7 +188,7 @@ class SitesOfSteps(Messenger):
             vars(once.law).pop("log_prob", None)
         self._seen = {}
 
-    def reverse(self) -> None:
+    def turn(self) -> None:
         """Put what is kept in the order of the steps, of a loop that began with the last."""
         self._records.reverse()
 
@@ -216,9 +223,9 @@ class SitesOfSteps(Messenger):
         if site.variable is not None:
             here = name == self.elsewhere
             value = site.variable.elsewhere if here else site.variable.values
-        elif not site.computed and site.given is not None:
+        elif not site.computed and site.given_at(self._t):
             value = site.at(self._t) if self.slots is None else self.slots[name]
-        elif site.computed or not site.drawn:
+        elif site.computed or not (site.drawn or site.known):
             value = torch.as_tensor(msg["value"])
         else:
             batch = torch.broadcast_shapes(law.batch_shape, site.batch)
@@ -274,7 +281,11 @@ class SitesOfSteps(Messenger):
         outer = {
             **msg,
             "cond_indep_stack": (self._plate(msg["name"], depth), *inner),
-            "infer": {**(msg["infer"] or {}), "of_steps": True},
+            "infer": {
+                **(msg["infer"] or {}),
+                "of_steps": self.steps,
+                "from_the_end": self.reverse,
+            },
             "mask": None,
             "scale": 1.0,
             "args": (),
@@ -309,7 +320,10 @@ class SitesOfSteps(Messenger):
             if own in range(depth) and set(law.batch_shape[: len(law.batch_shape) - own]) == {1}:
                 # Pyro's Predictive gives other sites axes of length 1, as many as there are plates
                 return self._begun(msg, own)
-            if value.ndim < -axis or value.shape[axis] != self.steps:
+            missing = self.steps - (value.shape[axis] if value.ndim >= -axis else 0)
+            if 0 < missing < self.steps and outer["infer"].get("continues"):
+                site.known = self.steps - missing
+            elif missing:
                 raise DataError(
                     f"a value of {msg['name']!r} for {self.steps} steps",
                     f"one of shape {list(value.shape)}",
@@ -373,6 +387,7 @@ class SitesOfSteps(Messenger):
         """Whether one step, recorded, can serve all: no site is drawn."""
         return not any(
             site.drawn
+            or site.known is not None
             or (site.given is not None and site.given.ndim != site.depth + site.event + 1)
             for site in self.sites.values()
         )
@@ -391,10 +406,10 @@ class SitesOfSteps(Messenger):
         """Context manager: operations inside are not shared with those outside."""
         return self._enumeration.apart()
 
-    def loop(self, reverse: bool) -> LoopOfSites:
+    def loop(self) -> LoopOfSites:
         """Return what is known of the loop after its first step."""
         plate = next(iter(self._plate_names.values()))
-        return LoopOfSites(plate, self.steps, reverse, self.variables)
+        return LoopOfSites(plate, self.steps, self.reverse, self.variables)
 
     def densities(self) -> dict[Part, Tensor]:
         """Return the log densities of a step, masked, and the scales that are tensors."""
@@ -471,7 +486,7 @@ class SitesOfSteps(Messenger):
             site.handlers = self._shown(msg)
         else:
             value = site.given
-            if value is None:
+            if value is None or site.known is not None:
                 value = site.laid(parts[name, "value"], site.event)
             laws = [record[name].law for record in self._records]
             log_probs = parts.get((name, "log_prob"))
@@ -638,7 +653,7 @@ def _parts_of(
             is_factor = isinstance(once.law, dist.Unit)
             parts[name, "value"] = once.law.log_factor if is_factor else once.value
         else:
-            if site.given is None:
+            if site.given is None or site.known is not None:
                 parts[name, "value"] = once.value
             # a density that a handler has put in place of the distribution's own
             if with_log_prob or "log_prob" in vars(once.law):

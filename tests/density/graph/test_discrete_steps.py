@@ -327,6 +327,23 @@ def test_a_fit_and_what_comes_after() -> None:
         posterior.log_likelihood()
 
 
+def test_a_forecast_of_the_states() -> None:
+    """Steps after those of the fit start from the last state, and forget it."""
+    path = (torch.arange(24) // 8) % 2
+    posterior: Any = ppgp.fit(series, {"y": 4.0 * path.double()}, inference.MAP(), progress=False)
+    stay = posterior.draws["stay"][0, 0]
+    found = posterior.predict(steps=30)["z"].probabilities[:, 1]
+    assert found.shape == (30,)
+    expected, share = [], number(0.0)
+    for _ in range(6):
+        share = share * stay[1] + (1 - share) * (1 - stay[0])
+        expected.append(share)
+    assert bool((found[:24].round() == path).all())
+    wanted = torch.stack(expected)
+    error = (wanted * (1 - wanted) / 1000).sqrt()  # of 1,000 runs
+    assert bool(((found[24:] - wanted).abs() < 5 * error).all())
+
+
 def test_sequences_are_rows() -> None:
     """The density of a sequence in a plate around the loop is that of the sequence alone."""
 

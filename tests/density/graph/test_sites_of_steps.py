@@ -404,20 +404,81 @@ def test_a_loop_with_sites_inside_a_loop_is_refused() -> None:
         run(lambda: ppgp.scan(outer, ZERO, torch.zeros(2)))
 
 
-def test_a_prediction_of_more_steps_names_the_way_out() -> None:
-    """The steps of a series are no units, which could be drawn from their prior."""
+def longer(y: Tensor | None = None, steps: int = STEPS, x: Tensor | None = None) -> None:
+    """A random walk, with an effect of x."""
 
-    def series(y: Tensor | None = None, steps: int = STEPS) -> None:
-        def step(level: Tensor, x: Tensor | None) -> tuple[Tensor, None]:
-            level = pyro.sample("level", dist.Normal(level, 0.5))
-            pyro.sample("y", dist.Normal(level, 0.1), obs=x)
-            return level, None
+    def step(level: Tensor, row: Any) -> tuple[Tensor, None]:
+        y, x = row
+        level = pyro.sample("level", dist.Normal(level, 0.5))
+        shift = 0.0 if x is None else x
+        pyro.sample("y", dist.Normal(level + shift, 0.1), obs=y)
+        return level, None
+
+    none = y is None and x is None
+    ppgp.scan(step, ZERO, (y, x), steps if none else None)
+
+
+def test_more_steps_than_in_the_fit_are_a_forecast() -> None:
+    """The steps of a series are no units, which could be drawn from their prior."""
+    how = ppgp.inference.Laplace(draws=2000)
+    posterior: Any = ppgp.fit(longer, {"y": SERIES}, how, progress=False)
+    draws = posterior.draws["level"][0]
+    found = posterior.predict(steps=STEPS + 3)
+    assert found.mean.shape == (STEPS + 3,)
+    torch.testing.assert_close(found.mean[:STEPS], draws.mean(0))
+    ahead = torch.arange(1.0, 4.0, dtype=F64)
+    variance = draws[:, -1].var() + 0.25 * ahead + 0.01
+    error = (variance / len(draws)).sqrt()
+    assert bool(((found.mean[STEPS:] - draws[:, -1].mean()).abs() < 5 * error).all())
+    # the variance of 2,000 draws has a relative error of sqrt(2 / 2,000)
+    assert bool(((found.variance[STEPS:] / variance - 1).abs() < 5 * 1e-3**0.5).all())
+    new = posterior.predict(steps=STEPS + 3, local="new").variance[-1]
+    assert abs(float(new) / (0.25 * (STEPS + 3) + 0.01) - 1) < 5 * 1e-3**0.5
+    with pytest.raises(DataError, match=f"as many steps of ppgp.scan as in the fit, {STEPS}, got"):
+        posterior.predict(steps=STEPS - 1)
+
+
+def test_a_forecast_begins_with_the_rows_of_the_fit() -> None:
+    x = torch.linspace(0, 1, STEPS + 2, dtype=F64)
+    how = ppgp.inference.Laplace(draws=50)
+    posterior: Any = ppgp.fit(longer, {"y": SERIES, "x": x[:STEPS]}, how, progress=False)
+    assert posterior.predict(x=x).mean.shape == (STEPS + 2,)
+    with pytest.raises(DataError, match="other first rows of the argument 'x'"):
+        posterior.predict(x=1 + x)
+    assert posterior.predict(x=1 + x, local="new").mean.shape == (STEPS + 2,)
+
+
+def test_a_forecast_goes_on_from_the_data() -> None:
+    """The carry of an autoregression is the data, and then what was drawn."""
+
+    def program(y: Tensor | None = None, steps: int = STEPS) -> None:
+        a = pyro.sample("a", dist.Beta(50.0 + ZERO, 5.0))
+
+        def step(last: Tensor, y: Tensor | None) -> tuple[Tensor, None]:
+            last = pyro.sample("y", dist.Normal(a * last, 0.1), obs=y)
+            return last, None
 
         ppgp.scan(step, ZERO, y, None if y is not None else steps)
 
-    how = ppgp.inference.Laplace(draws=50)
-    posterior = ppgp.fit(series, {"y": SERIES}, how, progress=False)
-    assert len(posterior.predict(steps=STEPS).mean) == STEPS
-    with pytest.raises(DataError, match=f"as many steps of ppgp.scan as in the fit, {STEPS}, got"):
+    how = ppgp.inference.Laplace(draws=2000)
+    posterior: Any = ppgp.fit(program, {"y": SERIES}, how, progress=False)
+    a = posterior.draws["a"][0]
+    found = posterior.predict(steps=STEPS + 2)
+    torch.testing.assert_close(found.mean[1 : STEPS + 1], a.mean() * SERIES)
+    second = a.square().mean() * SERIES[-1]
+    error = (found.variance[-1] / len(a)).sqrt()
+    assert abs(found.mean[-1] - second) < 5 * error
+
+
+def test_a_loop_from_the_end_has_no_forecast() -> None:
+    def program(y: Tensor | None = None, steps: int = STEPS) -> None:
+        def step(level: Tensor, y: Tensor | None) -> tuple[Tensor, None]:
+            level = pyro.sample("level", dist.Normal(level, 0.5))
+            pyro.sample("y", dist.Normal(level, 0.1), obs=y)
+            return level, None
+
+        ppgp.scan(step, ZERO, y, None if y is not None else steps, reverse=True)
+
+    posterior = ppgp.fit(program, {"y": SERIES}, ppgp.inference.MAP(), progress=False)
+    with pytest.raises(DataError, match="without reverse=True"):
         posterior.predict(steps=STEPS + 1)
-    assert len(posterior.predict(steps=STEPS + 1, local="new").mean) == STEPS + 1
