@@ -112,7 +112,8 @@ def psis_loo(
         The LOO of the n training rows: log densities [n] in nats, of y in the units of the data.
 
     Raises:
-        NotApplicable: For a point, for several observed sites and no ``site``, for ``sites`` of
+        NotApplicable: For a point, for several observed sites and no ``site``, for one joint
+            distribution that is all that is observed, for ``sites`` of
             different numbers of rows, where the density of the draws is not known, or where they
             are draws given fewer rows, as after ``update``.
         UnknownName: If no observed site has that name.
@@ -147,6 +148,13 @@ def psis_loo(
     if sites is not None and isinstance(posterior.model, Program):
         _check_masks(posterior, posterior.model, sites)
     log_likelihood = by_draw.double().cpu().numpy()
+    unnamed = site is None and sites is None
+    if unnamed and by_draw.shape[-1] == 1 and isinstance(posterior.model, Program):
+        raise NotApplicable(
+            "several rows, of which one is left out at a time",
+            "one, such as one joint distribution of all numbers",
+            "compare forecasts, or fit again without some of the data",
+        )
     if posterior.certain:  # the hyperparameters are numbers, whichever row is left out
         return LOO(log_likelihood[0], np.zeros_like(log_likelihood[0]), math.inf, CLOSED_FORM)
     if len(log_likelihood) < 2:

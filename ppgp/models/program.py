@@ -18,7 +18,15 @@ import torch
 from pyro.distributions import ExpandedDistribution, MaskedDistribution
 from pyro.poutine import Trace
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MixtureSameFamily
+from torch.distributions import (
+    Bernoulli,
+    Categorical,
+    Distribution,
+    Independent,
+    LowRankMultivariateNormal,
+    MixtureSameFamily,
+    MultivariateNormal,
+)
 from torch.nn import Module
 
 from ..data.training_data import same_value
@@ -43,6 +51,7 @@ from ..density.handlers import (
 from ..density.plates import plates_taking
 from ..distributions import univariate
 from ..errors import DataError, NotApplicable, PpgpError, listed
+from ..numerics.cholesky import LOG_2PI
 from ..priors import Param, Site
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import seeded
@@ -216,8 +225,9 @@ class Program(Model):
 
         Returns:
             {observed site: log density, [draw, ...]}, without the entries that a mask leaves out
-            or that the program computes from latent sites. Discrete sites are summed out row by
-            row; observed sites that they connect are one entry, as ``"y_0, y_1"``.
+            or that the program computes from latent sites. One joint Gaussian outside plates, as of
+            a Gaussian process, has log p(y_i given its other numbers). Discrete sites are summed
+            out row by row; observed sites that they connect are one entry, as ``"y_0, y_1"``.
 
         Raises:
             NotApplicable: If discrete sites connect rows, as in a hidden Markov model, if rows are
@@ -238,6 +248,11 @@ class Program(Model):
                 if forecasting:  # it observes y minus its prediction
                     log_densities[name] = _of_each_time(s)
                     seen[name] = torch.ones_like(log_densities[name], dtype=torch.bool)
+                    continue
+                joint = _given_the_others(s)
+                if joint is not None:
+                    log_densities[name] = joint
+                    seen[name] = data_entries[name].reshape(()).expand(joint.shape)
                     continue
                 seen[name] = (numbers_seen(s) > 0) & data_entries[name]
                 log_densities[name] = site_log_prob(s).expand(seen[name].shape)
@@ -687,6 +702,33 @@ def is_forecasting(function: Any) -> bool:
     """Return whether a program is a ``ForecastingModel`` of ``pyro.contrib.forecast``."""
     module = sys.modules.get("pyro.contrib.forecast.forecaster")
     return module is not None and isinstance(function, module.ForecastingModel)
+
+
+def _given_the_others(site: Mapping[str, Any]) -> Tensor | None:
+    """Return log p(y_i given the other numbers) of one joint Gaussian outside plates; else None.
+
+    Rasmussen & Williams (2006), equation 5.12. The site of a Gaussian process is one such event,
+    whose numbers are rows.
+    """
+    law, value = site["fn"], site["value"]
+    if law.batch_shape or site["cond_indep_stack"] or site["mask"] is not None:
+        return None
+    while isinstance(law, Independent):
+        law = law.base_dist
+    if not isinstance(law, MultivariateNormal | LowRankMultivariateNormal):
+        return None
+    apart = (value - law.loc)[..., None]
+    if isinstance(law, LowRankMultivariateNormal):  # Woodbury's identity, linear in the rows
+        factor = law.cov_factor / law.cov_diag[..., None]
+        root = torch.linalg.solve_triangular(law._capacitance_tril, factor.mT, upper=False)
+        precision = 1 / law.cov_diag - root.square().sum(-2)
+        solved = apart / law.cov_diag[..., None] - root.mT @ (root @ apart)
+    else:
+        precision = torch.cholesky_inverse(law.scale_tril).diagonal(dim1=-2, dim2=-1)
+        solved = torch.cholesky_solve(apart, law.scale_tril)
+    # y_i given the others is normal, this far from its mean and with this precision
+    distance = solved[..., 0] / precision
+    return 0.5 * (precision.log() - precision * distance.square() - LOG_2PI)
 
 
 def _of_each_time(site: Mapping[str, Any]) -> Tensor:

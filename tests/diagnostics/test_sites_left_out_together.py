@@ -64,3 +64,27 @@ def test_masks_that_leave_out_different_rows_are_refused() -> None:
 def test_a_site_is_named_once() -> None:
     with pytest.raises(SettingError, match="each site once"):
         ppgp.psis_loo(fitted(ALL, ALL), sites=["a", "a"])
+
+
+def steps(y: Tensor, kept: Tensor) -> None:
+    mu = pyro.sample("mu", dist.Normal(y.new_zeros(()), 1.0))
+    with pyro.plate("rows", y.shape[1]):
+        for t in range(len(y)):
+            with poutine.mask(mask=kept[t]):  # pyright: ignore[reportArgumentType]
+                pyro.sample(f"y_{t}", dist.Normal(mu, 1.0), obs=y[t])
+
+
+def test_steps_of_a_loop_may_have_masks_of_their_own() -> None:
+    y, kept = Y.reshape(2, 3), torch.tensor([[True, False, True], [True, True, False]])
+    posterior = ppgp.fit(steps, {"y": y, "kept": kept}, Laplace(draws=4000), progress=False)
+    loo = ppgp.psis_loo(posterior, site="y")
+    seen = y[kept]
+    others = seen.sum() - seen
+    law = dist.Normal(
+        others / len(seen), (1 + 1 / len(seen)) ** 0.5
+    )  # of four: three and the prior
+    assert loo.pointwise == pytest.approx(law.log_prob(seen).numpy(), abs=0.05)
+    with pytest.raises(NotApplicable, match="masks that leave out different rows"):
+        ppgp.psis_loo(posterior, sites=["y_0", "y_1"])
+    with pytest.raises(NotApplicable, match=r"got y_0, y_1: pass site='y', or sites="):
+        ppgp.psis_loo(posterior)

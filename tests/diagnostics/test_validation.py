@@ -254,3 +254,24 @@ def test_a_program_without_data_is_refused() -> None:
 
     with pytest.raises(NotApplicable, match="arguments=dict"):
         ppgp.sbc(no_data, inference.Laplace(), 20, arguments={"x": torch.ones(2)}, progress=False)
+
+
+def test_discrete_sites_are_drawn_and_summed_out() -> None:
+    """Components far apart: the posterior of their means is Gaussian, and Laplace exact."""
+
+    def mixture(y: torch.Tensor) -> None:
+        loc = pyro.sample("loc", dist.Normal(torch.tensor([-30.0, 30.0]), 1.0).to_event(1))
+        with pyro.plate("rows", len(y)):
+            k = pyro.sample("k", dist.Categorical(torch.tensor([0.3, 0.7])))
+            pyro.sample("y", dist.Normal(loc[k], 1.0), obs=y)
+
+    found = ppgp.sbc(
+        mixture,
+        inference.Laplace(draws=99),
+        20,
+        arguments={"y": torch.zeros(8)},
+        progress=False,
+        level=0.999,
+    )
+    assert list(found.ranks) == ["loc[0]", "loc[1]"]
+    assert bool(found.to_frame()["inside"].all())
