@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial, reduce
 from operator import add
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyro
@@ -56,6 +56,7 @@ from .checks import (
     validation,
 )
 from .enumeration import check_enumeration, summed_out
+from .graph.machine_code import MachineCode, machine_code
 from .graph.tracing import (
     Looped,
     ValueAndGradient,
@@ -106,6 +107,8 @@ POINTS = 16  # draws at which the supports of a user's program are compared with
 VALUES = "its graph depends on the values (an if or random numbers in it), or on how often it ran"
 SHAPE = "the shape of a tensor depends on the values, as with a boolean mask or nonzero"
 PYTHON_NUMBER = "it turns a value into a Python number, as an if, float(), .item() or .numpy() does"
+#: z [p] -> value, gradient [p], in float64
+OfNumPy = Callable[[np.ndarray], tuple[float, np.ndarray]]
 Key = tuple[int | None, bool, int | None]  # rows of a mini-batch, with Jacobian, number of points
 FEWEST, MOST = 8, 64  # points that are compared, of draws and of earlier calls each
 SHARE = 20  # draws per point
@@ -720,8 +723,12 @@ class Target:
             return graph(z.to(self.survey.like), *self.tables(rows))
 
     def callback(
-        self, jacobian: bool = True, after: float = 0, evaluated: Evaluated | None = None
-    ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        self,
+        jacobian: bool = True,
+        after: float = 0,
+        evaluated: Evaluated | None = None,
+        often: bool = False,
+    ) -> OfNumPy:
         """Return ``value_and_grad`` as a function of NumPy vectors in float64.
 
         It adds little overhead. What ``start`` found at its point is not computed again.
@@ -732,7 +739,12 @@ class Target:
                 follow.
             evaluated: ``evaluated(z, (0, 1), compute)`` returns value and gradient [p]: what
                 ``compute()`` returns, or has returned before. None computes them at each call.
+            often: Whether it is called thousands of times, which repays machine code.
         """
+        if often:
+            fast = self._graphs.machine_code(jacobian)
+            if fast is not None:
+                return fast
         like = self.survey.like
         plain = like.dtype == torch.float64 and like.device.type == "cpu"
         calls = 0
@@ -1311,6 +1323,7 @@ class Graphs:
     _graphs: dict[Key, ValueAndGradient] = field(init=False, default_factory=dict)
     _recorded: dict[tuple[int | None, bool], _Recorded] = field(init=False, default_factory=dict)
     _of_tables: dict[tuple[Any, ...], ValueAndGradient] = field(init=False, default_factory=dict)
+    _machine_code: dict[bool, MachineCode | None] = field(init=False, default_factory=dict)
 
     @property
     def eager(self) -> bool:
@@ -1337,8 +1350,49 @@ class Graphs:
             if reason is not None:
                 self._warn_eager(reason)
             watched = self.watch and not self.eager
-            self._graphs[key] = _Watched(graph, self.visited) if watched else graph
+            self._graphs[key] = _Watched(graph, self.visited, self._dtype) if watched else graph
         return self._graphs[key]
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.density.survey.like.dtype
+
+    def machine_code(self, jacobian: bool) -> OfNumPy | None:
+        """Return z [p] -> value, gradient [p] of NumPy as machine code; None if there is none.
+
+        A program's own numbers in single precision may be far less precise. What is compared with
+        the program, where this ran, is therefore the graph of torch.
+        """
+        density = self.density
+        if not density.team.alone or density.data.streamed or density.random is not None:
+            return None
+        key = (None, jacobian, None)
+        self.get(*key)
+        if jacobian not in self._machine_code:
+            recorded = self._recorded.get((None, jacobian))
+            if self.eager or recorded is None:
+                return None
+            with one_at_a_time():
+                code = machine_code(recorded.graph)
+                if code is not None and not self._agrees(code, recorded, jacobian):
+                    code = None
+                self._machine_code[jacobian] = code
+        code = self._machine_code[jacobian]
+        if code is None:
+            return None
+        watched = self._graphs[key]
+        if not isinstance(watched, _Watched):
+            return code.of_numpy
+        watched.code = code
+        return watched.of_numpy
+
+    def _agrees(self, code: MachineCode, recorded: _Recorded, jacobian: bool) -> bool:
+        """Return whether machine code has the values of the program where this was run."""
+        one = partial(self.density.eager_gradient, jacobian)
+        return all(
+            agrees_up_to_rounding(code(z), one, z, (), own(), single=self.density.survey.single)
+            for z, own in zip(recorded.points, recorded.own, strict=True)
+        )
 
     def of_tables(
         self, batch: int, jacobian: bool, k: int | None, reach: Tensor | None
@@ -1449,6 +1503,7 @@ class Graphs:
         self.compile = False
         self._graphs.clear()
         self._recorded.clear()
+        self._machine_code.clear()
         self.visited.clear()
         self.notes.append(sentence)
         warn(sentence, NumericalWarning)
@@ -1487,14 +1542,22 @@ class _Watched:
     More of them are early, in the warm-up of a sampler, where the values vary most.
     """
 
-    def __init__(self, graph: ValueAndGradient, visited: list[Tensor]) -> None:
-        self.graph, self.visited, self.calls = graph, visited, 0
+    def __init__(self, graph: ValueAndGradient, visited: list[Tensor], dtype: torch.dtype) -> None:
+        self.graph, self.visited, self.dtype, self.calls = graph, visited, dtype, 0
+        self.code: MachineCode | None = None
 
     def __call__(self, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
         self.calls += 1
         if not self.calls & (self.calls - 1):
             self.visited.append(z.detach().clone())
         return self.graph(z, *tables)
+
+    def of_numpy(self, z: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the value at z [p] and the gradient [p], from machine code."""
+        self.calls += 1
+        if not self.calls & (self.calls - 1):
+            self.visited.append(torch.from_numpy(z.copy()).to(self.dtype))
+        return cast(MachineCode, self.code).of_numpy(z)
 
 
 def _difference(density: Target, watched: _Watched, key: Key, z: Tensor | None) -> str | None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
+from typing import Any
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -11,6 +15,7 @@ from torch import Tensor
 import ppgp
 from ppgp import diagnostics, inference
 from ppgp.errors import UnknownName
+from ppgp.inference.mcmc import nutpie_chains
 from ppgp.inference.mcmc.nutpie_sampler import low_rank_mass_matrix
 
 MEAN = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
@@ -93,3 +98,31 @@ def test_a_mass_matrix_of_low_rank_is_asked_for_by_the_name_that_nutpie_has() ->
 
     assert low_rank_mass_matrix(older) == {"low_rank_modified_mass_matrix": True}
     assert low_rank_mass_matrix(newer) == {"adaptation": "low_rank"}
+
+
+def test_a_diagonal_metric_is_kept_where_it_diverges_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt with a diagonal is made at any share of divergences here."""
+
+    def diverged(how: inference.NUTS) -> int:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fit = ppgp.fit(funnel, {"mean": MEAN}, how, progress=False)
+        return int(fit.stats["diverging"].sum())
+
+    how = inference.NUTS(draws=200, warmup=200, chains=2)
+    monkeypatch.setattr(nutpie_chains, "HURTS", 2.0)  # never
+    of_low_rank = diverged(how)
+    monkeypatch.setattr(nutpie_chains, "HURTS", -1.0)  # always
+    tried: list[bool] = []
+    sampler = nutpie_chains.NutpieSampler
+
+    def recorded(*args: Any) -> Any:
+        tried.append(args[3] is None)  # without the coordinates of low rank
+        return sampler(*args)
+
+    monkeypatch.setattr(nutpie_chains, "NutpieSampler", recorded)
+    assert diverged(how) <= of_low_rank
+    assert tried == [False, True]
+    tried.clear()
+    diverged(replace(how, metric="low_rank"))
+    assert tried == [False]

@@ -48,6 +48,7 @@ EXTRAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "dask": (("tests/inference/test_sweeps_on_workers.py", "-k", "dask"), ()),
     "ray": (("tests/inference/test_sweeps_on_workers.py", "-k", "ray"), ()),
     "excel": (("tests/cli/test_cli_tables.py",), ()),
+    "llvm": (("tests/density/test_machine_code.py",), ()),
     "formula": (
         ("tests/models/linear/test_glm_formula.py", "tests/data/test_order_of_labels.py"),
         ("statsmodels",),

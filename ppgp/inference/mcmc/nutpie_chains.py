@@ -29,6 +29,9 @@ from .nuts_defaults import NUTSOptions, SampledChains, SettledOptions, run_plan,
 #: Seconds per gradient above which threads pay. Chains with cheaper gradients wait longer for the
 #: interpreter's lock than they gain.
 THREADS_PAY_FROM = 3e-4
+#: Share of divergences from which a mass matrix of low rank is given up. It is learnt from draws
+#: and gradients together, which a density whose scales differ from place to place misleads.
+HURTS = 0.1
 TIMED = 20  # gradients that are timed; the shortest time is that of one
 
 #: A function of a chain and its numbers of draws and gradients so far.
@@ -58,7 +61,7 @@ def run_nutpie(
     centre = None if init is None else starting_point(target, init, seed)
     # errors in the density are raised here, not inside a sampler's thread
     first = start_of_chain(target, centre, seed)
-    call = partial(target.callback(), first.double().cpu().numpy())
+    call = partial(target.callback(often=True), first.double().cpu().numpy())
     call()  # the first one may compile, or be known
     cheap = min(repeat(call, number=1, repeat=TIMED)) < THREADS_PAY_FROM
     low_rank = options.metric == "low_rank"
@@ -73,7 +76,9 @@ def run_nutpie(
     interrupted = False
     used = plan[0]
     for attempt, settled in enumerate(plan):
-        run = NutpieSampler(settled, target, centre, preconditioner, seed)
+        falls_back = bool(chains) and settled.metric == "diagonal"
+        root = None if falls_back else preconditioner
+        run = NutpieSampler(settled, target, centre, root, seed)
         # the chains of the second attempt go on with the numbers, so that their seeds differ
         numbers = range(attempt * options.chains, (attempt + 1) * options.chains)
         again = "again with " if attempt else ""
@@ -92,9 +97,15 @@ def run_nutpie(
                 "are returned"
             )
             break
-        chains = [finished[number] for number in numbers if number in finished]
-        used = settled
-        if interrupted or settled is plan[-1]:
+        latest = [finished[number] for number in numbers if number in finished]
+        if not falls_back or _diverged(latest) < _diverged(chains):
+            chains, used = latest, settled
+        if interrupted or falls_back:
+            break
+        if low_rank and options.metric is None and _diverged(chains) > HURTS:
+            plan[attempt + 1 :] = [replace(plan[-1], metric="diagonal")]
+            continue
+        if settled is plan[-1]:
             break
         z, diverging = (np.stack([parts[name] for parts in chains]) for name in ("z", "diverging"))
         try:
@@ -117,6 +128,11 @@ def run_nutpie(
         notes=result.notes + notes,
         interrupted=interrupted,
     )
+
+
+def _diverged(chains: list[Parts]) -> float:
+    """Return the share of draws that diverged."""
+    return float(np.mean([parts["diverging"].mean() for parts in chains])) if chains else 1.0
 
 
 def _sampled(

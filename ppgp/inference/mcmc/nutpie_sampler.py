@@ -74,7 +74,7 @@ class NutpieSampler:
         self.preconditioner = preconditioner
         self.preconditioned = preconditioner is not None
         self.coordinates = Coordinates(target, preconditioner)
-        self.callback = target.callback()
+        self.callback = target.callback(often=True)
         self.turns = turns_of_this_thread()  # this thread waits for those that sample
 
     def whole_chain(self, number: int, report: Report) -> Parts | None:

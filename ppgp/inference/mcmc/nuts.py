@@ -56,7 +56,8 @@ class NUTS(Inference):
         chains: The number of chains. nutpie runs them in parallel: in threads, or on Linux in
             forked processes if the gradient is so cheap that threads would wait for one another.
             The number of cores does not change the draws.
-        engine: "nutpie" (its Rust sampler on the compiled gradient) or "pyro" (``pyro.infer.NUTS``
+        engine: "nutpie" (its Rust sampler on the compiled gradient; on machine code with the extra
+            ``ppgp[llvm]``) or "pyro" (``pyro.infer.NUTS``
             on the program).
         target_accept: The mean acceptance that the step size is tuned to. Raise it against
             divergences. None: 0.7 in up to 6 dimensions, if the posterior is nearly normal
@@ -66,7 +67,8 @@ class NUTS(Inference):
             Laplace approximation, if there is one: a diagonal, and those directions in which draws
             and gradients show that it is not enough; Seyboldt, Carlson & Carpenter 2026) and
             "diagonal". pyro has "diagonal" and "dense". None: the first of these; for nutpie in
-            more than 200 dimensions the second.
+            more than 200 dimensions the second, and where more than one draw in ten diverges with
+            the first, the chains of the two that diverge less.
 
     Raises:
         UnknownName: If there is no such engine, or if the engine does not have the metric.
