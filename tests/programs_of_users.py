@@ -602,6 +602,27 @@ def discrete_hmm() -> UsersProgram:
     return UsersProgram(model, {"y": 3.0 * states + 0.5 * normal(0, 10)})
 
 
+def hidden_markov_by_scan() -> UsersProgram:
+    """Three series of one chain; the states are summed out."""
+
+    def model(y=None):
+        stay = pyro.sample("stay", dist.Beta(6.0, 2.0).expand([2]).to_event(1))
+        low = pyro.sample("low", dist.Normal(0.0, 1.0))
+        gap = pyro.sample("gap", dist.LogNormal(1.0, 0.3))
+        with pyro.plate("series", 3):
+
+            def step(z, seen):
+                up = torch.where(z == 1, stay[1], 1 - stay[0])
+                z = pyro.sample("z", dist.Bernoulli(up))
+                pyro.sample("y", dist.Normal(low + gap * z, 0.7), obs=seen)
+                return z, None
+
+            ppgp.scan(step, torch.zeros(3), y, length=12)
+
+    states = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0])
+    return UsersProgram(model, {"y": 3.0 * states[:, None] + 0.7 * normal(0, 12, 3)})
+
+
 def epidemic() -> UsersProgram:
     """Susceptible, infected, recovered: expected flows, and counts about them."""
 
@@ -1092,7 +1113,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[], UsersProgram]]] = {
         SERIES: (
             *(autoregression_in_a_loop, stochastic_volatility, local_level),
             *(autoregression_by_scan, exponential_smoothing, gaussian_hmm, discrete_hmm),
-            *(epidemic, predator_and_prey, forecasting_model),
+            *(hidden_markov_by_scan, epidemic, predator_and_prey, forecasting_model),
         ),
         PROCESS: (
             *(gp_regression, sparse_gp_regression, variational_gp, latent_variables_of_a_gp),
