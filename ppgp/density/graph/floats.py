@@ -22,6 +22,8 @@ from torch.fx.node import map_arg
 from .recorder import Layout
 
 aten = torch.ops.aten
+#: Floats of Python are in double precision. Numbers in single precision are rounded at the end.
+DTYPES = {torch.float64: float, torch.float32: float, torch.bool: bool}
 SMALL = 16  # numbers of a tensor that is computed as floats
 MOVED = 4096  # numbers of a tensor from which, or into which, a few are moved
 DEPTH = 8  # of brackets in an expression
@@ -93,7 +95,7 @@ OF_NUMBERS: dict[Any, str] = {
     aten.masked_fill.Tensor: "({2} if {1} else {0})",
     aten.where.self: "({1} if {0} else {2})",
 }
-#: those whose result is true or false, of numbers in double precision
+#: those whose result is true or false, of numbers
 COMPARISONS: dict[Any, str] = {
     getattr(getattr(aten, name), kind): f"({{}} {sign} {{}})"
     for name, sign in COMPARED.items()
@@ -137,7 +139,7 @@ def runs_on_floats(node: fx.Node) -> bool:
     if node.kwargs or max(largest) > SMALL:
         return False
     if node.target in SUMS or node.target in PRODUCTS:
-        return all(cast(Layout, part).dtype == torch.float64 for part in [*results, *inputs])
+        return all(DTYPES[cast(Layout, part).dtype] is float for part in [*results, *inputs])
     return node.target in EXPRESSIONS and _has_dtypes_of_table(node)
 
 
@@ -161,10 +163,10 @@ def _has_dtypes_of_table(node: fx.Node) -> bool:
 
 
 def _kind(part: Any) -> Any:
-    """Return float or bool, for numbers in double precision or what is true or false."""
+    """Return float or bool, for numbers or what is true or false."""
     layout = _layout(part) if isinstance(part, fx.Node) else None
     if layout is not None:
-        return {torch.float64: float, torch.bool: bool}.get(layout.dtype)
+        return DTYPES.get(layout.dtype)
     return float if type(part) in (int, float) else type(part)
 
 
@@ -172,7 +174,7 @@ def suits(layout: Layout | None) -> bool:
     """Return whether the numbers of a tensor that lies in this way can be floats of Python."""
     if layout is None or layout.device.type != "cpu":
         return False
-    return layout.dtype in (torch.float64, torch.bool)
+    return layout.dtype in DTYPES
 
 
 def _layout(node: fx.Node) -> Layout | None:

@@ -66,7 +66,7 @@ class _Recorded(torch.autograd.Function):
         with _disable_current_modes():
             graph = copy.deepcopy(body.graph)
             counts = (body.n_carry, body.n_x, n_y)
-            loop = Loop(graph, body.example, counts, keeps, False)
+            loop = Loop(graph, body.example, counts, keeps, False, recorder.single)
         found = recorder.call(loop, *inputs)
         ctx.body, ctx.recorder = body, recorder
         ctx.past = found[len(body.results) :]
@@ -185,7 +185,7 @@ class _Back:
         rows = [x[:left] for x in (*self.past, *self.xs, *ys.values())]
         with _disable_current_modes():
             counts = (len(carry), len(rows), sum(n <= i < m for i in step.of))
-            loop = Loop(step.graph, step.example, counts, False, True)
+            loop = Loop(step.graph, step.example, counts, False, True, self.recorder.single)
         found = self.recorder.call(loop, *carry.values(), *rows, *self.others)
         return self._kept(step, found, 0)
 

@@ -24,8 +24,8 @@ Tensors = tuple[Tensor, ...]
 class Loop:
     """(*carry, *xs, *others) -> (*last carry, *ys, *sums, *carries before each step).
 
-    Steps whose tensors have few numbers in double precision run on floats; where Python raises an
-    error for them, and in all other loops, they run on tensors.
+    Steps whose tensors have few numbers run on floats, which are in double precision; where Python
+    raises an error for them, and in all other loops, they run on tensors.
 
     Args:
         graph: Of a step, (*carry, *x, *others) -> (*carry, *y, *terms of the sums).
@@ -34,6 +34,8 @@ class Loop:
         keeps: Whether the carries before each step are returned.
         backwards: Whether the last step is done first. The results [steps, ...] stay in the order
             of xs.
+        single: Whether the program is in single precision. Otherwise numbers in it are not computed
+            on floats: what double precision adds to them would be seen.
         k: The number of loops abreast: the first axis of all tensors, before the steps.
         floats: One loop of those abreast on floats; None where they run on tensors.
     """
@@ -45,6 +47,7 @@ class Loop:
         counts: tuple[int, int, int],
         keeps: bool,
         backwards: bool,
+        single: bool = False,
         k: int | None = None,
         floats: Floats | None = None,
     ) -> None:
@@ -52,7 +55,7 @@ class Loop:
         self.example, self.counts = example, counts
         self.keeps, self.backwards, self.k = keeps, backwards, k
         self.graph = by_value(simplified(graph, together=False))
-        self.floats = Floats.of(self.graph, counts, keeps) if k is None else floats
+        self.floats = Floats.of(self.graph, counts, keeps, single) if k is None else floats
         self.step: Callable[..., Any] = self.graph
         if self.floats is None:
             self.step = scripted(self.graph, example)
@@ -73,7 +76,8 @@ class Loop:
         example = tuple(x.expand(k, *x.shape).contiguous() for x in self.example)
         with _disable_current_modes():
             graph = recorded(torch.vmap(self.graph), example)
-            return Loop(graph, example, self.counts, self.keeps, self.backwards, k, self.floats)
+            counts, floats = self.counts, self.floats
+            return Loop(graph, example, counts, self.keeps, self.backwards, k=k, floats=floats)
 
     def _on_tensors(self, *given: Tensor) -> Tensors:
         n, n_x, n_y = self.counts
@@ -149,7 +153,9 @@ class Floats:
         self.run, self.counts, self.results, self.n_own = run, counts, results, n_own
 
     @classmethod
-    def of(cls, graph: fx.GraphModule, counts: tuple[int, int, int], keeps: bool) -> Floats | None:
+    def of(
+        cls, graph: fx.GraphModule, counts: tuple[int, int, int], keeps: bool, single: bool
+    ) -> Floats | None:
         """Return the loop of a step; None if an operation has no such form."""
         nodes = list(graph.graph.nodes)
         constants = {n: getattr(graph, str(n.target)) for n in nodes if n.op == "get_attr"}
@@ -160,6 +166,8 @@ class Floats:
         results = list(cast(Any, nodes[-1].args[0]))
         layouts = [_layout(n, constants) for n in (*arguments, *constants, *results)]
         if not all(suits(x) and x.shape.numel() <= SMALL for x in layouts):
+            return None
+        if not single and any(x.dtype == torch.float32 for x in layouts):
             return None
         lines = _lines(arguments, operations, results, constants, counts, keeps)
         if len(lines) > MOST_LINES:

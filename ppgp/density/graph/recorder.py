@@ -92,6 +92,7 @@ class Recorder(DispatchMode):
         # memory into which what varies was written, with a tensor that keeps it from being freed
         self.written: dict[int, Tensor] = {}
         self.inside = False  # a function that is recorded as one operation
+        self.single = not any(x.dtype == torch.float64 for x in arguments)
         for i, x in enumerate(arguments):
             self._keep(x, self.graph.placeholder(f"x{i}"), varies=True)
 

@@ -260,6 +260,33 @@ def test_a_small_body_runs_on_floats(function: Callable[..., Tensor], k: int | N
     assert all(loop.floats is not None for loop in found)
 
 
+def test_a_body_in_single_precision_runs_on_floats_in_such_a_program() -> None:
+    """In a program in double precision, the rounding of each step would be missed."""
+
+    def program(y: Tensor) -> None:
+        theta = pyro.sample("theta", dist.Normal(torch.zeros((), dtype=y.dtype), 1.0))
+
+        def step(error: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            error = x - theta * error
+            return error, error
+
+        _, errors = ppgp.scan(step, torch.zeros((), dtype=y.dtype), y)
+        pyro.factor("errors", -errors.square().sum())
+
+    single, double = (Target(Program(program), {"y": DATA.to(t)}) for t in (torch.float32, F64))
+    z = torch.tensor([0.3], dtype=F64)
+    value, slope = single.value_and_grad(z.float())
+    wanted = double.value_and_grad(z)
+    assert value.dtype == slope.dtype == torch.float32
+    torch.testing.assert_close(value.double(), wanted[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(slope.double(), wanted[1], rtol=1e-5, atol=1e-5)
+    graph: Any = single.compiled(k=None)
+    found = [part.run for part in graph.graph.parts if isinstance(part.run, loops.Loop)]
+    assert len(found) == 2
+    assert all(loop.floats is not None for loop in found)
+    assert all(loop.floats is None for loop in loops_of(in_single_precision))
+
+
 @pytest.mark.parametrize("function", [moving_average, vectors, matrices])
 def test_second_derivatives(function: Callable[..., Tensor]) -> None:
     z = points()[0]
