@@ -222,7 +222,7 @@ class VectorPrediction:
         with stream(seed, like.device), torch.no_grad():
             return self.law.sample()
 
-    def output(self, *index: int) -> Prediction:
+    def output(self, *index: Any) -> Prediction:
         """Return the prediction of one number of every row, such as one output.
 
         Args:
