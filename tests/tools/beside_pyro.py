@@ -134,6 +134,8 @@ def measure(name: str, sampler: str, draws: int, path: Path) -> None:
         of_draws = {site: x.detach().numpy() for site, x in found.items()}
         with path.with_suffix(".npz").open("wb") as file:
             np.savez(file, **of_draws)
+    else:
+        record.setdefault("error", "no site to draw")
     path.write_text(json.dumps(record))
 
 
