@@ -431,6 +431,8 @@ def without_missing(s: Mapping[str, Any]) -> Any:
     value = s["value"]
     if not s["is_observed"] or not isinstance(value, Tensor) or not value.is_floating_point():
         return value
+    if getattr(s["fn"], "replaces_missing", False):
+        return value
     masks = [mask for mask in _masks(s) if isinstance(mask, Tensor)]
     try:
         if not masks or value.requires_grad or not bool(value.isnan().any()):

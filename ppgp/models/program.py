@@ -815,7 +815,7 @@ def predictive_distributions(
             "another series from its start",
         )
     if past:
-        units -= past.keys()
+        units = units.difference(past)
         with seeded(seed), Replay(first, units, past, strict=False) as here, again():
             program()
     _check_masks(here)

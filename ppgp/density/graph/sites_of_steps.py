@@ -537,6 +537,11 @@ class StepLaws(dist.TorchDistribution):
         return self.like.support
 
     @property
+    def replaces_missing(self) -> bool:
+        """Whether the log densities are those of values without NaN that a mask leaves out."""
+        return self.log_probs is not None
+
+    @property
     def has_rsample(self) -> bool:  # type: ignore[override]
         return bool(self.like.has_rsample)
 
@@ -657,7 +662,7 @@ def _parts_of(
                 parts[name, "value"] = once.value
             # a density that a handler has put in place of the distribution's own
             if with_log_prob or "log_prob" in vars(once.law):
-                parts[name, "log_prob"] = once.law.log_prob(once.value)
+                parts[name, "log_prob"] = once.law.log_prob(_without_missing(site, once))
         for kind, x in (("mask", once.mask), ("scale", once.scale)):
             if isinstance(x, Tensor):
                 parts[name, kind] = x

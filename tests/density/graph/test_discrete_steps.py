@@ -130,12 +130,12 @@ def sequences(scan: Scan) -> None:
 
         def step(at: Any, z: Tensor, y: Tensor) -> tuple[Tensor, None]:
             z = pyro.sample(at("z"), dist.Categorical(move[z]))
-            with pyro.plate(at("rep"), 2, dim=-2), handlers.mask(mask=y > -1):
+            with pyro.plate(at("rep"), 2, dim=-2), handlers.mask(mask=~y.isnan()):
                 far = pyro.sample(at("far"), dist.Bernoulli(p))
                 pyro.sample(at("y"), dist.Normal(centre[z] + shift + 3 * far, 1.0), obs=y)
             return z, None
 
-        scan(step, torch.zeros(3, dtype=torch.long), TABLE)
+        scan(step, torch.zeros(3, dtype=torch.long), torch.where(TABLE > -1, TABLE, torch.nan))
 
 
 def switching(scan: Scan) -> None:

