@@ -97,14 +97,18 @@ def test_one_output_is_an_ordinary_prediction() -> None:
             prediction.output(*index)
     with pytest.raises(DataError, match=r"y of shape \[3, 2\], got shape \[3\]"):
         prediction.log_prob(X)
-    with pytest.raises(SettingError, match="whole number of draws"):
-        prediction.sample(0.5)
 
 
 @pytest.mark.usefixtures("types_unchecked")
 def test_a_score_takes_one_number_of_each_row() -> None:
     with pytest.raises(NotApplicable, match=r"pass one number of each row, prediction.output\(0\)"):
         ppgp.calibrate(Absolute(), of(outputs).predict(x=X), X)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_draws_are_counted_in_whole_numbers() -> None:
+    with pytest.raises(SettingError, match="whole number of draws"):
+        of(outputs).predict(x=X).sample(0.5)  # type: ignore[arg-type]
 
 
 def test_numbers_of_a_row_are_drawn_together() -> None:
