@@ -16,7 +16,7 @@ from torch.distributions import Distribution, Independent
 
 from ..data.entries.arrays import as_tensor
 from ..distributions import univariate
-from ..errors import DataError, NotApplicable, NotKnown, SettingError
+from ..errors import DataError, NotApplicable, NotKnown, SettingError, listed
 from ..runtime.seeding import stream
 from .axes import steps_of_loops
 from .prediction import Prediction
@@ -265,9 +265,11 @@ class SitePredictions(dict[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(Prediction, name):
             raise AttributeError(name)
-        names = ", ".join(map(repr, self))
-        do = f"take one of them, such as predictions[{next(iter(self))!r}].{name}"
-        raise NotKnown(f"one prediction with .{name}", f"those of {names}", do)
+        numbers = [site for site, each in self.items() if each.kind != "classes"]
+        site = next(iter([*numbers, *self]))
+        do = f"take one of them, such as predictions[{site!r}].{name}"
+        got = f"those of {listed([repr(each) for each in self], 'site')}"
+        raise NotKnown(f"one prediction with .{name}", got, do)
 
 
 def loops_of_steps(laws: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,7 +118,9 @@ def test_discrete_sites_never_ask() -> None:
     prior = posterior.predict(x=x)["y"].mean
     assert bool(((prior - 2.5).abs() < 4 * 5 * math.sqrt(0.21 / 1000)).all())
     both = posterior.predict(x=x, local="same")
-    with pytest.raises(NotKnown, match=r"got those of 'k', 'y': take .* predictions\['k'\].mean"):
+    with pytest.raises(
+        NotKnown, match=r"got those of sites 'k', 'y': take .* predictions\['y'\].mean"
+    ):
         _ = both.mean
     with pytest.raises(AttributeError, match="mode"):
         _ = both.mode
