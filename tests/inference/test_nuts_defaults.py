@@ -86,6 +86,18 @@ def test_a_density_that_ends_is_not_nearly_normal() -> None:
     assert (options.warmup, options.target_accept) == (300, 0.8)
 
 
+def test_a_density_unlike_its_approximation_has_a_diagonal_metric() -> None:
+    """At draws of an approximation three times as wide, a normal falls nine times as fast."""
+    target = Target(Program(normal), {"sd": SD})
+    origin = torch.zeros(3, dtype=F64)
+    for scale, metric in ((3.0, "diagonal"), (2.0, None)):
+        (options, *_) = run_plan(inference.NUTS(), target, (origin, scale * torch.diag(SD)))
+        assert options.metric == metric
+    asked = inference.NUTS(metric="low_rank")
+    (options, *_) = run_plan(asked, target, (origin, 3.0 * torch.diag(SD)))
+    assert options.metric == "low_rank"
+
+
 def test_a_normal_density_falls_like_its_approximation() -> None:
     target = Target(Program(normal), {"sd": SD})
     origin = torch.zeros(3, dtype=F64)

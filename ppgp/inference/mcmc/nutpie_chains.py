@@ -77,7 +77,7 @@ def run_nutpie(
     used = plan[0]
     for attempt, settled in enumerate(plan):
         falls_back = bool(chains) and settled.metric == "diagonal"
-        root = None if falls_back else preconditioner
+        root = None if settled.metric == "diagonal" else preconditioner
         run = NutpieSampler(settled, target, centre, root, seed)
         # the chains of the second attempt go on with the numbers, so that their seeds differ
         numbers = range(attempt * options.chains, (attempt + 1) * options.chains)
@@ -102,7 +102,7 @@ def run_nutpie(
             chains, used = latest, settled
         if interrupted or falls_back:
             break
-        if low_rank and options.metric is None and _diverged(chains) > HURTS:
+        if root is not None and options.metric is None and _diverged(chains) > HURTS:
             plan[attempt + 1 :] = [replace(plan[-1], metric="diagonal")]
             continue
         if settled is plan[-1]:

@@ -67,8 +67,10 @@ class NUTS(Inference):
             Laplace approximation, if there is one: a diagonal, and those directions in which draws
             and gradients show that it is not enough; Seyboldt, Carlson & Carpenter 2026) and
             "diagonal". pyro has "diagonal" and "dense". None: the first of these; for nutpie in
-            more than 200 dimensions the second, and where more than one draw in ten diverges with
-            the first, the chains of the two that diverge less.
+            more than 200 dimensions the second, and also where the density falls more than five
+            times as fast as its Laplace approximation, at half of the draws of this. Where more
+            than one draw in ten diverges with the first, both run, and the chains of the one that
+            diverges less are kept.
 
     Raises:
         UnknownName: If there is no such engine, or if the engine does not have the metric.

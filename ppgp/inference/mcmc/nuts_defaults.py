@@ -59,6 +59,10 @@ ACCEPT_NEARLY_NORMAL, FEW_DIMENSIONS, STEEP = 0.7, 6, 1.6
 #: approximation and at DRAWS draws from it, the log density has fallen by what that of the
 #: approximation has, up to this FACTOR. Along the axes alone, a funnel looks normal at its mode.
 REACH, DRAWS, FACTOR = 2.0, 20, 3.0
+#: Where the log density falls by more than so many times what that of the approximation does, at
+#: half of its draws, the posterior is nothing like it, as that of a network. A mass matrix of low
+#: rank then misleads.
+UNLIKE = 5.0
 #: R-hat of a coordinate above which a short warm-up was not enough, beside what independent draws
 #: would exceed in one run of a thousand.
 RHAT, BY_CHANCE = 1.05, 1e-3
@@ -81,7 +85,7 @@ class SettledOptions:
 def run_plan(
     options: NUTSOptions, target: Target, preconditioner: tuple[Tensor, Tensor] | None
 ) -> list[SettledOptions]:
-    """Return the options with a warm-up and an acceptance, for one run or for two.
+    """Return the options with a warm-up, an acceptance and a metric, for one run or for two.
 
     The second run follows if ``trusted`` does not hold for the draws of the first, whose warm-up is
     short.
@@ -94,8 +98,20 @@ def run_plan(
     """
     warmup, accept = options.warmup, options.target_accept
     normal = steep = False
-    if preconditioner is not None and (warmup is None or accept is None):
+    if preconditioner is not None and None in (warmup, accept, options.metric):
         axes, draws = falls(target, *preconditioner)
+        inside = draws[~np.isnan(draws)]
+        if options.metric is None and len(inside) and float(np.median(inside)) > UNLIKE:
+            return [
+                SettledOptions(
+                    options.draws,
+                    warmup or UNKNOWN,
+                    options.chains,
+                    accept or ACCEPT,
+                    options.max_depth,
+                    "diagonal",
+                )
+            ]
         ratios = np.concatenate([axes, draws])
         normal = bool(((ratios >= 1 / FACTOR) & (ratios <= FACTOR)).all())
         steep = bool((axes > STEEP).any())
