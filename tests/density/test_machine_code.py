@@ -182,6 +182,16 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "index put": lambda z: torch.ones(4, dtype=F64).index_put((torch.tensor([0, 2]),), z[:2]).exp(),
     "in place": lambda z: (z * 3).mul_(2).add_(z),
     "in place through a view": lambda z: _added_to_diagonal(z),
+    "written into a part": lambda z: _written(z, lambda x: x[:, 1:]),
+    "written into a row": lambda z: _written(z, lambda x: x[0]),
+    "taken before a change": lambda z: _changed_after_taken(z),
+    "one of several parts changed": lambda z: _parts_changed(z),
+    "powers that are whole numbers": lambda z: z[0].exp() ** torch.arange(5),
+    "powers of whole numbers": lambda z: torch.arange(1, 13) ** z,
+    "xlogy of whole numbers": lambda z: torch.xlogy(torch.arange(12), z.exp()),
+    "larger of a number and a truth": lambda z: torch.maximum(z > 0, z),
+    "no rows": lambda z: z.reshape(3, 4)[0:0, :2].mT.exp().sum() + z,
+    "no rows, taken": lambda z: z.reshape(3, 4)[0:0, :2][:, torch.tensor([0, 1])].sum() + z,
     "comparisons": lambda z: (z > 0.1) * z + (z.abs() <= 0.3) * z**2 + (z != 0) * z,
     "logic": lambda z: torch.where((z > -1) & ~(z > 0) | (z > 0.5), z, z * 3),
     "split": lambda z: torch.cat([p.exp() * p[0] for p in z.split([2, 4, 6])]),
@@ -206,6 +216,27 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
         positive(z[:6]), logits=z[6:], validate_args=False
     ).log_prob(torch.arange(6, dtype=F64)),
 }
+
+
+def _written(z: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return numbers, a part of which is written over; its derivative writes into views."""
+    x = z.reshape(3, 4) * 2
+    part(x).copy_(part(x).exp())
+    return x.tanh()
+
+
+def _changed_after_taken(z: Tensor) -> Tensor:
+    x = z * 1.5
+    taken = x[torch.tensor([0, 2, 2])]
+    x.view(-1).add_(z[1])
+    return taken.sum() + x
+
+
+def _parts_changed(z: Tensor) -> Tensor:
+    with torch.no_grad():
+        x = z * 2.0
+        x.unbind(0)[0].mul_(5.0)
+    return x * z
 
 
 def _added_to_diagonal(z: Tensor) -> Tensor:
@@ -258,6 +289,37 @@ def test_no_operation_without_a_form_is_compiled() -> None:
     assert machine_code(one_point(with_cholesky, (z,))) is None
     with pytest.raises(NoForm):
         MachineCode(one_point(with_cholesky, (z,)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda z: (z * 3).long() * z,
+        lambda z: ((z > 0).long() + 2 & (z > 0.5).long() + 1) * z,
+        lambda z: ~(z > 0).long() * z,
+        lambda z: torch.nn.functional.binary_cross_entropy_with_logits(
+            z, torch.ones(12, dtype=F64), reduction="sum"
+        ),
+        lambda z: z[0].max(0).values * z,
+        lambda z: z[0].cumsum(0) * z,
+        lambda z: torch.zeros(3, dtype=F64).masked_scatter(torch.ones(2, 3) > 0, z),
+    ],
+)
+def test_arguments_without_a_form(function: Callable[[Tensor], Tensor]) -> None:
+    """They would give other numbers than torch's, or none."""
+    with pytest.raises(NoForm):
+        compiled(function, torch.randn(12, dtype=F64))
+
+
+def test_counts_that_are_whole_numbers_have_machine_code() -> None:
+    def program(y: Tensor) -> None:
+        rate = pyro.sample("rate", dist.Gamma(2.0, 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Poisson(rate), obs=y)
+
+    target = ppgp.Target(Program(program), {"y": torch.tensor([0, 3, 1])})
+    target.callback(often=True)
+    assert isinstance(target._graphs._machine_code[True], MachineCode)
 
 
 def test_indices_that_are_computed_stay_inside() -> None:

@@ -134,9 +134,13 @@ def _addcdiv(x: Register, a: Register, b: Register, value: float = 1) -> Registe
 
 
 def _cross_entropy(x: Register, y: Register, *rest: Any) -> Register:
-    """Return the negative log density of a Bernoulli variable with logits x."""
-    if any(part is not None for part in rest[:2]):
-        raise NoForm
+    """Return the negative log density of a Bernoulli variable with logits x.
+
+    What follows are weights, and how the entries are summed: 0 is not at all, and by default their
+    mean is taken.
+    """
+    if rest != (None, None, 0):
+        raise NoForm("weights, or a sum")
     largest = x.writer.select(x < 0.0, -x, 0.0)
     return (1.0 - y) * x + largest + log1p(exp(-abs(x)))
 
@@ -236,6 +240,12 @@ COSTLY = {
         for name in ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "digamma")
     ),
 }
+BITWISE = {
+    aten.bitwise_and.Tensor,
+    aten.bitwise_or.Tensor,
+    aten.bitwise_xor.Tensor,
+    aten.bitwise_not.default,
+}
 WITHOUT_KEYWORDS = {aten._to_copy.default, aten.clone.default}
 #: operations that change their first operand, and their forms that do not
 IN_PLACE = {
@@ -297,6 +307,8 @@ VIEWS = {
     aten.lift_fresh_copy.default,
 }
 PARTS = {aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int}
+#: operations whose result is in the memory of their first operand
+SHARING = {*VIEWS, *PARTS, aten.as_strided.default}
 SUMS = {aten.sum.default, aten.sum.dim_IntList}
 PRODUCTS = {
     aten.mm.default,
@@ -380,14 +392,21 @@ class Place:
     places: str | None = None
 
     @property
+    def extent(self) -> int:
+        """How many numbers of memory hold it; those before the first one count."""
+        if 0 in self.shape:
+            return 0
+        steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        return self.offset + 1 + sum(steps)
+
+    @property
     def flat(self) -> bool:
         """Whether the numbers, or the places of them, lie one after the other."""
         return self.number is None and self.strides == contiguous(self.shape)
 
     def viewed(self, target: Any, args: Sequence[Any]) -> Place | None:
         """Return the place of a view; None if the numbers must be copied for it."""
-        steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
-        memory = torch.empty(self.offset + 1 + sum(steps), dtype=torch.uint8, device="meta")
+        memory = torch.empty(self.extent, dtype=torch.uint8, device="meta")
         here = torch.as_strided(memory, self.shape, self.strides, self.offset)
         if target is aten.reshape.default:
             target = aten.view.default
@@ -473,7 +492,7 @@ class _Code:
             for node in graph.graph.nodes
             if node.target in IN_PLACE and self._is_read_again(node)
         }
-        changed = {_memory_of(node) for node in self._in_place}
+        self._changed = {_memory_of(node) for node in self._in_place}
         inputs = 0
         for node in graph.graph.nodes:
             if node.op == "placeholder":
@@ -487,7 +506,7 @@ class _Code:
                 self._output(node)
             else:
                 self._operation(node)
-            if node in changed:  # it needs memory of its own
+            if node in self._changed:  # it needs memory of its own
                 self._places[node] = self._copied(self._place(node))
         if inputs != 1:
             raise NoForm("arguments beside z")
@@ -501,6 +520,7 @@ class _Code:
                 self._write_into(node, IN_PLACE[target], args, kwargs)
                 return
             target = IN_PLACE[target]
+        _check_whole(node, target)
         if target is getitem:
             source, i = cast(Any, args)
             if source in self._parts:
@@ -515,7 +535,7 @@ class _Code:
         elif target in ENTRIES:
             self._by_entries(node, target, args, {} if target in WITHOUT_KEYWORDS else kwargs)
         elif target in VIEWS:
-            self._places[node] = self._view(self._place(args[0]), target, args[1:])
+            self._places[node] = self._viewed(node, target, args)
         elif target in PARTS:
             self._split(node, target, args)
         elif target in SUMS:
@@ -569,9 +589,14 @@ class _Code:
     def _is_read_again(self, node: fx.Node) -> bool:
         """Return whether more than its result reads the memory that an operation changes."""
         changed = cast(fx.Node, node.args[0])
-        later = any(self._order[user] > self._order[node] for user in changed.users)
-        viewed = any(user.target in VIEWS or user.target in PARTS for user in changed.users)
-        return later or viewed or changed.op != "call_function" or changed.target in VIEWS
+        names = [changed]  # of the one tensor, before and after each change
+        while names[-1].target in IN_PLACE:
+            names.append(cast(fx.Node, names[-1].args[0]))
+        users = [user for name in names for user in name.users]
+        later = any(self._order[user] > self._order[node] for user in users)
+        viewed = any(_shares(user) for user in users)
+        first = names[-1]
+        return later or viewed or first.op != "call_function" or _shares(first)
 
     def _write_into(
         self, node: fx.Node, target: Any, args: Sequence[Any], kwargs: dict[str, Any]
@@ -579,11 +604,15 @@ class _Code:
         """Change the numbers of a tensor where they lie."""
         if target not in ENTRIES:
             raise NoForm(node.target)
+        _check_whole(node, target)
         for loop in list(self._loops.values()):
             self._close(loop)  # what reads the numbers before they change
         there = self._place(args[0])
         if not there.base.startswith("%m"):
             raise NoForm(node.target)
+        for other, place in self._places.items():  # numbers that were taken before they change
+            if place.places is not None and place.base == there.base:
+                self._places[other] = self._copied(place)
         places = {x: _spread(self._place(x), there.shape) for x in node.all_input_nodes}
 
         def body(at: list[str]) -> None:
@@ -678,6 +707,14 @@ class _Code:
             found = self._copied(place).viewed(target, args)
         if found is None:
             raise NoForm(target)
+        return found
+
+    def _viewed(self, node: fx.Node, target: Any, args: Sequence[Any]) -> Place:
+        """Return the place of the result of a view."""
+        place = self._place(args[0])
+        found = self._view(place, target, args[1:])
+        if found.base != place.base and _memory_of(node) in self._changed:
+            raise NoForm("a view of memory in another order that is changed")
         return found
 
     def _address(self, place: Place, at: str) -> str:
@@ -924,8 +961,7 @@ class _Code:
 
     def _split(self, node: fx.Node, target: Any, args: Sequence[Any]) -> None:
         place = self._in_memory(self._place(args[0]))
-        steps = [(n - 1) * s for n, s in zip(place.shape, place.strides, strict=True)]
-        memory = torch.empty(place.offset + 1 + sum(steps), dtype=torch.uint8, device="meta")
+        memory = torch.empty(place.extent, dtype=torch.uint8, device="meta")
         here = torch.as_strided(memory, place.shape, place.strides, place.offset)
         self._parts[node] = [
             replace(
@@ -974,8 +1010,7 @@ class _Code:
         if place.number is not None:
             like = torch.empty(place.shape, dtype=place.dtype)
             return self._filled(Layout.of(target(like, *rest)), place.number)
-        steps = [(n - 1) * s for n, s in zip(place.shape, place.strides, strict=True)]
-        every = torch.arange(place.offset + 1 + sum(steps))
+        every = torch.arange(place.extent)
         places = torch.as_strided(every, place.shape, place.strides, place.offset)
         table = self._table(target(places, *rest))
         return replace(place, offset=0, shape=table.shape, strides=table.strides, places=table.base)
@@ -1044,6 +1079,8 @@ class _Code:
         self, node: fx.Node, target: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
         there = self._copied(self._place(args[0]))
+        if there.shape != tuple(_layout(node).shape):
+            raise NoForm("a tensor that is made larger")
         every = torch.arange(math.prod(there.shape)).reshape(there.shape)
         adds = target in (aten.scatter_add.default, aten.index_add.default)
         if target is aten.index_put.default:
@@ -1203,6 +1240,8 @@ class _Code:
 
     def _largest_and_where(self, source: Place, axis: int, keep: bool = False) -> list[Place]:
         """Return the places of the largest numbers along an axis, and of their indices."""
+        if not source.shape:
+            raise NoForm("an axis of one number")
         largest = _spread(self._largest(source, [axis], True), source.shape)
         size = source.shape[axis]
         axis %= len(source.shape)
@@ -1247,6 +1286,8 @@ class _Code:
     def _moved(self, at: Sequence[str], axis: int, where: Place, within: Place) -> list[str]:
         """Return counters with an index that is computed in place of one of them."""
         w = self.writer
+        if not within.shape:
+            raise NoForm("an axis of one number")
         axis %= len(within.shape)
         # one out of range, which torch refuses, must not leave the memory
         index = maximum(
@@ -1391,6 +1432,8 @@ class _Code:
 
     def _cumulated(self, node: fx.Node, target: Any, args: Sequence[Any]) -> None:
         place, layout = self._place(args[0]), _layout(node)
+        if not place.shape:
+            raise NoForm("an axis of one number")
         there = self._room(layout.shape, layout.dtype)
         axis = args[1] % len(place.shape)
         outer = [d for d in range(len(place.shape)) if d != axis]
@@ -1428,14 +1471,39 @@ class _Code:
 
 def _memory_of(node: fx.Node) -> fx.Node:
     """Return the tensor whose memory an operation in place changes."""
-    while node.target in IN_PLACE or node.target in VIEWS or node.target is getitem:
+    while node.target in IN_PLACE or _shares(node):
         node = cast(fx.Node, node.args[0])
     return node
+
+
+def _shares(node: fx.Node) -> bool:
+    """Return whether the result of an operation is in the memory of its first operand."""
+    if node.target is getitem:
+        return cast(fx.Node, node.args[0]).target in PARTS
+    return node.target in SHARING
+
+
+def _check_whole(node: fx.Node, target: Any) -> None:
+    """Raise NoForm if an operation makes whole numbers of floats, or works on their bits.
+
+    Here they are floats too.
+    """
+    found = node.meta.get("layout")
+    if not isinstance(found, Layout) or found.dtype.is_floating_point:
+        return
+    if found.dtype != torch.bool:
+        if target in BITWISE:
+            raise NoForm(target)
+        given = [x.meta.get("layout") for x in node.all_input_nodes]
+        if any(isinstance(x, Layout) and x.dtype.is_floating_point for x in given):
+            raise NoForm("a float as a whole number")
 
 
 def _layout(node: fx.Node) -> Layout:
     """Return how the tensor of a node lies in memory."""
     found = node.meta.get("layout")
+    if found is None and node.target is aten._to_copy.default and "dtype" in node.kwargs:
+        return replace(_layout(cast(fx.Node, node.args[0])), dtype=cast(Any, node.kwargs["dtype"]))
     if isinstance(found, Tensor):
         return Layout.of(found)
     if not isinstance(found, Layout):
@@ -1471,6 +1539,8 @@ def machine_code(graph: fx.GraphModule) -> MachineCode | None:
     try:
         return MachineCode(graph)
     except NoForm:
+        return None
+    except Exception:  # arguments that no form foresees, which torch takes: its graph runs then
         return None
 
 

@@ -104,16 +104,15 @@ class Register:
         return self._with("fdiv", other, True)
 
     def __neg__(self) -> Register:
-        return self.writer.add(f"fneg double {self.name}")
+        return self.writer.add(f"fneg double {as_float(self).name}")
 
     def __abs__(self) -> Register:
         return self.writer.intrinsic("fabs", self)
 
     def compared(self, how: str, other: Any) -> Register:
         """Return whether ``self how other`` holds, with ``how`` as LLVM has it."""
-        return self.writer.add(
-            f"fcmp {how} double {self.name}, {self.writer.number(other).name}", BOOL
-        )
+        pair = (as_float(self), self.writer.number(other))
+        return self.writer.add(f"fcmp {how} double {pair[0].name}, {pair[1].name}", BOOL)
 
     def __lt__(self, other: Any) -> Register:
         return self.compared("olt", other)
@@ -178,7 +177,7 @@ class Writer:
         """Call a function that LLVM knows."""
         full = f"llvm.{name}.f64"
         self.called[full] = len(values)
-        given = ", ".join(f"double {v.name}" for v in values)
+        given = ", ".join(f"double {as_float(v).name}" for v in values)
         return self.add(f"call double @{full}({given})")
 
     def outlined(self, function: Function, x: Register) -> Register:
@@ -199,7 +198,7 @@ class Writer:
     def library(self, name: str, *values: Register) -> Register:
         """Call a function of the C library."""
         self.called[name] = len(values)
-        given = ", ".join(f"double {v.name}" for v in values)
+        given = ", ".join(f"double {as_float(v).name}" for v in values)
         return self.add(f"call double @{name}({given})")
 
     def select(self, condition: Register, x: Any, y: Any) -> Register:
