@@ -93,6 +93,10 @@ def test_every_page_of_two_libraries_has_a_program_of_each() -> None:
             compile(program, name, "exec")
 
 
+def test_the_page_for_users_of_pyro_runs_what_takes_a_trained_guide() -> None:
+    assert "ppgp.from_guide(" in programs(DOCS / "coming-from" / "pyro.md")["ours"]
+
+
 @pytest.mark.parametrize("family", sorted(set(members()) - {"experiments"}))
 def test_the_guide_names_every_member_of_a_family(family: str) -> None:
     pages = [DOCS / "choose.md", *(DOCS / "guide").glob("*.md")]
