@@ -34,6 +34,7 @@ WITHOUT_GRAPH = {
 #: an operation without a form: a Cholesky factor, or a loop
 WITHOUT_FORM = {
     "hidden_markov_model",
+    "hidden_markov_by_scan",
     "autoregressive_emission",
     "autoregression_by_scan",
     "exponential_smoothing",
@@ -139,6 +140,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sums of one number": lambda z: (z[0].expand(5).exp().sum() * z).cos(),
     "logsumexp": lambda z: torch.logsumexp(z.reshape(3, 4), 1) * z[:3],
     "log softmax": lambda z: torch.log_softmax(z.reshape(3, 4), 0) * z.reshape(3, 4),
+    "log softmax of large numbers": lambda z: torch.log_softmax(z.reshape(3, 4) + 1e8, 1) * z[:4],
     "softmax": lambda z: z.reshape(3, 4).softmax(1) * z.reshape(3, 4),
     "softmax by hand": lambda z: z.exp() / z.exp().sum(),
     "largest": lambda z: z.reshape(3, 4).amax(1) * z.reshape(3, 4).max(0).values[:3],

@@ -1330,34 +1330,49 @@ class _Code:
             self._total_of_logs(source, axes), aten.view.default, [list(_layout(node).shape)]
         )
 
-    def _total_of_logs(self, source: Place, axes: Sequence[int]) -> Place:
-        """Return log sum exp over axes, each of which stays with one entry."""
+    def _shift_and_total(self, source: Place, axes: Sequence[int]) -> tuple[Place, Place]:
+        """Return m and log sum exp(x - m) over axes, each of which stays with one entry.
+
+        m is the largest x, and 0 where that is infinite.
+        """
         w = self.writer
         largest = self._largest(source, axes, True)
-        spread = _spread(largest, source.shape)
+        shift, total = (self._room(largest.shape, torch.float64) for _ in range(2))
+
+        def finite(at: list[str]) -> None:
+            m = self._load(largest, at)
+            self._store(shift, at, w.select(abs(m).compared("oeq", math.inf), 0.0, m))
+
+        self._for(shift.shape, finite)
+        spread = _spread(shift, source.shape)
 
         def shifted(value: Register, at: list[str]) -> Register:
-            m = self._load(spread, at)
-            return exp(value - w.select(abs(m).compared("oeq", math.inf), 0.0, m))
+            return exp(value - self._load(spread, at))
 
-        total = self._reduced(source, axes, True, 0.0, lambda a, b: a + b, shifted)
-        there = self._room(largest.shape, torch.float64)
+        exps = self._reduced(source, axes, True, 0.0, lambda a, b: a + b, shifted)
+        self._for(total.shape, lambda at: self._store(total, at, log(self._load(exps, at))))
+        return shift, total
+
+    def _total_of_logs(self, source: Place, axes: Sequence[int]) -> Place:
+        """Return log sum exp over axes, each of which stays with one entry."""
+        shift, total = self._shift_and_total(source, axes)
+        there = self._room(total.shape, torch.float64)
 
         def body(at: list[str]) -> None:
-            m = self._load(largest, at)
-            finite = w.select(abs(m).compared("oeq", math.inf), 0.0, m)
-            self._store(there, at, log(self._load(total, at)) + finite)
+            self._store(there, at, self._load(shift, at) + self._load(total, at))
 
         self._for(there.shape, body)
         return there
 
     def _softmax(self, node: fx.Node, target: Any, x: fx.Node, axis: int, _: bool) -> None:
         source = self._in_memory(self._place(x))
-        total = _spread(self._total_of_logs(source, [axis]), source.shape)
+        parts = self._shift_and_total(source, [axis])
+        shift, total = (_spread(part, source.shape) for part in parts)
         there = self._room(source.shape, torch.float64)
 
         def body(at: list[str]) -> None:
-            found = self._load(source, at) - self._load(total, at)
+            # the shift first: a large one would take the digits of the rest
+            found = (self._load(source, at) - self._load(shift, at)) - self._load(total, at)
             self._store(there, at, exp(found) if target is aten._softmax.default else found)
 
         self._for(there.shape, body)

@@ -378,6 +378,8 @@ def digamma(x: Register) -> Register:
     fraction = x - w.intrinsic("rint", x)
     reflected = found - math.pi / w.library("tan", fraction * math.pi)
     found = w.select(negative, reflected, found)
+    pole = w.logic("and", negative, fraction.compared("oeq", 0.0))
+    found = w.select(pole, math.nan, found)
     return w.select(x.compared("oeq", 0.0), w.intrinsic("copysign", w.number(math.inf), -x), found)
 
 
@@ -406,6 +408,8 @@ def power(x: Register, y: Any) -> Register:
         return x * x * x
     if y == 0.5:
         return w.intrinsic("sqrt", x)
+    if y == -0.5:
+        return 1.0 / w.intrinsic("sqrt", x)
     if y == -1:
         return 1.0 / x
     if y == -2:

@@ -88,14 +88,15 @@ def run_nutpie(
         except Exception as error:
             if not chains:
                 raise
-            notes.append(failed_afterwards("a second run, with a longer warm-up,", error))
+            changed = "a diagonal mass matrix" if falls_back else "a longer warm-up"
+            notes.append(failed_afterwards(f"a second run, with {changed},", error))
             break
         if interrupted and chains:
             # the attempt before has all its draws
-            notes.append(
-                "stopped by Ctrl-C: the chains with a short warm-up, which need a longer one, "
-                "are returned"
-            )
+            first = "with a short warm-up, which need a longer one,"
+            if falls_back:
+                first = "of the first run, many of whose draws diverged,"
+            notes.append(f"stopped by Ctrl-C: the chains {first} are returned")
             break
         latest = [finished[number] for number in numbers if number in finished]
         if not falls_back or _diverged(latest) < _diverged(chains):
