@@ -113,9 +113,9 @@ def psis_loo(
 
     Raises:
         NotApplicable: For a point, for several observed sites and no ``site``, for one joint
-            distribution that is all that is observed, for ``sites`` of
-            different numbers of rows, where the density of the draws is not known, or where they
-            are draws given fewer rows, as after ``update``.
+            distribution that is all that is observed, for ``sites`` of different numbers of rows,
+            where the density of the draws is not known, or where they are draws given fewer rows,
+            as after ``update``.
         UnknownName: If no observed site has that name.
         SettingError: For both ``site`` and ``sites``, or no name in ``sites``.
 

@@ -351,9 +351,10 @@ class Posterior:
         - ``local="same"`` keeps the values of the fit: unit i is unit i of the fit.
         - ``local="new"`` draws them from their prior given the other sites. So it does for sites of
           other plates whose number of elements has changed.
-        - More steps of ``ppgp.scan`` than in the fit are a forecast: the first ones keep their
-          values and data, and those after them are drawn one after another. Other arguments begin
-          with the rows of the fit.
+        - More steps of ``ppgp.scan`` than in the fit are a forecast: the first ones keep the values
+          of their latent sites, what the loop carries from them depends on the data of the fit, and
+          those after them are drawn one after another. Other arguments begin with the rows of the
+          fit.
         - Without the word, the units are those of the fit if the arguments are, and new ones if
           their number is another. With as many units and other arrays among the arguments both can
           be meant, and the word has to be given. It never has to be for discrete sites, which the

@@ -7,6 +7,7 @@ are batched and others are not: their result is first made too small.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -41,6 +42,15 @@ class BatchedOperations(fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
+#: methods that fill new memory with random numbers, which vmap does not know, and their parameters
+DRAWN = {
+    "normal_": (0.0, 1.0),
+    "uniform_": (0.0, 1.0),
+    "exponential_": (1.0, 0.0),
+    "cauchy_": (0.0, 1.0),
+}
+
+
 class Batched(TorchFunctionMode):
     """Context manager: what torch is asked for inside runs under vmap."""
 
@@ -55,12 +65,28 @@ class Batched(TorchFunctionMode):
         if func == DATA:  # torch refuses it under vmap
             return args[0].detach()
         name = getattr(func, "__name__", "")
+        if name in DRAWN and kwargs.get("generator") is None:
+            return _drawn(name, *args)
         if _lacks_rule_in_place(name):
             return args[0].copy_(getattr(Tensor, name.removesuffix("_"))(*args, **kwargs))
         if name == "binomial" and len(args) > 1:
             count, p, *others = args
             args = (count * torch.ones_like(p), p * torch.ones_like(count), *others)
         return func(*args, **kwargs)
+
+
+def _drawn(name: str, x: Tensor, first: float | None = None, second: float | None = None) -> Tensor:
+    """Return random numbers in place of x, by the method of this name with its parameters."""
+    a, b = DRAWN[name]
+    a, b = a if first is None else first, b if second is None else second
+    if name == "normal_":
+        return a + b * torch.randn(x.shape, dtype=x.dtype, device=x.device)
+    u = torch.rand(x.shape, dtype=x.dtype, device=x.device)  # in [0, 1)
+    if name == "uniform_":
+        return a + (b - a) * u
+    if name == "exponential_":
+        return -torch.log1p(-u) / a
+    return a + b * torch.tan(math.pi * (u - 0.5))
 
 
 def has_rule(target: Any) -> bool:

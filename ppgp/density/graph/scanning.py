@@ -52,7 +52,7 @@ def scan(
 
     Discrete latent sites are summed out in a fit, in time linear in the number of steps: the carry
     may depend on those of the step before, as in a hidden Markov model. What the loop returns of
-    them is then NaN; what depends on them belongs into the step.
+    them is then NaN: compute what depends on them inside the step.
 
     Args:
         step: (carry, x) -> (carry, y). It may use other tensors, but has no effects besides its

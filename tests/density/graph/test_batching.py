@@ -9,6 +9,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 import ppgp
@@ -130,3 +131,27 @@ def test_the_graph_of_several_points_is_made_without_a_warning(
         torch.testing.assert_close(gradients[i], gradient)
     assert target.notes == []
     assert "Warning" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        dist.Normal(1.0, 2.0),
+        dist.LogNormal(0.0, 0.5),
+        dist.Exponential(2.0),
+        dist.Uniform(-1.0, 3.0),
+        dist.Cauchy(1.0, 0.5),
+        dist.Laplace(0.0, 1.5),
+        dist.Gumbel(0.0, 1.0),
+    ],
+    ids=lambda law: type(law).__name__,
+)
+def test_numbers_drawn_into_new_memory_have_their_law(law: Any) -> None:
+    """Each point of the batch has its own; the uniform values of all pass Kolmogorov's test."""
+    with torch.random.fork_rng(devices=[]), Batched():
+        torch.manual_seed(0)
+        found = torch.vmap(lambda z: law.expand([500]).rsample() + 0 * z, randomness="different")(
+            torch.zeros(20)
+        )
+    assert len(found.unique()) > 9000
+    assert stats.kstest(law.cdf(found.flatten()).numpy(), "uniform").pvalue > 1e-3
