@@ -147,12 +147,14 @@ class VectorPrediction:
         """
         law: Any = self.law
         size = math.prod(self.event)
-        if isinstance(law, Independent):
+        if isinstance(law, Independent) and not law.base_dist.event_shape:
             within = torch.diag_embed(law.variance.flatten(1 + len(self.rows)))
         elif hasattr(law, "covariance_matrix") and len(self.event) == 1:
             within = law.covariance_matrix
+            if isinstance(law, dist.MultivariateStudentT):  # Pyro's is that of the normal law in it
+                within = within * (law.variance / within.diagonal(dim1=-2, dim2=-1))[..., None]
         else:
-            name = "draws" if law is None else type(law).__name__
+            name = "draws" if law is None else type(getattr(law, "base_dist", law)).__name__
             do = "take torch.cov of prediction.sample(1000)[:, i].mT for row i"
             raise NotApplicable("a distribution whose covariance is known", name, do)
         means = law.mean.reshape(-1, *self.rows, size)

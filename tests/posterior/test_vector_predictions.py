@@ -134,6 +134,39 @@ def correlated_law() -> dist.MultivariateNormal:
     return dist.MultivariateNormal(X[:, None] * W[:, None], covariance)
 
 
+def test_covariance_of_a_student_t_is_larger_than_its_scale() -> None:
+    scale = torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=F64)
+
+    def heavy(x: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2, dtype=F64), 1.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            law = dist.MultivariateStudentT(torch.tensor(6.0, dtype=F64), x[:, None] * w, scale)
+            pyro.sample("y", law, obs=y)
+
+    prediction = of(heavy).predict(x=X)
+    between = torch.cov(W.mT, correction=0) * X.square()[:, None, None]
+    torch.testing.assert_close(prediction.covariance, 1.5 * scale @ scale.mT + between)
+    torch.testing.assert_close(
+        prediction.covariance.diagonal(dim1=-2, dim2=-1), prediction.variance
+    )
+
+
+def test_covariance_of_several_vectors_of_a_row_is_not_that_of_independent_numbers() -> None:
+    covariance = torch.tensor([[1.0, 0.8], [0.8, 1.0]], dtype=F64)
+
+    def pairs(x: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2, dtype=F64), 1.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            law: Any = dist.MultivariateNormal(
+                (x[:, None] * w)[:, None].repeat(1, 3, 1), covariance
+            )
+            pyro.sample("y", law.to_event(1), obs=y)
+
+    prediction = at(pairs, {"x": X, "y": torch.ones(3, 3, 2, dtype=F64)}, w=W).predict(x=X)
+    with pytest.raises(NotApplicable, match="whose covariance is known, got MultivariateNormal"):
+        _ = prediction.covariance
+
+
 def test_shares_have_the_counts_of_each_category() -> None:
     prediction = of(shares, 3).predict(x=X)
     logits = torch.cat([X[:, None] * W[:, None], torch.zeros(DRAWS, 3, 1, dtype=F64)], -1)

@@ -8,6 +8,7 @@ are batched and others are not: their result is first made too small.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -49,6 +50,9 @@ DRAWN = {
     "exponential_": (1.0, 0.0),
     "cauchy_": (0.0, 1.0),
 }
+#: who calls them on memory of which only the result is used, with numbers that have no name
+LAWS = ("torch.distributions.", "pyro.distributions.")
+CHECKS = ("typecheck", "jaxtyping.", "<@beartype")
 
 
 class Batched(TorchFunctionMode):
@@ -66,6 +70,9 @@ class Batched(TorchFunctionMode):
             return args[0].detach()
         name = getattr(func, "__name__", "")
         if name in DRAWN and kwargs.get("generator") is None:
+            if not _module_that_calls(sys._getframe(1)).startswith(LAWS):
+                # the memory may be used afterwards, which has one number for all points
+                raise RuntimeError(f"{name} has no rule under vmap")
             return _drawn(name, *args)
         if _lacks_rule_in_place(name):
             return args[0].copy_(getattr(Tensor, name.removesuffix("_"))(*args, **kwargs))
@@ -73,6 +80,16 @@ class Batched(TorchFunctionMode):
             count, p, *others = args
             args = (count * torch.ones_like(p), p * torch.ones_like(count), *others)
         return func(*args, **kwargs)
+
+
+def _module_that_calls(frame: Any) -> str:
+    """Return the module of a frame, or of the next one outside of what checks types in tests."""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if not (name.startswith(CHECKS) or frame.f_code.co_filename.startswith(CHECKS)):
+            return name
+        frame = frame.f_back
+    return ""
 
 
 def _drawn(name: str, x: Tensor, first: float | None = None, second: float | None = None) -> Tensor:

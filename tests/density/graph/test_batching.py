@@ -155,3 +155,26 @@ def test_numbers_drawn_into_new_memory_have_their_law(law: Any) -> None:
         )
     assert len(found.unique()) > 9000
     assert stats.kstest(law.cdf(found.flatten()).numpy(), "uniform").pvalue > 1e-3
+
+
+def new_memory(z: Tensor) -> Tensor:
+    return torch.empty(2).normal_(mean=30.0, std=0.5) + z
+
+
+def filled_before_use(z: Tensor) -> Tensor:
+    e = torch.zeros(2)
+    e.exponential_(lambd=0.001)
+    return e + z + 29.0
+
+
+@pytest.mark.parametrize("program", [new_memory, filled_before_use], ids=lambda f: f.__name__)
+def test_memory_that_a_program_fills_itself_has_random_numbers(
+    program: Callable[[Tensor], Tensor],
+) -> None:
+    """One point after another where vmap cannot."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        found = over_draws(lambda v: {"x": program(v["z"])}, {"z": torch.zeros(20)})["x"]
+    assert len(found.unique()) == 40
+    assert bool((found > 27).all())
+    assert found.std() > 0.3
