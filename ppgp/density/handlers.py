@@ -33,7 +33,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..data.argument_mistakes import of_dtypes
 from ..errors import DataError, NotApplicable, an
-from ..runtime.process_locks import one_at_a_time, when_abandoned
+from ..runtime.process_locks import one_at_a_time, silenced, when_abandoned
 from ..runtime.seeding import seeded
 from .graph.batching import Batched
 from .layout import Angle, Partly
@@ -592,7 +592,7 @@ def over_draws(
     stacked = tuple(draws[name] for name in names)
     several = torch.vmap(one, randomness="different", chunk_size=min(chunk, total))
     try:
-        with Batched():
+        with Batched(), silenced(UserWarning, "There is a performance drop because"):
             return several(*stacked)
     except (RuntimeError, ValueError, NotImplementedError, TypeError):
         # the program asks for a value: .item(), if, for

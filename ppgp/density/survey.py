@@ -122,6 +122,8 @@ def survey(
             transform = mapping(name, site["fn"])
             if name.endswith(UNOBSERVED):
                 transform = partly(transform, site, run.sites)
+                if (site["infer"] or {}).get("of_steps"):
+                    raise _masked_in_a_step(name.removesuffix(UNOBSERVED))
         value = site["value"].detach()
         last = transform.inv(value)
         stop = position + last.numel()
@@ -162,6 +164,16 @@ def survey(
         latents=latents,
         deterministic=any(is_deterministic(s) for _, s in run.samples()) and nesting is None,
         runs_long=max((len(latents), *steps)) > MANY,
+    )
+
+
+def _masked_in_a_step(name: str) -> NotApplicable:
+    """Return the error for a site of ``ppgp.scan`` with obs_mask=."""
+    return NotApplicable(
+        "sites of ppgp.scan without obs_mask=",
+        f"one at {name!r}",
+        "leave its missing numbers out by poutine.mask(mask=...), or, where later steps depend on "
+        "them, write the loop in Python, with a number in the name of each site",
     )
 
 

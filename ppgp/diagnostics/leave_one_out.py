@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ..capabilities import LeaveOneOut, supports
 from ..data.roles import refuse_weights
-from ..errors import NotApplicable, SettingError, UnknownName
+from ..display.user_warnings import warn
+from ..errors import DataWarning, NotApplicable, SettingError, UnknownName
 from ..models.program import Program
 from ..posterior.axes import steps_of_loops
 from ..posterior.posterior import Posterior, is_boosted, simulator_of
@@ -100,6 +101,7 @@ def psis_loo(
     Vehtari, Gelman & Gabry (2017). Draws of Laplace or a Gaussian guide are also weighted by
     p(theta, y) / q(theta), so that the result is that of the posterior and not of its approximation
     (Magnusson, Andersen, Jonasson & Vehtari 2019, equation 8), where k is below its limit.
+    ``pyro.factor`` counts as a part of the prior; a warning says so, as it may hold data.
 
     Args:
         posterior: The fit.
@@ -145,8 +147,10 @@ def psis_loo(
             "write pyro.sample(..., obs=y) in the program",
         )
     by_draw = _of_rows(each, site, sites).flatten(0, 1)
-    if sites is not None and isinstance(posterior.model, Program):
-        _check_masks(posterior, posterior.model, sites)
+    if isinstance(posterior.model, Program):
+        if sites is not None:
+            _check_masks(posterior, posterior.model, sites)
+        _say_factors(posterior, posterior.model)
     log_likelihood = by_draw.double().cpu().numpy()
     unnamed = site is None and sites is None
     if unnamed and by_draw.shape[-1] == 1 and isinstance(posterior.model, Program):
@@ -242,6 +246,19 @@ def _check_masks(posterior: Posterior, program: Program, sites: Sequence[str]) -
             "masks that leave out different rows of them",
             "pass one at a time as site=, or leave the same rows out of all",
         )
+
+
+def _say_factors(posterior: Posterior, program: Program) -> None:
+    """Warn where a program has ``pyro.factor``, whose density is of no row."""
+    theta = simulator_of(posterior).with_params(posterior.theta)
+    factors = program.factors({name: value[0] for name, value in theta.items()}, posterior.data)
+    if factors:
+        said = (
+            f"PSIS-LOO leaves out pyro.factor ({', '.join(factors)}), which may hold data; write "
+            "data as pyro.sample(..., obs=), with a distribution of your own where they are "
+            "censored or truncated"
+        )
+        warn(said, DataWarning)
 
 
 def _named(every: dict[str, Tensor], name: str) -> Tensor:

@@ -326,6 +326,12 @@ class Program(Model):
             marks = {name: (numbers_seen(s) > 0) & of_data[name] for name, s in observed}
         return {name: mark.reshape(-1) for name, mark in marks.items()}
 
+    def factors(self, values: Mapping[str, Tensor], data: Mapping[str, Any]) -> list[str]:
+        """Return the names of the ``pyro.factor`` sites; the arguments are those of ``seen``."""
+        with quietly(), seeded(0), torch.no_grad(), Run(values) as run:
+            self.of_all_rows(**data)
+        return [name for name, s in run.samples() if is_factor(s)]
+
     def predict(  # type: ignore[override] # its own arguments
         self, theta: Theta, arguments: Mapping[str, Any], data: Mapping[str, Any], seed: int = 0
     ) -> dict[str, Distribution | Vectors]:

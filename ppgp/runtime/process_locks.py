@@ -122,11 +122,15 @@ def help_in(turns: Turns) -> None:
 
 
 @contextmanager
-def silenced(category: type[Warning] = Warning) -> Iterator[None]:
+def silenced(category: type[Warning] = Warning, message: str = "") -> Iterator[None]:
     """Suppress warnings of a category inside the block, and restore the caller's filters after it.
 
     It holds ``one_at_a_time``, so that other threads cannot interfere.
+
+    Args:
+        category: Of the warnings.
+        message: How they begin, a regular expression; "" for all.
     """
     with one_at_a_time(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", category)
+        warnings.filterwarnings("ignore", message, category)
         yield

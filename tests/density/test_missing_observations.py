@@ -15,7 +15,7 @@ from torch import Tensor
 import ppgp
 from ppgp import inference
 from ppgp.density import Target
-from ppgp.errors import PpgpError
+from ppgp.errors import NotApplicable, PpgpError
 from ppgp.models import Program
 
 F64 = torch.float64
@@ -174,3 +174,18 @@ def test_nan_without_a_mask_is_an_error() -> None:
         ppgp.fit(program, {"y": Y}, inference.MAP(), progress=False)
     with pytest.raises(PpgpError):
         ppgp.fit(by_mask, {"y": Y, "here": HERE | True}, inference.MAP(), progress=False)
+
+
+def test_obs_mask_in_a_step_of_scan_is_refused_with_a_way_out() -> None:
+    def walk(y: Tensor, here: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(number(0), 1.0))
+
+        def step(level: Tensor, row: tuple[Tensor, Tensor]) -> tuple[Tensor, None]:
+            seen, known = row
+            law = dist.Normal(m + 0.5 * level, 1.0)
+            return pyro.sample("y", law, obs=seen, obs_mask=known), None
+
+        ppgp.scan(step, number(0), (y, here))
+
+    with pytest.raises(NotApplicable, match="without obs_mask=, got one at 'y'"):
+        Target(Program(walk), {"y": Y, "here": HERE})

@@ -112,3 +112,14 @@ def test_a_criterion_says_that_factors_are_left_out() -> None:
     for criterion in ("aic", "bic"):
         with pytest.warns(DataWarning, match=f"the {criterion} leaves out pyro.factor .above."):
             getattr(posterior, criterion)
+
+
+def test_leave_one_out_says_that_factors_are_left_out() -> None:
+    posterior = fit(censored, Laplace(draws=50), y=Y)
+    with pytest.warns(DataWarning, match=r"PSIS-LOO leaves out pyro.factor \(above\)"):
+        ppgp.psis_loo(posterior)
+
+
+def test_torch_does_not_warn_of_operations_that_vmap_takes_one_by_one() -> None:
+    posterior = fit(censored, Laplace(draws=20), y=Y)
+    assert posterior.pointwise()["y"].shape == (1, 20, len(Y))
