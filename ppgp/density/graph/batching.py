@@ -101,8 +101,8 @@ def _drawn(name: str, x: Tensor, first: float | None = None, second: float | Non
     u = torch.rand(x.shape, dtype=x.dtype, device=x.device)  # in [0, 1)
     if name == "uniform_":
         return a + (b - a) * u
-    if name == "exponential_":
-        return -torch.log1p(-u) / a
+    if name == "exponential_":  # above 0, as torch's own: a density may take the logarithm
+        return -torch.log1p(-u.clamp_min(torch.finfo(u.dtype).eps / 2)) / a
     return a + b * torch.tan(math.pi * (u - 0.5))
 
 

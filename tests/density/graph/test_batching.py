@@ -178,3 +178,12 @@ def test_memory_that_a_program_fills_itself_has_random_numbers(
     assert len(found.unique()) == 40
     assert bool((found > 27).all())
     assert found.std() > 0.3
+
+
+def test_an_exponential_number_is_above_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", torch.zeros)  # each of 17 million numbers may be 0
+    with Batched():
+        found = torch.vmap(lambda z: dist.Exponential(2.0).expand([3]).rsample() + 0 * z)(
+            torch.zeros(2)
+        )
+    assert bool(found.log().isfinite().all())
