@@ -289,7 +289,9 @@ def loops_of_steps(laws: Mapping[str, Any]) -> dict[str, Any]:
             continue
         parts = [univariate.parameters(law) for law in each]
         shapes = [{k: (len(v), v.shape[2:]) for k, v in part.items()} for part in parts]
-        if any(type(law) is not type(first) for law in each) or shapes.count(shapes[0]) < len(each):
+        # Pyro's class and that of torch, of the steps of a fit and of later ones, have one name
+        kinds = {type(law).__name__ for law in each}
+        if len(kinds) > 1 or shapes.count(shapes[0]) < len(each):
             continue
         joined = {k: torch.cat([part[k] for part in parts], 1) for k in parts[0]}
         found[name] = univariate.rebuilt(first, joined)

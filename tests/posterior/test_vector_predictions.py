@@ -17,6 +17,7 @@ from ppgp import inference
 from ppgp.conformal import Absolute
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.models import Program
+from ppgp.posterior.vector_prediction import loops_of_steps
 
 F64 = torch.float64
 DRAWS = 400
@@ -288,3 +289,11 @@ def test_a_site_without_a_mean_says_so() -> None:
         prediction = posterior.predict(n=2)
     assert bool(prediction.mean.isnan().all())
     torch.testing.assert_close(prediction.quantile(0.5), torch.ones(2), atol=1e-4, rtol=0)
+
+
+def test_steps_of_a_fit_and_later_ones_are_rows_of_one_distribution() -> None:
+    """The former are of torch's class where a discrete site is given the data."""
+    early = torch.distributions.Categorical(torch.tensor([[[0.2, 0.8]]]))
+    late = dist.Categorical(torch.tensor([[[0.5, 0.5]]]))
+    found = loops_of_steps({"z_0": early, "z_1": late})
+    torch.testing.assert_close(found["z"].probs, torch.tensor([[[0.2, 0.8], [0.5, 0.5]]]))
