@@ -147,10 +147,11 @@ class VectorPrediction:
         """
         law: Any = self.law
         size = math.prod(self.event)
+        matrix = getattr(law, "covariance_matrix", None)
         if isinstance(law, Independent) and not law.base_dist.event_shape:
             within = torch.diag_embed(law.variance.flatten(1 + len(self.rows)))
-        elif hasattr(law, "covariance_matrix") and len(self.event) == 1:
-            within = law.covariance_matrix
+        elif matrix is not None and len(self.event) == 1:
+            within = matrix
             if isinstance(law, dist.MultivariateStudentT):  # Pyro's is that of the normal law in it
                 within = within * (law.variance / within.diagonal(dim1=-2, dim2=-1))[..., None]
         else:
