@@ -1078,13 +1078,13 @@ def units_in_order(draws: Draws) -> dict[str, Tensor]:
 #: the draws stays the same
 IN_ORDER: dict[str, Callable[[Draws], dict[str, Tensor]]] = {
     "gaussian_mixture": components_in_order,
-    "hidden_markov_model": states_in_order,
     "topics": topics_in_order,
     "bayesian_network": units_in_order,
 }
 #: {name: what two samplers are compared by where labels can be exchanged, or nearly so}
 LABEL_FREE: dict[str, Callable[[Draws], dict[str, Tensor]]] = {
     **IN_ORDER,
+    "hidden_markov_model": states_in_order,
     "bayesian_network": function_of_a_network,
 }
 #: Programs whose statements depend on values, so that a trace of one run is wrong in others.
