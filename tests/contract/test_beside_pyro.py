@@ -16,8 +16,8 @@ beside, tables = tool("beside_pyro"), tool("tables_of_docs")
 #: Programs in which Pyro's NUTS has nearly as many effective draws a second, or more. The second
 #: cannot be compiled: Pyro's stable distributions turn values into numbers.
 SLOW = {"exponential_smoothing", "stable_latent"}
-#: Programs in which a figure of Pyro's run is off: 41 of its draws of exponential smoothing diverge.
-#: A random walk of 400 chains has the 95 % quantile of sigma that ppgp has, within .01.
+#: Programs in which a figure of Pyro's run is off: 41 of its draws of exponential smoothing
+#: diverge. A random walk of 400 chains has the 95 % quantile of sigma that ppgp has, within .01.
 DIFFER = {"exponential_smoothing"}
 
 
