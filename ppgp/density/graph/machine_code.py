@@ -406,21 +406,27 @@ class Place:
 
     def viewed(self, target: Any, args: Sequence[Any]) -> Place | None:
         """Return the place of a view; None if the numbers must be copied for it."""
-        memory = torch.empty(self.extent, dtype=torch.uint8, device="meta")
-        here = torch.as_strided(memory, self.shape, self.strides, self.offset)
         if target is aten.reshape.default:
             target = aten.view.default
         if target is aten.lift_fresh_copy.default:
             return self
         try:
-            there = target(here, *args)
+            return self.lying_as(target(self.without_numbers(), *args))
         except RuntimeError:
             return None
+
+    def without_numbers(self) -> Tensor:
+        """Return a tensor without memory that lies as this one."""
+        memory = torch.empty(self.extent, dtype=torch.uint8, device="meta")
+        return torch.as_strided(memory, self.shape, self.strides, self.offset)
+
+    def lying_as(self, view: Tensor) -> Place:
+        """Return the place of a view of ``without_numbers()``."""
         return replace(
             self,
-            offset=there.storage_offset(),
-            shape=tuple(there.shape),
-            strides=tuple(there.stride()),
+            offset=view.storage_offset(),
+            shape=tuple(view.shape),
+            strides=tuple(view.stride()),
         )
 
 
@@ -961,17 +967,8 @@ class _Code:
 
     def _split(self, node: fx.Node, target: Any, args: Sequence[Any]) -> None:
         place = self._in_memory(self._place(args[0]))
-        memory = torch.empty(place.extent, dtype=torch.uint8, device="meta")
-        here = torch.as_strided(memory, place.shape, place.strides, place.offset)
-        self._parts[node] = [
-            replace(
-                place,
-                offset=part.storage_offset(),
-                shape=tuple(part.shape),
-                strides=tuple(part.stride()),
-            )
-            for part in target(here, *args[1:])
-        ]
+        parts = target(place.without_numbers(), *args[1:])
+        self._parts[node] = [place.lying_as(part) for part in parts]
 
     def _put_together(self, node: fx.Node, target: Any, args: Sequence[Any]) -> None:
         layout = _layout(node)

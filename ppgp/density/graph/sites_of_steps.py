@@ -454,11 +454,7 @@ class SitesOfSteps(Messenger):
             densities = DensitiesOfSteps(loop, site.depth, first[name, "log_prob"], others)
             msg["infer"] = {**msg["infer"], "densities_of_steps": densities}
             msg["scale"] = scale * msg["scale"]
-            msg["done"] = True
-            for messenger in reversed(site.handlers):
-                messenger._postprocess_message(msg)
-            if msg["continuation"] is not None:
-                msg["continuation"](msg)
+            _handed_on(msg, site.handlers)
 
     # -- after the steps ---------------------------------------------------------------------------
 
@@ -505,11 +501,16 @@ class SitesOfSteps(Messenger):
         if mask is not None:
             msg["mask"] = mask if msg["mask"] is None else mask & msg["mask"]
         msg["scale"] = scale * msg["scale"]
-        msg["done"] = True
-        for messenger in reversed(site.handlers):
-            messenger._postprocess_message(msg)
-        if msg["continuation"] is not None:
-            msg["continuation"](msg)
+        _handed_on(msg, site.handlers)
+
+
+def _handed_on(msg: Any, handlers: Sequence[Any]) -> None:
+    """Let the handlers around a loop see a site of it, as Pyro does after a statement."""
+    msg["done"] = True
+    for messenger in reversed(handlers):
+        messenger._postprocess_message(msg)
+    if msg["continuation"] is not None:
+        msg["continuation"](msg)
 
 
 class StepLaws(dist.TorchDistribution):
