@@ -94,6 +94,8 @@ class Run(Messenger):
     #: whether values and densities are wanted alone: the steps of ``ppgp.scan`` then need not run
     #: one by one, which gives their distributions too
     steps_at_once: bool = False
+    #: ``{site that obs_mask makes: the bijection of its free entries}``
+    imputed: Mapping[str, Partly] = field(default_factory=dict)
     sites: dict[str, dict[str, Any]] = field(init=False, default_factory=dict)
     log_jacobian: Tensor | float = field(init=False, default=0.0)
     #: the site at which the program is
@@ -130,8 +132,8 @@ class Run(Messenger):
             value = self.values[msg["name"]]
             if self.unconstrained:
                 transform, free = mapping(msg["name"], msg["fn"]), value
-                if msg["name"].endswith(UNOBSERVED):
-                    transform = partly(transform, msg, self.sites)
+                if msg["name"] in self.imputed:
+                    transform = self.imputed[msg["name"]].of(transform)
                 value = transform(free)
                 if self.known is not None and transform.inverse_shape(value.shape) != free.shape:
                     raise NotApplicable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,6 +77,12 @@ class Partly:
         self.event = given.shape[free.ndim :]
         self.before = torch.Size(whole.inverse_shape(given.shape))[free.ndim :]
 
+    def of(self, whole: Any) -> Partly:
+        """Return the map with another one of all entries."""
+        changed = copy.copy(self)
+        changed.whole = whole
+        return changed
+
     def __call__(self, some: Tensor) -> Tensor:
         value = self.whole(self._spread(some))
         return torch.where(self._of_event(self.free), value, self.given.to(value))
@@ -91,7 +98,9 @@ class Partly:
     def chosen(self, back: Tensor) -> Tensor:
         """Return the free entries of unconstrained values of all."""
         axis = back.ndim - len(self.before) - self.free.ndim
-        flat = back.flatten(axis, axis + self.free.ndim - 1) if self.free.ndim else back[..., None]
+        flat = back.unsqueeze(axis)  # of a site outside plates
+        if self.free.ndim:
+            flat = back.flatten(axis, axis + self.free.ndim - 1)
         return flat.index_select(axis, self.place)
 
     def log_abs_det_jacobian(self, some: Tensor, value: Tensor) -> Tensor:

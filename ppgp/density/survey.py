@@ -16,7 +16,7 @@ from ..priors import FlatDistribution, Param
 from ..runtime.seeding import standard_normal
 from .enumeration import check_enumerable, plate_nesting
 from .handlers import UNOBSERVED, Run, is_deterministic, is_discrete, mapping, partly
-from .layout import Angle, Slice
+from .layout import Angle, Partly, Slice
 
 MANY = 100  # latent sites, or steps of a loop, of a program that runs long
 LEAST = torch.float32  # the narrowest dtype of z
@@ -37,6 +37,7 @@ class Survey:
         flat: The sites without a prior density, which start at ``first``.
         declared: Whether all sample sites have the priors that the model declares. These depend
             on no other site, so that supports stay.
+        imputed: The transforms of the sites that ``obs_mask`` makes.
         nesting: How deeply plates are nested, if discrete sites are summed out; None otherwise.
         latents: The names of all latent sample sites.
         deterministic: Whether the program has deterministic sites that a value of z determines.
@@ -52,6 +53,7 @@ class Survey:
     dim: int
     flat: frozenset[str]
     declared: bool
+    imputed: dict[str, Partly]
     nesting: int | None
     latents: frozenset[str]
     deterministic: bool
@@ -102,6 +104,7 @@ def survey(
     slices: dict[str, Slice] = {}
     params: dict[str, Tensor] = {}
     flat: set[str] = set()
+    imputed: dict[str, Partly] = {}
     nesting: int | None = None
     last = torch.empty(0)
     position = 0
@@ -122,8 +125,8 @@ def survey(
             transform = mapping(name, site["fn"])
             if name.endswith(UNOBSERVED):
                 transform = partly(transform, site, run.sites)
-                if (site["infer"] or {}).get("of_steps"):
-                    raise _masked_in_a_step(name.removesuffix(UNOBSERVED))
+                if isinstance(transform, Partly):
+                    imputed[name] = transform
         value = site["value"].detach()
         last = transform.inv(value)
         stop = position + last.numel()
@@ -160,20 +163,11 @@ def survey(
         dim=position,
         flat=frozenset(flat),
         declared=all(s.param or name in declared for name, s in slices.items()),
+        imputed=imputed,
         nesting=nesting,
         latents=latents,
         deterministic=any(is_deterministic(s) for _, s in run.samples()) and nesting is None,
         runs_long=max((len(latents), *steps)) > MANY,
-    )
-
-
-def _masked_in_a_step(name: str) -> NotApplicable:
-    """Return the error for a site of ``ppgp.scan`` with obs_mask=."""
-    return NotApplicable(
-        "sites of ppgp.scan without obs_mask=",
-        f"one at {name!r}",
-        "leave its missing numbers out by poutine.mask(mask=...), or, where later steps depend on "
-        "them, write the loop in Python, with a number in the name of each site",
     )
 
 

@@ -69,6 +69,7 @@ from .graph.tracing import (
 )
 from .handlers import (
     AROUND,
+    UNOBSERVED,
     Run,
     entries_of_data,
     is_deterministic,
@@ -403,14 +404,14 @@ class Target:
 
     def _run(self, z: Tensor, steps_at_once: bool = False) -> Run:
         values = {name: s.of(z) for name, s in self.slices.items()}
-        return Run(values, True, self.params, self.known, steps_at_once)
+        return Run(values, True, self.params, self.known, steps_at_once, self.survey.imputed)
 
     def differentiable_run(self) -> tuple[dict[str, Tensor], Run]:
         """Run the program at the values of the survey; return them, which need a gradient."""
         first = self.survey.first
         free = {name: s.transform.inv(first[name]) for name, s in self.slices.items()}
         values = {name: value.detach().requires_grad_() for name, value in free.items()}
-        run = Run(values, True, self.params)
+        run = Run(values, True, self.params, imputed=self.survey.imputed)
         # float() of a value that needs a gradient warns
         with quietly(), silenced(), seeded(0), torch.enable_grad(), run:
             self.run_program()
@@ -1148,6 +1149,8 @@ class Target:
                 return True
             run.check_complete()
         for name, s in self.slices.items():
+            if isinstance(s.transform, Partly):
+                _check_same_mask(name, run.sites[name], s.transform)
             here, first = run.sites[name]["value"], s.transform(s.of(z))
             if here.shape != first.shape:
                 return False
@@ -1155,6 +1158,17 @@ class Target:
             if not torch.equal(here[finite], first[finite]):
                 return False
         return True
+
+
+def _check_same_mask(name: str, site: Mapping[str, Any], transform: Partly) -> None:
+    """Raise NotApplicable for an ``obs_mask`` that other latent sites change."""
+    mask, free = torch.as_tensor(site["mask"]), transform.free
+    if mask.ndim > free.ndim or not torch.equal(mask.expand(free.shape), free):
+        raise NotApplicable(
+            "an obs_mask that is the same at all values of the latent sites",
+            f"one of {name.removesuffix(UNOBSERVED)!r} that depends on them",
+            "pass the mask to the program as data",
+        )
 
 
 def _finite_nowhere(

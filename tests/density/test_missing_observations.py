@@ -176,16 +176,47 @@ def test_nan_without_a_mask_is_an_error() -> None:
         ppgp.fit(by_mask, {"y": Y, "here": HERE | True}, inference.MAP(), progress=False)
 
 
-def test_obs_mask_in_a_step_of_scan_is_refused_with_a_way_out() -> None:
-    def walk(y: Tensor, here: Tensor) -> None:
+def test_a_row_of_several_numbers_outside_plates() -> None:
+    """The value of the site is one event, which is latent or not."""
+
+    def program(y: Tensor, here: Tensor) -> None:
         m = pyro.sample("m", dist.Normal(number(0), 1.0))
+        law = dist.Normal(m * torch.ones(6, dtype=F64), 1.0).to_event(1)
+        pyro.sample("y", law, obs=y, obs_mask=here)
 
-        def step(level: Tensor, row: tuple[Tensor, Tensor]) -> tuple[Tensor, None]:
-            seen, known = row
-            law = dist.Normal(m + 0.5 * level, 1.0)
-            return pyro.sample("y", law, obs=seen, obs_mask=known), None
+    target = Target(Program(program), {"y": Y, "here": torch.tensor(False)})
+    assert target.dim == 7
+    z = torch.linspace(-1, 1, 7, dtype=F64)
+    expected = dist.Normal(number(0), 1.0).log_prob(z[0])
+    expected = expected + dist.Normal(z[0], 1.0).log_prob(z[1:]).sum()
+    torch.testing.assert_close(target.log_density(z), expected)
+    torch.testing.assert_close(target.unconstrain(target.constrain(z)), z)
 
-        ppgp.scan(step, number(0), (y, here))
 
-    with pytest.raises(NotApplicable, match="without obs_mask=, got one at 'y'"):
-        Target(Program(walk), {"y": Y, "here": HERE})
+def test_missing_numbers_whose_distribution_depends_on_a_discrete_site() -> None:
+    """The sum over a component k in each row, of which some rows have no number."""
+
+    def program(y: Tensor, here: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(number(0), 1.0))
+        with pyro.plate("rows", len(y)):
+            k = pyro.sample("k", dist.Bernoulli(number(0.3)))
+            pyro.sample("y", dist.Normal(m + 2 * k, 1.0), obs=y, obs_mask=here)
+
+    target = Target(Program(program), {"y": Y, "here": HERE})
+    assert target.names() == ["m", "y_unobserved[0]", "y_unobserved[1]"]
+    z = torch.tensor([0.3, -0.5, 1.2], dtype=F64)
+    y = Y.masked_scatter(~HERE, z[1:])
+    each = torch.stack([dist.Normal(z[0] + 2 * k, 1.0).log_prob(y) for k in (0, 1)])
+    weights = torch.tensor([[0.7], [0.3]], dtype=F64).log()
+    expected = torch.logsumexp(weights + each, 0).sum() + dist.Normal(number(0), 1.0).log_prob(z[0])
+    torch.testing.assert_close(target.log_density(z), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_mask_that_depends_on_latent_sites_is_refused() -> None:
+    def program(y: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(number(0), 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(m, 1.0), obs=y, obs_mask=m < y)
+
+    with pytest.raises(NotApplicable, match="one of 'y' that depends on them: pass the mask"):
+        Target(Program(program), {"y": Y.nan_to_num(0.5)})

@@ -404,7 +404,7 @@ def _steps(xs: list[Any], length: int | None) -> int:
         do = "pass length=steps if a step needs no data"
         if any(isinstance(x, np.ndarray) for x in xs):
             do = "write torch.as_tensor(xs)"
-        raise DataError("xs of tensors [steps, ...]", (got or "a number") if xs else "none", do)
+        raise DataError("xs of tensors [steps, ...]", (got or "a number") if xs else "None", do)
     lengths = sorted({len(x) for x in xs})
     if len(lengths) > 1:
         got = f"lengths {', '.join(map(str, lengths))}"

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import Independent, constraints
 
 from ...capabilities import NetworkWeights, supports
-from ...density.handlers import UNOBSERVED, Run, mapping, partly, quietly
+from ...density.handlers import Run, mapping, quietly
 from ...density.layout import Partly
 from ...density.target import Sendable, Target
 from ...priors import Prior, Site
@@ -230,8 +230,8 @@ def _start(target: Target, sites: dict[str, Any], jump: Tensor) -> Tensor:
             z[s.start : s.stop] = (centre + own_jump.to(centre)).to(z)
         else:
             transform = mapping(name, prior)
-            if name.endswith(UNOBSERVED):
-                transform = partly(transform, sites[name], sites)
+            if isinstance(s.transform, Partly):
+                transform = s.transform.of(transform)
             z[s.start : s.stop] = transform.inv(sites[name]["value"]).reshape(-1)
     return z
 

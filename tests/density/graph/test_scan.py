@@ -350,7 +350,7 @@ ONE = torch.tensor(0.0)
         (lambda c, x: (c, x), 0.0, torch.ones(3), "a carry made of tensors, got float"),
         (lambda c, x: (c, x), ONE, torch.ones(0), "at least one step"),
         (lambda c, x: (c, x), ONE, (torch.ones(3), torch.ones(4)), "lengths 3, 4"),
-        (lambda c, x: (c, x), ONE, (), "xs of tensors .* got none"),
+        (lambda c, x: (c, x), ONE, (), "xs of tensors .* got None"),
         (lambda c, x: (c, x), ONE, torch.tensor(3), "got a number"),
         (lambda c, x: (c, x), ONE, ([1.0, 2.0],), "got float, float"),
         (lambda c, x: (c, x), ONE, np.ones(3), r"got ndarray: write torch.as_tensor\(xs\)"),

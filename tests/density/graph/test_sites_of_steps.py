@@ -395,7 +395,7 @@ def moving_support(carry: Tensor, x: Tensor) -> tuple[Tensor, None]:
         (half_observed, {}, "got one at 'a' that some steps observe"),
         (moving_support, {}, "one support for all steps, got 'a'"),
         (sampled("a"), {"length": 4}, "got length=4 and xs of length 3: leave length out"),
-        (sampled("a"), {"xs": None}, "got none: pass length=steps"),
+        (sampled("a"), {"xs": None}, "got None: pass length=steps"),
         (sampled("a"), {"xs": None, "length": 0}, "at least one step"),
         (sampled("a"), {"xs": None, "length": 2.0}, "a whole number as length"),
         (sampled("a", dist.Normal), {}, "a distribution at 'a'"),
@@ -418,6 +418,22 @@ def test_a_loop_with_sites_inside_a_loop_is_refused() -> None:
 
     with pytest.raises(NotApplicable, match="got site 'a': write the inner loop in Python"):
         run(lambda: ppgp.scan(outer, ZERO, torch.zeros(2)))
+
+
+def test_a_scan_over_the_data_alone_predicts_data_of_their_size() -> None:
+    def program(y: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(ZERO, 1.0))
+
+        def step(total: Tensor, y: Tensor) -> tuple[Tensor, None]:
+            pyro.sample("y", dist.Normal(m + total, 0.1), obs=y)
+            return total + 1, None
+
+        ppgp.scan(step, ZERO, y)
+
+    how = ppgp.inference.Laplace(draws=100)
+    posterior: Any = ppgp.fit(program, {"y": SERIES}, how, progress=False)
+    expected = posterior.draws["m"].mean() + torch.arange(STEPS, dtype=F64)
+    torch.testing.assert_close(posterior.predict().mean, expected)
 
 
 def longer(y: Tensor | None = None, steps: int = STEPS, x: Tensor | None = None) -> None:
