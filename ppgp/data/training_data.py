@@ -199,13 +199,20 @@ class TrainingData:
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Return whether two arguments are equal; tensors and arrays are compared by their numbers."""
+    """Return whether two arguments are equal; tensors and arrays are compared by their numbers.
+
+    NaN, as of a missing number, is equal to NaN.
+    """
     if a is b:
         return True
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and a.device == b.device and bool((a == b).all())
+        if a.shape != b.shape or a.device != b.device:
+            return False
+        return bool(((a == b) | ((a != a) & (b != b))).all())
     try:
-        same = np.array_equal(np.asarray(a), np.asarray(b))
+        one, other = np.asarray(a), np.asarray(b)
+        numbers = all(x.dtype.kind in "fc" for x in (one, other))
+        same = np.array_equal(one, other, equal_nan=numbers)
     except (TypeError, ValueError, RuntimeError):
         return False
     return bool(same)

@@ -268,9 +268,11 @@ def row_densities(found: Enumerated) -> list[Rows]:
         hidden = any(found.factors[name].variables for name in group)
         if not data or not hidden:
             continue
-        (whole,) = eliminated([found.factors[name] for name in group], chains=False)
+        # several where the first step of a loop depends on no discrete site
+        parts = eliminated([found.factors[name] for name in group], chains=False)
         others = [found.factors[name] for name in group if name not in found.data]
-        plates = sorted(whole.plates, key=found.plates.__getitem__)
+        shared = frozenset.intersection(*(part.plates for part in parts))
+        plates = sorted(shared, key=found.plates.__getitem__)
         if not plates:
             raise NotApplicable(
                 "a program whose data are independent given the sites that were drawn",
@@ -278,10 +280,11 @@ def row_densities(found: Enumerated) -> list[Rows]:
                 "compare such programs by their log likelihood, or by rows left out and fitted "
                 "again",
             )
-        value = aligned(whole.value, whole.dims, plates)
-        for part in eliminated(others, chains=False):
-            own = over_plates(part, whole.plates)
-            value = value - aligned(own.value, own.dims, plates)
+        value = torch.zeros(())
+        for sign, each in ((1, parts), (-1, eliminated(others, chains=False))):
+            for part in each:
+                own = over_plates(part, shared)
+                value = value + sign * aligned(own.value, own.dims, plates)
         rows.append(Rows(tuple(data), tuple(plates), value))
     return rows
 

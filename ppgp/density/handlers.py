@@ -36,7 +36,7 @@ from ..errors import DataError, NotApplicable, an
 from ..runtime.process_locks import one_at_a_time, silenced, when_abandoned
 from ..runtime.seeding import seeded
 from .graph.batching import Batched
-from .layout import Angle, Partly
+from .layout import OBSERVED, UNOBSERVED, Angle, Partly
 
 
 class _NetworkParams(TorchFunctionMode):
@@ -247,9 +247,6 @@ def other_sites(name: str, where: str) -> NotApplicable:
         f"{name!r}, which {where}",
         "draw it on every branch (one that does not use it leaves it at its prior)",
     )
-
-
-UNOBSERVED, OBSERVED = "_unobserved", "_observed"  # the sites that Pyro makes of obs_mask
 
 
 def partly(transform: Any, site: Mapping[str, Any], sites: Mapping[str, Mapping[str, Any]]) -> Any:

@@ -23,11 +23,12 @@ from torch.distributions.transforms import (
     SoftmaxTransform,
 )
 
-__all__ = ["Angle", "Partly", "Slice", "laid", "names", "placed"]
+__all__ = ["OBSERVED", "UNOBSERVED", "Angle", "Partly", "Slice", "laid", "names", "placed"]
 
 
 #: transforms of square matrices, of which the half above the diagonal is not used
 TRIANGLES = LowerCholeskyTransform | PositiveDefiniteTransform | SoftplusLowerCholeskyTransform
+UNOBSERVED, OBSERVED = "_unobserved", "_observed"  # the sites that Pyro makes of obs_mask
 POWER = 10  # of the radius in its density; its sd is about 1 / sqrt(2 POWER)
 LOG_CONSTANT = (
     math.log(2) + 0.5 * (POWER + 2) * math.log(POWER / 2) - math.lgamma(0.5 * (POWER + 2))

@@ -15,8 +15,8 @@ from ..errors import NotApplicable, listed
 from ..priors import FlatDistribution, Param
 from ..runtime.seeding import standard_normal
 from .enumeration import check_enumerable, plate_nesting
-from .handlers import UNOBSERVED, Run, is_deterministic, is_discrete, mapping, partly
-from .layout import Angle, Partly, Slice
+from .handlers import Run, is_deterministic, is_discrete, mapping, partly
+from .layout import UNOBSERVED, Angle, Partly, Slice
 
 MANY = 100  # latent sites, or steps of a loop, of a program that runs long
 LEAST = torch.float32  # the narrowest dtype of z

@@ -69,7 +69,6 @@ from .graph.tracing import (
 )
 from .handlers import (
     AROUND,
-    UNOBSERVED,
     Run,
     entries_of_data,
     is_deterministic,
@@ -79,7 +78,7 @@ from .handlers import (
     quietly,
     site_log_prob,
 )
-from .layout import Partly, Slice, laid, names, placed
+from .layout import UNOBSERVED, Partly, Slice, laid, names, placed
 from .plates import Batches, check_whole, drawn_rows, plates_taking, sites_in, taken_whole
 from .supports import Guard, Guarding, everything, guards
 from .survey import Survey, arguments, other_points, survey

@@ -33,8 +33,6 @@ from ..data.training_data import same_value
 from ..density.assignments import drawn
 from ..density.enumeration import Enumerated, enumerated, plate_nesting, row_densities
 from ..density.handlers import (
-    OBSERVED,
-    UNOBSERVED,
     Redraw,
     Run,
     check_unweighted,
@@ -48,6 +46,7 @@ from ..density.handlers import (
     quietly,
     site_log_prob,
 )
+from ..density.layout import OBSERVED, UNOBSERVED
 from ..density.plates import plates_taking
 from ..distributions import univariate
 from ..errors import DataError, NotApplicable, PpgpError, listed
@@ -762,12 +761,14 @@ def _first_line(error: Exception) -> str:
 def arguments_observed(fitted: Run, data: Mapping[str, Any]) -> list[str]:
     """Return the names of the arguments that a run observes, as a whole or in part.
 
-    Those are arguments whose memory an observed value shares. Where there is none, all arguments
-    that are no single numbers or texts may have been observed, changed by the program.
+    Those are arguments whose memory an observed value shares, or else, as with the steps of
+    ``ppgp.scan``, whose numbers it has. Where there is none, all arguments that are no single
+    numbers or texts may have been observed, changed by the program.
     """
+    values = [site["value"] for site in fitted.observed().values()]
     places = {
         value.untyped_storage().data_ptr()
-        for value in (site["value"] for site in fitted.observed().values())
+        for value in values
         if isinstance(value, Tensor) and value.layout is torch.strided
     }
     shared = [
@@ -775,6 +776,8 @@ def arguments_observed(fitted: Run, data: Mapping[str, Any]) -> list[str]:
         for name, value in data.items()
         if any(one.untyped_storage().data_ptr() in places for one in _tensors_in(value))
     ]
+    if not shared:
+        shared = [n for n, x in data.items() if any(same_value(x, value) for value in values)]
     if shared or not fitted.observed():
         return shared
     return [n for n, v in data.items() if v is not None and not isinstance(v, SCALAR)]
@@ -831,7 +834,7 @@ def predictive_distributions(
     left_out = set() if as_fitted else of_rows - set(draws)
     if same.local is None:
         left_out -= {n for n in beside if not _may_be_others(run.sites[n], True, same)}
-    left_out -= past.keys()
+    left_out -= past.keys() | {name + UNOBSERVED for name in past if _is_imputed(run, name)}
     known = set(draws) | left_out | past.keys()
     left_out |= _discrete_of_others(run, here, known, same.local)
     inferred = _inferred_sites(run, set(draws), left_out)
@@ -843,6 +846,7 @@ def predictive_distributions(
 
     def one(values: Values) -> Values:
         before = {name: values.get(name, value) for name, value in past.items()}
+        before |= _with_imputed(run, values, before)
         return _parameters(program, values, set(inferred), own, kinds, again, before)
 
     with seeded(seed):
@@ -869,12 +873,36 @@ def _past_of_longer_loops(run: Run, here: Run) -> Values:
     latents = here.latents()
     for name, s in run.samples():
         before = (s["infer"] or {}).get("of_steps", 0)
-        if not before or name not in latents or is_deterministic(s) or is_factor(s):
+        if not before or name not in latents or is_factor(s):
             continue
-        if s["infer"].get("from_the_end"):
+        if s["infer"].get("from_the_end") or (is_deterministic(s) and not _is_imputed(run, name)):
             continue
         if (latents[name]["infer"] or {}).get("of_steps", 0) > before:
             found[name] = torch.as_tensor(s["value"]).detach()
+    return found
+
+
+def _is_imputed(run: Run, name: str) -> bool:
+    """Return whether the value of a site is made of numbers that are observed and imputed ones."""
+    return name + OBSERVED in run.sites and name + UNOBSERVED in run.sites
+
+
+def _with_imputed(run: Run, values: Values, past: Values) -> Values:
+    """Return the values of sites with ``obs_mask`` at a draw, where they are among others.
+
+    Args:
+        run: A run of the fit.
+        values: The drawn and inferred values.
+        past: The sites that are wanted, and others.
+    """
+    found = {}
+    for name, value in past.items():
+        if _is_imputed(run, name) and name + UNOBSERVED in values:
+            site = run.sites[name + OBSERVED]
+            event = len(site["fn"].event_shape)
+            seen = site["mask"].reshape(*site["mask"].shape, *(1,) * event)
+            imputed = values[name + UNOBSERVED].reshape(value.shape)
+            found[name] = torch.where(seen.expand(value.shape), site["value"], imputed)
     return found
 
 

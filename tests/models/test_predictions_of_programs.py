@@ -474,6 +474,14 @@ def test_new_rows_have_imputed_covariates() -> None:
     assert abs(float(new.std[1] / sd) - 1) < 4.5 / 400**0.5
 
 
+def test_rows_of_the_fit_with_nan_are_the_same_rows() -> None:
+    x = numbers(0.5, math.nan, 2)
+    data = {"x": x, "y": numbers(1.5, 3, 6)}
+    posterior = ppgp.fit(imputing, data, inference.Laplace(draws=50), progress=False)
+    found = posterior.predict(x=x.clone())  # the imputed number of the fit is kept
+    torch.testing.assert_close(found.mean, 3 * posterior.draws["x"][0].mean(0))
+
+
 def test_new_rows_with_data_on_imputed_numbers_are_refused() -> None:
     def program(x: Tensor, w: Tensor, y: Tensor | None = None) -> None:
         mean = pyro.sample("mean", dist.Normal(number(0), 2.0))

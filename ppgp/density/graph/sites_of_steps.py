@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ...distributions import univariate
 from ...errors import DataError, NotApplicable
+from ..layout import UNOBSERVED
 from .enumerated_steps import UNROLLED, DensitiesOfSteps, LoopOfSites, Variable
 
 __all__ = ["NewSite", "SitesOfSteps", "StepLaws"]
@@ -478,7 +479,8 @@ class SitesOfSteps(Messenger):
     def _show(self, name: str, site: _Site, once: _Once, parts: dict[Part, Tensor]) -> None:
         msg = site.msg
         if site.computed:
-            _put_computed(msg, site, once.law, parts[name, "value"])
+            imputed = name + UNOBSERVED in self.sites
+            _put_computed(msg, site, once.law, parts[name, "value"], in_plates=imputed)
             site.handlers = self._shown(msg)
         else:
             value = site.given
@@ -619,15 +621,25 @@ def is_computed(law: Any) -> bool:
     return masked and isinstance(law.base_dist, dist.Delta)
 
 
-def _put_computed(msg: Any, site: _Site, law: Any, found: Tensor) -> None:
-    """Put distribution and value of all steps into the message of a computed site."""
+def _put_computed(msg: Any, site: _Site, law: Any, found: Tensor, in_plates: bool = False) -> None:
+    """Put distribution and value of all steps into the message of a computed site.
+
+    Args:
+        msg: The message.
+        site: The site.
+        law: Its distribution in the first step.
+        found: What ``finish`` has of all steps.
+        in_plates: Whether a value without further axes belongs to the steps, each of them one row.
+    """
     if isinstance(law, dist.Unit):
         factors = site.laid(found, 0)
         msg["fn"] = dist.Unit(factors, has_rsample=law.has_rsample)
         msg["value"] = factors.new_empty((*factors.shape, 0))
         return
     event = len(law.event_shape)
-    if found.ndim - 1 <= event:  # pyro.deterministic without event_dim, and no batch
+    if (
+        found.ndim - 1 <= event and not in_plates
+    ):  # pyro.deterministic without event_dim, and no batch
         msg["cond_indep_stack"] = ()
         event = found.ndim
     else:

@@ -225,3 +225,200 @@ def test_a_mask_of_a_step_that_depends_on_latent_sites_is_refused() -> None:
 
     with pytest.raises(NotApplicable, match=r"an obs_mask that is the same .* got one of 'y'"):
         Target(Program(program), {"y": SERIES})
+
+
+# -- what comes after a fit ------------------------------------------------------------------------
+
+PHI = 0.9
+MISSING = torch.where(SOME, SERIES, torch.nan)
+MISSING[-1] = torch.nan  # so that a forecast goes on from an imputed number
+SEEN = ~MISSING.isnan()
+
+
+def known_process(y: Tensor | None = None, here: Any = None, steps: int = STEPS) -> None:
+    """An autoregression with known parameters, whose missing numbers alone are latent."""
+
+    def step(last: Tensor, row: Any) -> tuple[Tensor, None]:
+        seen, known = row
+        y = pyro.sample("y", dist.Normal(PHI * last, 0.5), obs=seen, obs_mask=known)
+        return y, None
+
+    ppgp.scan(step, torch.tensor(1.0, dtype=F64), (y, here), length=steps)
+
+
+def joint_law(steps: int) -> tuple[Tensor, Tensor]:
+    """Return mean and covariance of the numbers of the process."""
+    t = torch.arange(1.0, steps + 1, dtype=F64)
+    root = torch.where(t[:, None] >= t, PHI ** (t[:, None] - t), 0.0)  # of its errors
+    return PHI**t, 0.25 * root @ root.mT
+
+
+def given_seen(steps: int) -> tuple[Tensor, Tensor]:
+    """Return mean and covariance of all numbers, some after the series, given those seen."""
+    mean, covariance = joint_law(steps)
+    here = torch.cat([SEEN, torch.zeros(steps - STEPS, dtype=torch.bool)])
+    gain = covariance[:, here] @ torch.linalg.inv(covariance[here][:, here])
+    errors = MISSING[SEEN] - mean[here]
+    return mean + gain @ errors, covariance - gain @ covariance[here]
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Any:
+    data = {"y": MISSING, "here": SEEN}
+    how = ppgp.inference.Laplace(draws=2000)
+    return ppgp.fit(known_process, data, how, progress=False)
+
+
+def test_missing_steps_have_their_law_given_the_others(fitted: Any) -> None:
+    mean, covariance = given_seen(STEPS)
+    variance = covariance.diagonal()[~SEEN]
+    # the posterior is normal, so that Laplace's approximation is exact but for its 2,000 draws
+    found = fitted.draws["y_unobserved"][0][:, ~SEEN]
+    assert bool(((found.mean(0) - mean[~SEEN]).abs() < 5 * (variance / 2000).sqrt()).all())
+    assert bool(((found.var(0) / variance - 1).abs() < 5 * 1e-3**0.5).all())
+    torch.testing.assert_close(fitted.draws["y"][0][:, SEEN], MISSING[SEEN].expand(2000, -1))
+    data = {"y": MISSING, "here": SEEN}
+    mode = ppgp.fit(known_process, data, ppgp.inference.MAP(), progress=False)
+    torch.testing.assert_close(mode.theta["y"][0], mean, rtol=1e-5, atol=1e-5)
+    how = ppgp.inference.NUTS(draws=1000, warmup=300, chains=2)
+    chains = ppgp.fit(known_process, data, how, progress=False).draws["y"][..., ~SEEN]
+    # of at least 300 effective draws
+    assert bool(((chains.mean((0, 1)) - mean[~SEEN]).abs() < 5 * (variance / 300).sqrt()).all())
+
+
+@pytest.mark.parametrize("passed", ["steps", "mask", "data"])
+def test_a_forecast_goes_on_from_imputed_numbers(fitted: Any, passed: str) -> None:
+    later = 3
+    mean, covariance = given_seen(STEPS + later)
+    arguments: dict[str, Any] = {"steps": STEPS + later}
+    if passed != "steps":
+        arguments["here"] = torch.cat([SEEN, torch.zeros(later, dtype=torch.bool)])
+    if passed == "data":
+        arguments["y"] = torch.cat([MISSING, torch.full((later,), torch.nan, dtype=F64)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the values of y are those of the fit
+        found = fitted.predict(**arguments)
+    variance = covariance.diagonal()[STEPS:]
+    assert found.mean.shape == (STEPS + later,)
+    error = 5 * (variance / 2000).sqrt()
+    assert bool(((found.mean[STEPS:] - mean[STEPS:]).abs() < error).all())
+    assert bool(((found.variance[STEPS:] / variance - 1).abs() < 5 * 1e-3**0.5).all())
+    # a step after one that is seen is certain but for its own error
+    after = int(SEEN.nonzero()[0, 0]) + 1
+    torch.testing.assert_close(found.mean[after], PHI * MISSING[after - 1])
+
+
+def test_new_data_of_a_series_with_missing_steps_begin_anew(fitted: Any) -> None:
+    mean, covariance = joint_law(STEPS)
+    found = fitted.predict()
+    # each step has 2,000 paths, which carry their own numbers
+    variance = covariance.diagonal()
+    assert bool(((found.mean - mean).abs() < 5 * (variance / 2000).sqrt()).all())
+    assert bool(((found.variance / variance - 1).abs() < 5 * 1e-3**0.5).all())
+
+
+def test_the_seen_steps_alone_are_data(fitted: Any) -> None:
+    before = torch.cat([torch.ones(1, 2000, 1, dtype=F64), fitted.draws["y"][..., :-1]], -1)
+    expected = dist.Normal(PHI * before, 0.5).log_prob(MISSING.nan_to_num())[..., SEEN]
+    torch.testing.assert_close(fitted.log_likelihood(), expected)
+    assert ppgp.psis_loo(fitted).pointwise.shape == (int(SEEN.sum()),)
+    exported = fitted.to_arviz(prior=10)
+    assert exported["posterior"]["y"].dims == exported["posterior"]["y_unobserved"].dims
+    assert exported["log_likelihood"]["y_observed"].shape == (1, 2000, int(SEEN.sum()))
+    prior = dist.Normal(PHI * before, 0.5).log_prob(fitted.draws["y"])[..., ~SEEN].sum(-1)
+    found = torch.as_tensor(exported["log_prior"]["y_unobserved"].values)
+    torch.testing.assert_close(found, prior)
+
+
+def test_a_walk_whose_later_steps_do_not_see_the_imputed_numbers() -> None:
+    """Numbers that nothing else depends on leave the law of the others as a mask does."""
+
+    def walk(y: Tensor, here: Tensor, impute: bool = True) -> None:
+        def step(level: Tensor, row: Any) -> tuple[Tensor, None]:
+            seen, known = row
+            level = pyro.sample("level", dist.Normal(level, 0.5))
+            if impute:
+                pyro.sample("y", dist.Normal(level, 0.7), obs=seen, obs_mask=known)
+            else:
+                with pyro.poutine.mask(mask=known):
+                    pyro.sample("y", dist.Normal(level, 0.7), obs=seen)
+            return level, None
+
+        ppgp.scan(step, torch.tensor(0.0, dtype=F64), (y, here))
+
+    data = {"y": MISSING, "here": SEEN}
+    means, sds = [], []
+    for impute in (True, False):
+        how = ppgp.inference.Laplace(draws=4000)
+        found = ppgp.fit(walk, {**data, "impute": impute}, how, progress=False).draws["level"][0]
+        means.append(found.mean(0))
+        sds.append(found.std(0))
+    assert bool(((means[0] - means[1]).abs() < 5 * sds[1] * (2 / 4000) ** 0.5).all())
+    assert bool(((sds[0] / sds[1] - 1).abs() < 5 / 4000**0.5).all())
+
+
+def test_a_discrete_series_goes_on_from_its_imputed_numbers() -> None:
+    """A chain of 0 and 1, which repeats itself with probability q."""
+    y = torch.tensor([1.0, 1, 0, 1, 1, 0], dtype=F64)
+    here = torch.tensor([1, 1, 0, 1, 0, 0]).bool()
+
+    def chain(y: Tensor | None = None, here: Any = None, steps: int = 6) -> None:
+        q = pyro.sample("q", dist.Beta(80 + torch.zeros((), dtype=F64), 20.0))
+
+        def step(last: Tensor, row: Any) -> tuple[Tensor, None]:
+            seen, known = row
+            law = dist.Bernoulli(torch.where(last == 1, q, 1 - q))
+            return pyro.sample("y", law, obs=seen, obs_mask=known), None
+
+        ppgp.scan(step, torch.zeros((), dtype=F64), (y, here), length=steps)
+
+    data = {"y": torch.where(here, y, torch.nan), "here": here}
+    posterior: Any = ppgp.fit(chain, data, ppgp.inference.Laplace(draws=1000), progress=False)
+    q = posterior.draws["q"][0]
+    between = q**2 / (q**2 + (1 - q) ** 2)  # of two steps that are 1
+    found = posterior.discrete("y_unobserved").probabilities[0, :, 2, 1]
+    torch.testing.assert_close(found, between)
+    # the chain has been 1 in step 3, and 1, 2, ... steps later is so with these probabilities
+    ahead = torch.stack([0.5 + 0.5 * (2 * q - 1) ** k for k in range(1, 6)]).mean(1)
+    forecast = posterior.predict(steps=9).probabilities[:, 1]
+    assert bool(((forecast[4:] - ahead).abs() < 5 * 0.5 / 1000**0.5).all())
+    with pytest.raises(NotApplicable, match="that discrete sites in no plate connect"):
+        posterior.log_likelihood()
+
+
+def test_sequences_with_missing_steps_are_rows() -> None:
+    """The density of a sequence sums over all paths of its hidden states."""
+    steps, here = 4, torch.tensor([[1, 1], [0, 1], [1, 0], [1, 1]]).bool()
+    y = torch.where(here, torch.linspace(-1, 1, 8, dtype=F64).reshape(4, 2), torch.nan)
+
+    def program(y: Tensor, here: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(torch.zeros((), dtype=F64), 1.0))
+
+        def step(z: Tensor, row: Any) -> tuple[Tensor, None]:
+            seen, known = row
+            z = pyro.sample("z", dist.Bernoulli(0.2 + 0.6 * z))
+            pyro.sample("y", dist.Normal(m * z, 1.0), obs=seen, obs_mask=known)
+            return z, None
+
+        with pyro.plate("sequences", 2):
+            ppgp.scan(step, torch.zeros(2, dtype=F64), (y, here))
+
+    posterior: Any = ppgp.fit(
+        program, {"y": y, "here": here}, ppgp.inference.Laplace(draws=5), progress=False
+    )
+    found = posterior.log_likelihood()[0]
+    assert found.shape == (5, 2)
+    draws = {name: value[0] for name, value in posterior.draws.items()}
+    whole = torch.where(here, y, draws["y_unobserved"])  # [draw, step, sequence]
+    seen, missing = [], []
+    for path in range(2**steps):
+        z = [path >> t & 1 for t in range(steps)]
+        before = [0, *z[:-1]]
+        p = torch.tensor([0.2 + 0.6 * b for b in before], dtype=F64)
+        log_p = dist.Bernoulli(p).log_prob(torch.tensor(z, dtype=F64)).sum()
+        mean = draws["m"][:, None, None] * torch.tensor(z, dtype=F64)[:, None]
+        each = dist.Normal(mean, 1.0).log_prob(whole)
+        seen.append(log_p + each.sum(1))
+        missing.append(log_p + torch.where(here, 0.0, each).sum(1))
+    expected = torch.logsumexp(torch.stack(seen), 0) - torch.logsumexp(torch.stack(missing), 0)
+    torch.testing.assert_close(found, expected)
