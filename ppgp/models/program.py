@@ -932,9 +932,13 @@ def _sites_of_new_units(
     steps = [name for name in new if (latents[name]["infer"] or {}).get("of_steps")]
     if steps:
         name = steps[0]
+        shapes = [list(value.shape) for value in (first[name], latents[name]["value"])]
+        before, now = (str(shape[0]) for shape in shapes)
+        if before == now:  # of a loop inside a loop
+            before, now = (f"in the shape {shape}" for shape in shapes)
         raise DataError(
-            f"as many steps of ppgp.scan as in the fit, {len(first[name])}",
-            f"{len(latents[name]['value'])} at {name!r}",
+            f"as many steps of ppgp.scan as in the fit, {before}",
+            f"{now} at {name!r}",
             "predict the steps of the fit, or (without reverse=True) more, which go on from its "
             "last one, or write local='new' for another series from its start",
         )

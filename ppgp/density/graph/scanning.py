@@ -47,8 +47,9 @@ def scan(
     A step may have sites, observed or latent, as in NumPyro: ``pyro.sample``, in plates or not,
     ``pyro.factor`` and ``pyro.deterministic``. A site has the same name in all steps, and is one
     site of the program, of values [steps, *plates, *event]. ``obs`` is a slice of xs; where that
-    is None, as in a prediction, each step draws its value. Plates, masks, scales and values from
-    outside the loop act on the sites as on any other.
+    is None, as in a prediction, each step draws its value; with ``obs_mask`` those steps do that
+    it leaves out. Plates, masks, scales and values from outside the loop act on the sites as on any
+    other. Those of a scan inside a step are [steps, inner steps, *plates, *event].
 
     Discrete latent sites are summed out in a fit, in time linear in the number of steps: the carry
     may depend on those of the step before, as in a hidden Markov model. What the loop returns of
@@ -72,9 +73,9 @@ def scan(
         DataError: If there are no steps, the lengths of xs differ, or a step changes the
             structure, shape or dtype of the carry or of y, has two sites of one name, or other
             sites than the first step.
-        NotApplicable: If the support of a latent site changes from step to step, if steps of a
-            scan inside a step have sites, and, in a fit, if the carry keeps discrete sites for more
-            than one step.
+        NotApplicable: If the support of a latent site changes from step to step, and, in a fit that
+            sums out discrete sites, if a scan inside a step has sites, or the carry keeps discrete
+            sites for more than one step.
 
     Source: Bradbury et al. (2018), JAX: composable transformations of Python+NumPy programs.
 

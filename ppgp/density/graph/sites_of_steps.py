@@ -130,10 +130,15 @@ class SitesOfSteps(Messenger):
         self.slots: dict[str, Tensor] | None = None
         self.elsewhere: str | None = None
         self._around: list[Messenger] = list(runtime._PYRO_STACK)
+        loops = [i for i, m in enumerate(self._around) if isinstance(m, SitesOfSteps)]
+        #: whether it is inside a step of another loop, to which its sites are those of a step
+        self._inside = bool(loops)
         self._plates = runtime.get_plates() if self._around else ()
         each = (m for m in self._around if isinstance(m, EnumMessenger))
         self._enumeration: Any = next(each, None)
-        self._changing = [m for m in self._around if _changes_laws(m)]
+        # the step of another loop has copies of those around that loop
+        own = self._around[loops[-1] :] if loops else self._around
+        self._changing = [m for m in own if _changes_laws(m)]
         self._subsamples: dict[str, Tensor] = {}
         self._seen: dict[str, _Once] = {}
         self._records: list[dict[str, _Once]] = []
@@ -221,6 +226,9 @@ class SitesOfSteps(Messenger):
             got = f"one at {name!r} that some steps observe and others do not"
             do = "observe it in a step for all, or mask it by poutine.mask"
             raise DataError("a site that all steps of ppgp.scan observe, or none", got, do)
+        if _is_of_steps(msg) and not site.computed:
+            self._hand_to_inner(msg, site)
+            return
         if site.variable is not None:
             here = name == self.elsewhere
             value = site.variable.elsewhere if here else site.variable.values
@@ -236,6 +244,16 @@ class SitesOfSteps(Messenger):
         msg["value"], msg["done"], msg["stop"] = value, True, True
         self._seen[name] = _Once(law, value, msg["mask"], msg["scale"])
 
+    def _hand_to_inner(self, msg: Any, site: _Site) -> None:
+        """Give a site of a loop inside this step its value, if it has one."""
+        if not site.observed:
+            law = msg["fn"]
+            msg["fn"] = law.expand(torch.broadcast_shapes(law.batch_shape, site.batch))
+            if site.given_at(self._t):
+                name = msg["name"]
+                msg["value"] = site.at(self._t) if self.slots is None else self.slots[name]
+        msg["stop"] = True
+
     def _take_rows(self, msg: Any) -> None:
         """Let the plate of a step take the same rows in every step."""
         if msg["name"] in self._subsamples:
@@ -245,8 +263,13 @@ class SitesOfSteps(Messenger):
             raise NewSite(msg["name"])
 
     def _pyro_post_sample(self, msg: Any) -> None:
+        name = msg["name"]
         if site_is_subsample(msg):
-            self._subsamples[msg["name"]] = msg["value"]
+            self._subsamples[name] = msg["value"]
+        elif _is_of_steps(msg) and name not in self._seen:  # by a loop inside this step
+            if not (self.sites[name].observed or self.slots is not None):
+                self._check_support(name, msg["fn"])
+            self._seen[name] = _Once(msg["fn"], msg["value"], msg["mask"], msg["scale"])
 
     def _check_support(self, name: str, law: Any) -> None:
         """Refuse a latent site whose support changes from step to step."""
@@ -272,16 +295,16 @@ class SitesOfSteps(Messenger):
 
     def _begun(self, msg: Any, depth: int) -> _Site:
         """Return a site as its first step shows it, after the handlers have seen its message."""
-        if any(isinstance(m, SitesOfSteps) for m in self._around):
+        if self._inside and self.may_be_summed:
             raise NotApplicable(
-                "a ppgp.scan without sites inside a step of ppgp.scan",
-                f"site {msg['name']!r}",
+                "a program without discrete sites where a step of ppgp.scan has a scan with sites",
+                f"{msg['name']!r} in the inner one",
                 "write the inner loop in Python, with a number in the name of each site",
             )
         law, inner = msg["fn"], msg["cond_indep_stack"]
         outer = {
             **msg,
-            "cond_indep_stack": (self._plate(msg["name"], depth), *inner),
+            "cond_indep_stack": (self._plate(msg["name"], depth, inner), *inner),
             "infer": {
                 **(msg["infer"] or {}),
                 "of_steps": self.steps,
@@ -358,12 +381,21 @@ class SitesOfSteps(Messenger):
         number = infer["_dim_to_id"][dim]
         return Variable(msg["value"], dim, number, *before, len(msg["fn"].event_shape))
 
-    def _plate(self, name: str, depth: int) -> Any:
-        """Return the plate of the steps, for a site with so many axes right of it."""
+    def _plate(self, name: str, depth: int, inner: Sequence[Any]) -> Any:
+        """Return the plate of the steps, for a site with so many axes right of it.
+
+        Args:
+            name: The site.
+            depth: The number of axes.
+            inner: The plates of the site in a step.
+        """
+        new = depth not in self._plate_names
         if not self._plate_names:
-            self._plate_names[depth] = f"steps_of_{name}"
+            own = f"steps_of_{name}"
+            while any(frame.name == own for frame in inner):  # of a loop inside the step
+                own = f"outer_{own}"
+            self._plate_names[depth] = own
         first = next(iter(self._plate_names.values()))
-        new = name == first.removeprefix("steps_of_") or depth not in self._plate_names
         own = self._plate_names.setdefault(depth, f"{first}_{depth}")
         if new:
             pyro.plate(own, self.steps, dim=-1 - depth)  # it shows itself to the handlers
@@ -613,6 +645,11 @@ def _where(mask: Any, density: Tensor) -> Tensor:
     return torch.where(mask, density, 0.0)
 
 
+def _is_of_steps(msg: Any) -> bool:
+    """Return whether a site is one of the steps of a loop."""
+    return bool((msg["infer"] or {}).get("of_steps"))
+
+
 def is_computed(law: Any) -> bool:
     """Return whether a site is ``pyro.deterministic`` or ``pyro.factor``."""
     if isinstance(law, dist.Unit):
@@ -673,8 +710,10 @@ def _parts_of(
         else:
             if site.given is None or site.known is not None:
                 parts[name, "value"] = once.value
+            if isinstance(once.law, StepLaws) and once.law.log_probs is not None:
+                parts[name, "log_prob"] = once.law.log_probs
             # a density that a handler has put in place of the distribution's own
-            if with_log_prob or "log_prob" in vars(once.law):
+            elif with_log_prob or "log_prob" in vars(once.law):
                 parts[name, "log_prob"] = once.law.log_prob(_without_missing(site, once))
         for kind, x in (("mask", once.mask), ("scale", once.scale)):
             if isinstance(x, Tensor):

@@ -412,12 +412,19 @@ def test_a_value_of_another_length_is_refused() -> None:
         conditioned()
 
 
-def test_a_loop_with_sites_inside_a_loop_is_refused() -> None:
-    def outer(carry: Tensor, x: Tensor) -> tuple[Tensor, None]:
-        return ppgp.scan(sampled("a"), carry, torch.zeros(3))[0], None
+def test_a_loop_with_discrete_sites_inside_a_loop_is_refused() -> None:
+    def program(y: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(ZERO, 1.0))
 
-    with pytest.raises(NotApplicable, match="got site 'a': write the inner loop in Python"):
-        run(lambda: ppgp.scan(outer, ZERO, torch.zeros(2)))
+        def inner(z: Tensor, x: Tensor) -> tuple[Tensor, None]:
+            z = pyro.sample("z", dist.Bernoulli(0.2 + 0.5 * z))
+            pyro.sample("y", dist.Normal(m + z, 1.0), obs=x)
+            return z, None
+
+        ppgp.scan(lambda z, x: (ppgp.scan(inner, z, x)[0], None), ZERO, y)
+
+    with pytest.raises(NotApplicable, match="got 'z' in the inner one: write the inner loop in"):
+        Target(Program(program), {"y": SERIES.reshape(3, 4)})
 
 
 def test_a_scan_over_the_data_alone_predicts_data_of_their_size() -> None:
