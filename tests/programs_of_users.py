@@ -1087,8 +1087,9 @@ LABEL_FREE: dict[str, Callable[[Draws], dict[str, Tensor]]] = {
     "hidden_markov_model": states_in_order,
     "bayesian_network": function_of_a_network,
 }
-#: Programs whose statements depend on values, so that a trace of one run is wrong in others.
-BRANCHES = frozenset({"branches_on_a_value"})
+#: Programs that torch.jit.trace, which Pyro compiles by, makes others of: those whose statements
+#: depend on values, and a GP of Pyro whose inputs are a site.
+BRANCHES = frozenset({"branches_on_a_value", "latent_variables_of_a_gp"})
 
 REGRESSION, LEVELS, DISCRETE = "regression", "groups", "discrete sites"
 SERIES, PROCESS, MODULE, HANDLER = "series", "Gaussian process", "network", "handlers"

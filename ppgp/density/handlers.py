@@ -35,7 +35,7 @@ from ..data.argument_mistakes import of_dtypes
 from ..errors import DataError, NotApplicable, an
 from ..runtime.process_locks import one_at_a_time, silenced, when_abandoned
 from ..runtime.seeding import seeded
-from .graph.batching import Batched
+from .graph.batching import Apart, Batched
 from .layout import OBSERVED, UNOBSERVED, Angle, Partly
 
 
@@ -574,6 +574,8 @@ def over_draws(
 ) -> dict[str, Tensor]:
     """Apply a function of one draw to all draws, by vmap if possible, else in a loop.
 
+    Draws at which the program takes the same branches go through vmap together.
+
     Args:
         function: ``{name: value}`` to ``{name: value}``.
         draws: ``{name: [draw, ...]}``.
@@ -588,15 +590,51 @@ def over_draws(
     def one(*values: Tensor) -> dict[str, Tensor]:
         return function(dict(zip(names, values, strict=True)))
 
+    several = torch.vmap(one, randomness="different")
     stacked = tuple(draws[name] for name in names)
-    several = torch.vmap(one, randomness="different", chunk_size=min(chunk, total))
+    parts = [
+        part
+        for here in torch.arange(total).split(min(chunk, total))
+        for part in _parts_of_one_way(one, several, stacked, here)
+    ]
+    if len(parts) == 1:
+        return parts[0][1]
+    order = torch.cat([here for here, _ in parts]).argsort()
+    columns = {name: torch.cat([found[name] for _, found in parts]) for name in parts[0][1]}
+    return {name: column[order.to(column.device)] for name, column in columns.items()}
+
+
+def _parts_of_one_way(
+    one: Callable[..., dict[str, Tensor]],
+    several: Callable[..., dict[str, Tensor]],
+    stacked: tuple[Tensor, ...],
+    here: Tensor,
+) -> list[tuple[Tensor, dict[str, Tensor]]]:
+    """Return pairs of some draws and what a function returns there.
+
+    Draws at which it takes different branches are kept apart.
+
+    Args:
+        one: The function of one draw.
+        several: The same by vmap.
+        stacked: Its arguments, [draw, ...] each.
+        here: The numbers of the draws to apply it to.
+    """
+    own = tuple(values[here.to(values.device)] for values in stacked)
     try:
         with Batched(), silenced(UserWarning, "There is a performance drop because"):
-            return several(*stacked)
+            return [(here, several(*own))]
+    except Apart as apart:
+        truth = apart.truth.cpu()
+        return [
+            part
+            for group in (here[truth], here[~truth])
+            for part in _parts_of_one_way(one, several, stacked, group)
+        ]
     except (RuntimeError, ValueError, NotImplementedError, TypeError):
-        # the program asks for a value: .item(), if, for
-        each = [one(*(v[i] for v in stacked)) for i in range(total)]
-        return {k: torch.stack([e[k] for e in each]) for k in each[0]}
+        # the program asks for a number: .item(), .numpy()
+        each = [one(*values) for values in zip(*own, strict=True)]
+        return [(here, {k: torch.stack([e[k] for e in each]) for k in each[0]})]
 
 
 NUDGE = 2.0**-10  # a relative change of the latent sites, which leaves cones and intervals alone

@@ -56,6 +56,7 @@ from .checks import (
     validation,
 )
 from .enumeration import check_enumeration, summed_out
+from .graph.branches import Branching, BranchingCode, SeveralBranching
 from .graph.machine_code import MachineCode, machine_code
 from .graph.tracing import (
     Looped,
@@ -106,9 +107,13 @@ WITH_LOCATION = (
 POINTS = 16  # draws at which the supports of a user's program are compared with its first run
 VALUES = "its graph depends on the values (an if or random numbers in it), or on how often it ran"
 SHAPE = "the shape of a tensor depends on the values, as with a boolean mask or nonzero"
-PYTHON_NUMBER = "it turns a value into a Python number, as an if, float(), .item() or .numpy() does"
+PYTHON_NUMBER = (
+    "it turns a value into a Python number, as float(), .item() or .numpy() does; an if on a "
+    "tensor itself would be compiled"
+)
 #: z [p] -> value, gradient [p], in float64
 OfNumPy = Callable[[np.ndarray], tuple[float, np.ndarray]]
+Coded = MachineCode | BranchingCode
 Key = tuple[int | None, bool, int | None]  # rows of a mini-batch, with Jacobian, number of points
 FEWEST, MOST = 8, 64  # points that are compared, of draws and of earlier calls each
 SHARE = 20  # draws per point
@@ -1336,7 +1341,7 @@ class Graphs:
     _graphs: dict[Key, ValueAndGradient] = field(init=False, default_factory=dict)
     _recorded: dict[tuple[int | None, bool], _Recorded] = field(init=False, default_factory=dict)
     _of_tables: dict[tuple[Any, ...], ValueAndGradient] = field(init=False, default_factory=dict)
-    _machine_code: dict[bool, MachineCode | None] = field(init=False, default_factory=dict)
+    _machine_code: dict[bool, Coded | None] = field(init=False, default_factory=dict)
 
     @property
     def eager(self) -> bool:
@@ -1387,6 +1392,10 @@ class Graphs:
                 return None
             with one_at_a_time():
                 code = machine_code(recorded.graph)
+                graph = self._graphs[key]
+                own = graph.graph if isinstance(graph, _Watched) else graph
+                if code is not None and isinstance(own, Branching):
+                    code = BranchingCode(own, code, self._dtype)
                 if code is not None and not self._agrees(code, recorded, jacobian):
                     code = None
                 self._machine_code[jacobian] = code
@@ -1399,7 +1408,9 @@ class Graphs:
         watched.code = code
         return watched.of_numpy
 
-    def _agrees(self, code: MachineCode, recorded: _Recorded, jacobian: bool) -> bool:
+    def _agrees(
+        self, code: MachineCode | BranchingCode, recorded: _Recorded, jacobian: bool
+    ) -> bool:
         """Return whether machine code has the values of the program where this was run."""
         one = partial(self.density.eager_gradient, jacobian)
         return all(
@@ -1468,6 +1479,11 @@ class Graphs:
             if isinstance(graph, GraphModule) and k is None:
                 # it agrees where it was traced; a point costs a step
                 points, own = points[1:], own[1:]
+            if recorded.graph.meta["branches"]:
+                if k is None:
+                    graph = Branching(one, recorded.graph, graph, self.density.survey.single)
+                else:
+                    graph = SeveralBranching(graph, partial(self.get, batch, jacobian))
             found = several_of(graph, points, [tables] * len(points), k)
             single = self.density.survey.single
             agree = (
@@ -1557,7 +1573,7 @@ class _Watched:
 
     def __init__(self, graph: ValueAndGradient, visited: list[Tensor], dtype: torch.dtype) -> None:
         self.graph, self.visited, self.dtype, self.calls = graph, visited, dtype, 0
-        self.code: MachineCode | None = None
+        self.code: Coded | None = None
 
     def __call__(self, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
         self.calls += 1
@@ -1570,7 +1586,7 @@ class _Watched:
         self.calls += 1
         if not self.calls & (self.calls - 1):
             self.visited.append(torch.from_numpy(z.copy()).to(self.dtype))
-        return cast(MachineCode, self.code).of_numpy(z)
+        return cast(Coded, self.code).of_numpy(z)
 
 
 def _difference(density: Target, watched: _Watched, key: Key, z: Tensor | None) -> str | None:

@@ -74,7 +74,6 @@ def log_likelihood(m: Tensor, y: Tensor) -> float:
     return float(dist.Normal(m, 1.0).log_prob(y).sum())
 
 
-@pytest.mark.filterwarnings("ignore:the program could not be compiled")  # NanMaskedNormal has ifs
 @pytest.mark.parametrize(
     ("program", "y", "kept"),
     [

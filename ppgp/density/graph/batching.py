@@ -15,16 +15,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._C._functorch import get_unwrapped, is_batchedtensor, maybe_get_bdim
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Batched", "BatchedOperations", "has_rule"]
+from .recorder import DATA, fill_where, is_masked
+
+__all__ = ["Apart", "Batched", "BatchedOperations", "has_rule"]
 
 aten = torch.ops.aten
 RULES = ("FuncTorchBatched", "FuncTorchBatchedDecomposition", "CompositeImplicitAutograd")
 OTHER_KINDS = {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}
 
-DATA = Tensor.data.__get__  # type: ignore[attr-defined]
 OUTER_PRODUCTS = (aten.addr.default, aten.addr_.default)  # torch has no rule for them
 
 
@@ -55,8 +57,30 @@ LAWS = ("torch.distributions.", "pyro.distributions.")
 CHECKS = ("typecheck", "jaxtyping.", "<@beartype")
 
 
+class Apart(Exception):
+    """A condition of the program holds at some of the points of vmap and not at others.
+
+    Args:
+        truth: Whether it holds, [point].
+    """
+
+    def __init__(self, truth: Tensor) -> None:
+        super().__init__("a condition that holds at some points")
+        self.truth = truth
+
+
 class Batched(TorchFunctionMode):
-    """Context manager: what torch is asked for inside runs under vmap."""
+    """Context manager: what torch is asked for inside runs under vmap.
+
+    A condition, as that of an ``if``, has its truth value if it is the same at all points, and
+    raises ``Apart`` otherwise. Where random numbers were drawn before, it raises a RuntimeError: to
+    draw again where conditions differ, and not where they agree, would change their distribution.
+    """
+
+    def __enter__(self) -> Batched:
+        self.stream = torch.get_rng_state()
+        super().__enter__()
+        return self
 
     def __torch_function__(
         self,
@@ -69,6 +93,16 @@ class Batched(TorchFunctionMode):
         if func == DATA:  # torch refuses it under vmap
             return args[0].detach()
         name = getattr(func, "__name__", "")
+        if name in ("__bool__", "item") and args[0].dtype == torch.bool:
+            truth = _at_points(args[0])
+            if truth is not None:
+                if not torch.equal(torch.get_rng_state(), self.stream):
+                    raise RuntimeError("a condition after random numbers")
+                if bool((truth != truth[0]).any()):
+                    raise Apart(truth)
+                return bool(truth[0])
+        if func is Tensor.__setitem__ and is_masked(*args):
+            return fill_where(*args)
         if name in DRAWN and kwargs.get("generator") is None:
             if not _module_that_calls(sys._getframe(1)).startswith(LAWS):
                 # the memory may be used afterwards, which has one number for all points
@@ -80,6 +114,16 @@ class Batched(TorchFunctionMode):
             count, p, *others = args
             args = (count * torch.ones_like(p), p * torch.ones_like(count), *others)
         return func(*args, **kwargs)
+
+
+def _at_points(x: Tensor) -> Tensor | None:
+    """Return the one number of a tensor at each point of vmap, [point]; None outside of vmap."""
+    if not is_batchedtensor(x) or x.numel() != 1:
+        return None
+    inside = get_unwrapped(x)
+    if is_batchedtensor(inside):  # of a vmap in the program
+        return None
+    return inside.movedim(maybe_get_bdim(x), 0).reshape(-1)
 
 
 def _module_that_calls(frame: Any) -> str:

@@ -188,6 +188,7 @@ ENTRIES: dict[Any, Callable[..., Register]] = {
         for name, operation in LOGIC.items()
         for side, kind in (("logical", "default"), ("bitwise", "Tensor"))
     },
+    aten.isnan.default: lambda x: is_nan(as_float(x)),
     aten.logical_not.default: _not,
     aten.bitwise_not.default: _not,
     aten.add.Tensor: _added,
@@ -309,6 +310,7 @@ VIEWS = {
 PARTS = {aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int}
 #: operations whose result is in the memory of their first operand
 SHARING = {*VIEWS, *PARTS, aten.as_strided.default}
+ALL_OR_ANY = {aten.all.default, aten.all.dim, aten.any.default, aten.any.dim}
 SUMS = {aten.sum.default, aten.sum.dim_IntList}
 PRODUCTS = {
     aten.mm.default,
@@ -346,9 +348,8 @@ FORMS = {
     *MASKS,
     *SOFTMAX_BACKWARD,
     getitem,
-    aten.all.dim,
+    *ALL_OR_ANY,
     aten.amax.default,
-    aten.any.dim,
     aten.as_strided.default,
     aten.cat.default,
     aten.constant_pad_nd.default,
@@ -574,7 +575,7 @@ class _Code:
             self._parts[node] = self._largest_and_where(self._place(args[0]), *args[1:])
         elif target is aten.as_strided.default:
             self._places[node] = self._strided(cast(fx.Node, args[0]), *args[1:])
-        elif target in (aten.all.dim, aten.any.dim):
+        elif target in ALL_OR_ANY:
             self._all_or_any(node, target, *args)
         elif target is aten.logsumexp.default:
             self._log_sum_exp(node, *args)
@@ -1305,16 +1306,17 @@ class _Code:
         return replace(place, offset=offset, shape=tuple(shape), strides=tuple(strides))
 
     def _all_or_any(
-        self, node: fx.Node, target: Any, x: fx.Node, axis: int, keep: bool = False
+        self, node: fx.Node, target: Any, x: fx.Node, axis: int | None = None, keep: bool = False
     ) -> None:
         source = self._place(x)
-        every = target is aten.all.dim
+        every = target in (aten.all.default, aten.all.dim)
+        axes = list(range(len(source.shape))) if axis is None else [axis]
         combine, start = (minimum, 1.0) if every else (maximum, 0.0)
 
         def truth(value: Register, _: list[str]) -> Register:
             return as_float(_truth(value))
 
-        found = self._reduced(source, [axis], keep, start, combine, truth)
+        found = self._reduced(source, axes, keep, start, combine, truth)
         there = self._room(found.shape, torch.bool)
         self._copy(found, there)
         self._places[node] = there

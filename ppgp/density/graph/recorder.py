@@ -29,6 +29,8 @@ OF_SHAPES_ALONE = {
     aten.ones_like.default,
     aten.full_like.default,
     aten.new_zeros.default,
+    aten.new_empty.default,
+    aten.empty_like.default,
     aten.new_ones.default,
     aten.new_full.default,
 }
@@ -78,11 +80,13 @@ class Recorder(DispatchMode):
 
     Args:
         arguments: The tensors that become the arguments of the graph.
+        branches: Whether a truth value may become one of Python, as the condition of an ``if``
+            does. The graph holds the branch that was taken, and ``conditions`` the truth values.
     """
 
     records = True
 
-    def __init__(self, arguments: Sequence[Tensor]) -> None:
+    def __init__(self, arguments: Sequence[Tensor], branches: bool = False) -> None:
         super().__init__()
         self.owner = torch.nn.Module()
         self.graph = fx.Graph()
@@ -91,6 +95,9 @@ class Recorder(DispatchMode):
         self.vary: set[fx.Node] = set()  # with the arguments or at random
         # memory into which what varies was written, with a tensor that keeps it from being freed
         self.written: dict[int, Tensor] = {}
+        self.branches = branches
+        self.conditions: list[tuple[Tensor, bool]] = []  # and what they are where it is recorded
+        self.random = False  # whether a number is drawn
         self.inside = False  # a function that is recorded as one operation
         self.single = not any(x.dtype == torch.float64 for x in arguments)
         for i, x in enumerate(arguments):
@@ -112,10 +119,17 @@ class Recorder(DispatchMode):
                 return func.decompose(*args, **kwargs)
         inputs: list[fx.Node] = []
         node_args, node_kwargs = self._in_graph(args, inputs), self._in_graph(kwargs, inputs)
-        varies = torch.Tag.nondeterministic_seeded in func.tags or (
+        drawn = torch.Tag.nondeterministic_seeded in func.tags
+        self.random = self.random or drawn
+        varies = drawn or (
             func not in OF_SHAPES_ALONE and any(node in self.vary for node in inputs)
         )
         if torch.Tag.data_dependent_output in func.tags:
+            if varies and self._is_condition(func, args):
+                truth = func(*args)
+                with self:  # a copy, as the program may write into it
+                    self.conditions.append((args[0].reshape(()).clone(), truth))
+                return truth
             if varies:
                 raise RuntimeError(f"{func} of a value that depends on the arguments of the graph")
             return func(*args, **kwargs)
@@ -151,6 +165,21 @@ class Recorder(DispatchMode):
         node = self.graph.call_function(function, node_args)
         self._keep(result, node, any(part in self.vary for part in inputs))
         return result
+
+    def _is_condition(self, func: OpOverload, args: tuple[Any, ...]) -> bool:
+        """Return whether an operation gives Python a truth value that may choose a branch.
+
+        One that depends on random numbers chooses another branch each time.
+        """
+        reads = func is aten._local_scalar_dense.default and args[0].dtype == torch.bool
+        return reads and self.branches and not self.random and not self.inside
+
+    def where_taken(self, value: Tensor) -> Tensor:
+        """Return a value, and NaN at arguments that take another branch than those recorded."""
+        for condition, truth in self.conditions:
+            other = condition.logical_not() if truth else condition
+            value = value.masked_fill(other, torch.nan)
+        return value
 
     def varies(self, x: Tensor) -> bool:
         """Return whether the values of a tensor depend on the arguments or are random."""
@@ -227,10 +256,29 @@ class Reads(TorchFunctionMode):
         elif func in OF_LISTS:
             lists = (*args, *(kwargs or {}).values())
             read = [x for given in lists if isinstance(given, list | tuple) for x in _parts(given)]
-        if read and not self.recorder.inside and any(map(self.recorder.varies, read)):
+        if self.recorder.inside:
+            return func(*args, **(kwargs or {}))
+        masked = func is Tensor.__setitem__ and is_masked(*args)
+        if masked and self.recorder.varies(args[1]):
+            return fill_where(*args)
+        if any(map(self.recorder.varies, read)):
             name = getattr(func, "__name__", str(func))
             raise RuntimeError(f"{name} of a value that depends on the arguments of the graph")
         return func(*args, **(kwargs or {}))
+
+
+def is_masked(x: Tensor, index: Any, value: Any) -> bool:
+    """Return whether ``x[index] = value`` writes one number where a mask is true."""
+    if not isinstance(index, Tensor) or index.dtype != torch.bool:
+        return False
+    one = not isinstance(value, Tensor) or not value.ndim
+    return one and index.shape == x.shape[: index.ndim]
+
+
+def fill_where(x: Tensor, mask: Tensor, value: Any) -> None:
+    """Do ``x[mask] = value`` for one number without a look at the mask."""
+    mask = mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
+    x.copy_(torch.where(mask, torch.as_tensor(value).to(x), x))
 
 
 def _parts(value: Any) -> list[Tensor]:
@@ -240,23 +288,33 @@ def _parts(value: Any) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else []
 
 
-def recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.GraphModule:
+def recorded(
+    function: Callable[..., Any], example: tuple[Tensor, ...], branches: bool = False
+) -> fx.GraphModule:
     """Return the graph of the operations that a function does.
 
     Args:
         function: Takes tensors, and returns a tensor, or a list or tuple of tensors.
         example: Arguments at which it is recorded.
+        branches: Whether it may have branches on values. The first of its results is then NaN at
+            arguments that take other branches, and ``graph.meta["branches"]`` says how many
+            conditions there are.
 
     Raises:
-        RuntimeError: If the function turns a value into a Python number, as an ``if`` does, or
-            into an array of NumPy.
+        RuntimeError: If the function turns a value into a Python number, as ``float()`` does, or an
+            ``if`` without ``branches``, or into an array of NumPy.
     """
     arguments = [x.view_as(x) for x in example]
-    recorder = Recorder(arguments)
+    recorder = Recorder(arguments, branches)
     # some operations import torch._dynamo, which changes a setting
     with settings_unchanged(), Reads(recorder), recorder:
         result = function(*arguments)
-    return recorder.module(result)
+        if recorder.conditions:
+            first, *others = result
+            result = (recorder.where_taken(first), *others)
+    module = recorder.module(result)
+    module.meta["branches"] = len(recorder.conditions)
+    return module
 
 
 def written_arguments(

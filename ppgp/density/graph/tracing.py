@@ -55,9 +55,10 @@ def one_point(function: ValueAndGradient, example: tuple[Tensor, ...]) -> fx.Gra
 
     Args:
         function: (z [p], *tables) -> value, gradient [p].
-        example: Arguments at which it is recorded.
+        example: Arguments at which it is recorded. The value is NaN where the function takes other
+            branches, and ``graph.meta["branches"]`` says how many conditions there are.
     """
-    return simplified(recorded(function, example))
+    return simplified(recorded(function, example, branches=True))
 
 
 def worth_widening(graph: fx.GraphModule) -> bool:

@@ -61,16 +61,17 @@ class NUTS(Inference):
             on the program).
         target_accept: The mean acceptance that the step size is tuned to. Raise it against
             divergences. None: 0.7 in up to 6 dimensions, if the posterior is nearly normal
-            and falls at most 1.6 times as fast as the approximation along each axis; else 0.8.
+            and falls at most 1.6 times as fast as the approximation along each axis; 0.9 where the
+            density falls more than five times as fast as its Laplace approximation, at half of the
+            draws of this; else 0.8.
         max_depth: At most 2^max_depth gradients per draw.
         metric: The form of the mass matrix. nutpie has "low_rank" (in the coordinates of the
             Laplace approximation, if there is one: a diagonal, and those directions in which draws
             and gradients show that it is not enough; Seyboldt, Carlson & Carpenter 2026) and
             "diagonal". pyro has "diagonal" and "dense". None: the first of these; for nutpie in
-            more than 200 dimensions the second, and also where the density falls more than five
-            times as fast as its Laplace approximation, at half of the draws of this. Where more
-            than one draw in ten diverges with the first, both run, and the chains of the one that
-            diverges less are kept.
+            more than 200 dimensions the second, and also where the acceptance is 0.9 by default.
+            Where more than one draw in ten diverges with the first, both run, and the chains of the
+            one that diverges less are kept.
 
     Raises:
         UnknownName: If there is no such engine, or if the engine does not have the metric.

@@ -61,8 +61,8 @@ ACCEPT_NEARLY_NORMAL, FEW_DIMENSIONS, STEEP = 0.7, 6, 1.6
 REACH, DRAWS, FACTOR = 2.0, 20, 3.0
 #: Where the log density falls by more than so many times what that of the approximation does, at
 #: half of its draws, the posterior is nothing like it, as that of a network. A mass matrix of low
-#: rank then misleads.
-UNLIKE = 5.0
+#: rank then misleads, and a step that suits one place is too long in another.
+UNLIKE, ACCEPT_UNLIKE = 5.0, 0.9
 #: R-hat of a coordinate above which a short warm-up was not enough, beside what independent draws
 #: would exceed in one run of a thousand.
 RHAT, BY_CHANCE = 1.05, 1e-3
@@ -107,7 +107,7 @@ def run_plan(
                     options.draws,
                     warmup or UNKNOWN,
                     options.chains,
-                    accept or ACCEPT,
+                    accept or ACCEPT_UNLIKE,
                     options.max_depth,
                     "diagonal",
                 )
