@@ -451,6 +451,19 @@ def without_missing(s: Mapping[str, Any]) -> Any:
     return torch.where(value.isnan() & left_out, fill, value)
 
 
+class WithoutMissing(Messenger):
+    """Give observed values numbers in place of each NaN that a mask leaves out.
+
+    Pyro's own densities of a program then have slopes.
+    """
+
+    fills_missing = True  # so that steps of ppgp.scan do so too
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if not site_is_subsample(msg):
+            msg["value"] = without_missing(msg)
+
+
 def _masks(s: Mapping[str, Any]) -> Iterator[Any]:
     """Return the masks of a site: by a handler, and of its distribution."""
     yield s["mask"]

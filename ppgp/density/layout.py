@@ -111,6 +111,21 @@ class Partly:
         free = self.free.reshape([*self.free.shape, *(1,) * (slope.ndim - self.free.ndim)])
         return torch.where(free, slope, 0.0)
 
+    def unused_density(self, value: Tensor) -> Tensor:
+        """Return the log density of the given entries if they were free, and normal there.
+
+        They are normal on the real line, with mean 0 and variance 1. A guide that draws all
+        entries, of which those do not matter, then has one to fit.
+
+        Args:
+            value: A value of all entries.
+        """
+        free = self.whole.inv(value)
+        normal = -0.5 * (free.square() + math.log(2 * math.pi))
+        slope = self.whole.log_abs_det_jacobian(free, value)
+        each = [x.reshape(*self.free.shape, -1).sum(-1) for x in (normal, slope)]
+        return torch.where(self.free, 0.0, each[0] - each[1]).sum()
+
     def _spread(self, some: Tensor) -> Tensor:
         axis = some.ndim - 1 - len(self.before)
         leading = some.shape[:axis]

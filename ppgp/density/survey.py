@@ -37,6 +37,7 @@ class Survey:
         flat: The sites without a prior density, which start at ``first``.
         declared: Whether all sample sites have the priors that the model declares. These depend
             on no other site, so that supports stay.
+        missing: Whether observed values of a user's program have NaN.
         imputed: The transforms of the sites that ``obs_mask`` makes.
         nesting: How deeply plates are nested, if discrete sites are summed out; None otherwise.
         latents: The names of all latent sample sites.
@@ -53,6 +54,7 @@ class Survey:
     dim: int
     flat: frozenset[str]
     declared: bool
+    missing: bool
     imputed: dict[str, Partly]
     nesting: int | None
     latents: frozenset[str]
@@ -106,11 +108,13 @@ def survey(
     flat: set[str] = set()
     imputed: dict[str, Partly] = {}
     nesting: int | None = None
+    missing = False
     last = torch.empty(0)
     position = 0
     for name, site in run.sites.items():
         is_param = site["type"] == "param"
         if site["type"] == "sample" and site["is_observed"]:
+            missing = missing or (not data.is_table and _has_nan(site["value"]))
             continue
         if is_param and (name in frozen or not optimise_params):
             params[name] = site["value"].detach().clone()
@@ -163,12 +167,19 @@ def survey(
         dim=position,
         flat=frozenset(flat),
         declared=all(s.param or name in declared for name, s in slices.items()),
+        missing=missing,
         imputed=imputed,
         nesting=nesting,
         latents=latents,
         deterministic=any(is_deterministic(s) for _, s in run.samples()) and nesting is None,
         runs_long=max((len(latents), *steps)) > MANY,
     )
+
+
+def _has_nan(value: Any) -> bool:
+    """Return whether an observed value has NaN."""
+    real = isinstance(value, Tensor) and value.is_floating_point()
+    return real and value.layout is torch.strided and bool(value.isnan().any())
 
 
 def _nothing_uncertain(run: Run, of_the_library: bool) -> NotApplicable:

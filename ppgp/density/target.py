@@ -71,6 +71,7 @@ from .graph.tracing import (
 from .handlers import (
     AROUND,
     Run,
+    WithoutMissing,
     entries_of_data,
     is_deterministic,
     is_factor,
@@ -294,9 +295,11 @@ class Target:
     def guarded_program(self) -> Callable[..., Any]:
         """The Pyro program of the model, with a density of 0 where its sites leave their sets.
 
-        Its plates take their rows at random, where they have mini-batches.
+        Its plates take their rows at random, where they have mini-batches, and numbers stand in
+        place of NaN that a mask leaves out.
         """
-        return Guarding(self.guards)(self.model.model) if self.guards else self.model.model
+        program = Guarding(self.guards)(self.model.model) if self.guards else self.model.model
+        return WithoutMissing()(program) if self.survey.missing else program
 
     def run_program(self, tables: Tables = ()) -> None:
         """Run the program under whatever handlers are active.

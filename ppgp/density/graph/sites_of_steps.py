@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pyro
@@ -139,6 +139,7 @@ class SitesOfSteps(Messenger):
         # the step of another loop has copies of those around that loop
         own = self._around[loops[-1] :] if loops else self._around
         self._changing = [m for m in own if _changes_laws(m)]
+        self._fills_missing = any(getattr(m, "fills_missing", False) for m in self._around)
         self._subsamples: dict[str, Tensor] = {}
         self._seen: dict[str, _Once] = {}
         self._records: list[dict[str, _Once]] = []
@@ -241,8 +242,11 @@ class SitesOfSteps(Messenger):
             value = law.expand(batch)(*msg["args"], **msg["kwargs"])
         if not (site.observed or site.computed or self.slots is not None):
             self._check_support(name, law)
-        msg["value"], msg["done"], msg["stop"] = value, True, True
-        self._seen[name] = _Once(law, value, msg["mask"], msg["scale"])
+        once = _Once(law, value, msg["mask"], msg["scale"])
+        if self._fills_missing:
+            once = replace(once, value=_without_missing(site, once))
+        msg["value"], msg["done"], msg["stop"] = once.value, True, True
+        self._seen[name] = once
 
     def _hand_to_inner(self, msg: Any, site: _Site) -> None:
         """Give a site of a loop inside this step its value, if it has one."""

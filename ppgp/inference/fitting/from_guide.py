@@ -139,7 +139,7 @@ def _drawn(
 
     Returns:
         {site: [draw, *event]}, and the log densities of the guide [draw] on the natural scale; None
-        where it draws other variables too.
+        where it draws other variables too, or entries that ``obs_mask`` observes.
 
     Raises:
         NotApplicable: If params of the guide have no value in the store, or sites are missing.
@@ -164,6 +164,8 @@ def _drawn(
                 each = [s["fn"].log_prob(s["value"]).sum() for s in samples.values()]
                 densities.append(torch.stack([one.to(each[0]) for one in each]).sum())
     values = {name: torch.stack(several) for name, several in found.items()}
+    if target.survey.imputed:  # of the guide's numbers, those in place of data would count
+        return values, None
     return values, torch.stack(densities) if len(densities) == draws > 1 else None
 
 

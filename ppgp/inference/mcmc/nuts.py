@@ -161,10 +161,17 @@ def _run_pyro(
     """Run all chains.
 
     Raises:
-        NotApplicable: For a program with angles.
+        NotApplicable: For a program with angles, or with sites of ``obs_mask``.
         KeyboardInterrupt: If Ctrl-C came before there was a chain.
     """
     check_flat(target.slices, "engine='nutpie'")
+    if target.survey.imputed:
+        name = next(iter(target.survey.imputed))
+        raise NotApplicable(
+            "a program without obs_mask with engine='pyro'",
+            f"{name!r}, of which Pyro's chains also move the entries that are data",
+            "use engine='nutpie', the default",
+        )
     args, kwargs = target.data.passed()
     chains: list[dict[str, Tensor]] = []
     interrupted = False

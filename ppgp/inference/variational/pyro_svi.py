@@ -15,10 +15,13 @@ from pyro.infer import SVI as PyroSVI
 from pyro.infer import Predictive, Trace_ELBO, autoguide
 from pyro.nn import AutoRegressiveNN
 from pyro.optim import PyroOptim
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.trace_messenger import TraceMessenger
 from torch import Tensor
 from torch.nn import Module
 
 from ...density.checks import check_flat
+from ...density.layout import Partly
 from ...density.plates import plates_taking
 from ...density.target import Target
 from ...errors import NotApplicable, NumericalError
@@ -80,7 +83,12 @@ def fit_pyro_guide(
             with pyro.get_param_store().scope(), torch.no_grad(), seeded(seed, like.device):
                 _check_draws(Predictive(q, num_samples=1)(*args, **kwargs), target)
         optimizer = PyroOptim(class_of(options.optimizer), {"lr": options.rate})
-        loop = PyroSVI(program, q, optimizer, Trace_ELBO(num_particles=options.particles))
+        trained = q
+        if target.survey.imputed and isinstance(q, autoguide.AutoGuide):
+            program = _with_unused(program, target)
+        elif target.survey.imputed:
+            trained = _OfFreeEntries(target.survey.imputed)(q)
+        loop = PyroSVI(program, trained, optimizer, Trace_ELBO(num_particles=options.particles))
 
         def step(rate: float) -> float:
             for one in optimizer.optim_objs.values():
@@ -111,6 +119,8 @@ def fit_pyro_guide(
         for name in sites
     }
     held = {name: p for name, p in params.items() if name in target.slices}
+    if target.survey.imputed and target.static:
+        draws = _as_imputed(target, draws, held)
     interrupted = fit.interrupted
     if guide == "iaf" and elbos is not None and not interrupted:
         try:
@@ -140,6 +150,59 @@ def _check_draws(drawn: Mapping[str, Tensor], target: Target) -> None:
             f"none of {', '.join(map(repr, absent))}",
             "give the guide a pyro.sample of that name and shape, or use guide='normal'",
         )
+
+
+class _OfFreeEntries(Messenger):
+    """Count those entries of a guide's sites alone that are free in the program.
+
+    Args:
+        imputed: The transforms of the sites that ``obs_mask`` makes. The other entries of such a
+            site have no density in the program, and would have any spread in the guide.
+    """
+
+    def __init__(self, imputed: Mapping[str, Partly]) -> None:
+        super().__init__()
+        self.imputed = imputed
+
+    def _pyro_sample(self, msg: Any) -> None:
+        transform = self.imputed.get(msg["name"])
+        if transform is None or msg["fn"].batch_shape != transform.free.shape:
+            return
+        mask = msg["mask"]
+        msg["mask"] = transform.free if mask is None else mask & transform.free
+
+
+def _with_unused(program: Callable[..., Any], target: Target) -> Callable[..., Any]:
+    """Return a program in which what ``obs_mask`` sites do not use has a density of its own.
+
+    Autoguides draw all entries of a site, and those that are data have none in the program.
+    """
+
+    def extended(*args: Any, **kwargs: Any) -> Any:
+        with TraceMessenger() as run:
+            result = program(*args, **kwargs)
+        sites: dict[str, Any] = dict(run.trace.nodes)
+        for name, transform in target.survey.imputed.items():
+            pyro.factor(f"{name}_unused", transform.unused_density(sites[name]["value"]))
+        return result
+
+    return extended
+
+
+def _as_imputed(
+    target: Target, draws: dict[str, Tensor], held: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the draws of a guide with the numbers that are data, and the values made of both.
+
+    Args:
+        target: The density.
+        draws: {site: [1, draw, *event]}.
+        held: {param of the program: its value}.
+    """
+    leading = next(iter(draws.values())).shape[:2]
+    params = {name: p.expand(*leading, *p.shape) for name, p in held.items()}
+    values = target.constrain(target.unconstrain({**draws, **params}))
+    return {name: value for name, value in values.items() if name not in held}
 
 
 def _autoguide(guide: Guide, program: Callable[..., Any], like: Tensor) -> Callable[..., Any]:

@@ -1,0 +1,140 @@
+"""Guides of programs with missing observations: imputed by ``obs_mask``, or left out by a mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer.autoguide import AutoDelta, AutoNormal
+from torch import Tensor
+
+import ppgp
+from ppgp import inference
+from ppgp.density import Target
+from ppgp.errors import NotApplicable
+from ppgp.models.program import Program
+
+F64 = torch.float64
+Y = torch.tensor([1.3, torch.nan, 2.0, 0.7, torch.nan, 1.1], dtype=F64)
+HERE = ~Y.isnan()
+DATA = {"y": Y, "here": HERE}
+handlers: Any = poutine  # its handlers have no types
+
+
+def number(value: float) -> Tensor:
+    return torch.tensor(value, dtype=F64)
+
+
+def imputed(y: Tensor, here: Any) -> None:
+    m = pyro.sample("m", dist.Normal(number(0), 2.0))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(m, 1.0), obs=y, obs_mask=here)
+
+
+def imputed_steps(y: Tensor, here: Any) -> None:
+    """The same in the steps of a loop."""
+    m = pyro.sample("m", dist.Normal(number(0), 2.0))
+
+    def step(none: Tensor, row: Any) -> tuple[Tensor, None]:
+        y, here = row
+        pyro.sample("y", dist.Normal(m, 1.0), obs=y, obs_mask=here)
+        return none, None
+
+    ppgp.scan(step, number(0), (y, here))
+
+
+def masked(y: Tensor, here: Any) -> None:
+    m = pyro.sample("m", dist.Normal(number(0), 2.0))
+    with pyro.plate("rows", len(y)), handlers.mask(mask=here):
+        pyro.sample("y", dist.Normal(m, 1.0), obs=y)
+
+
+def masked_steps(y: Tensor, here: Any) -> None:
+    m = pyro.sample("m", dist.Normal(number(0), 2.0))
+
+    def step(none: Tensor, row: Any) -> tuple[Tensor, None]:
+        y, here = row
+        with handlers.mask(mask=here):
+            pyro.sample("y", dist.Normal(m, 1.0), obs=y)
+        return none, None
+
+    ppgp.scan(step, number(0), (y, here))
+
+
+def own_guide(y: Tensor, here: Any) -> None:
+    """One spread serves all entries, as in an amortised guide."""
+    at, width = pyro.param("at", number(0.5)), pyro.param("width", number(-1.0)).exp()
+    pyro.sample("m", dist.Normal(at, width))
+    where, spread = pyro.param("where", torch.zeros(len(y), dtype=F64)), pyro.param("s", number(-1))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y_unobserved", dist.Normal(where, spread.exp()))
+
+
+MEAN = Y[HERE].sum() / (len(Y[HERE]) + 0.25)  # of m given the numbers seen
+#: each guide on one program or more
+CASES: list[tuple[Any, Any]] = [
+    *((imputed_steps, guide) for guide in ("lowrank", "iaf", AutoNormal, AutoDelta, own_guide)),
+    *((imputed, guide) for guide in (AutoNormal, own_guide)),
+    (masked, AutoNormal),
+    (masked_steps, "lowrank"),
+]
+NAMES = [f"{program.__name__}-{getattr(g, '__name__', g)}" for program, g in CASES]
+
+
+@pytest.mark.parametrize(("program", "guide"), CASES, ids=NAMES)
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_every_guide_fits_programs_with_missing_numbers(program: Any, guide: Any) -> None:
+    imputes = program in (imputed, imputed_steps)
+    how = inference.SVI(guide, steps=700, learning_rate=0.03, draws=500)
+    posterior = ppgp.fit(program, DATA, how, progress=False)
+    # a Gaussian posterior, whose mean every guide has; the last iterate is near it
+    assert abs(float(posterior.draws["m"].mean() - MEAN)) < 0.1
+    assert float(posterior.stats["elbo_history"][-1]) > -20
+    if imputes:
+        y = posterior.draws["y"][0]
+        torch.testing.assert_close(y[:, HERE], Y[HERE].expand(len(y), -1))
+        assert bool(((y[:, ~HERE].mean(0) - MEAN).abs() < 0.25).all())
+        if guide is own_guide:  # the spread of y given m, as the data entries do not count
+            assert abs(float(y[:, ~HERE].std()) - 1) < 0.15
+
+
+def test_the_entries_that_are_data_have_a_density_of_their_own_for_autoguides() -> None:
+    def program(y: Tensor, here: Any) -> None:
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.LogNormal(number(0.5), 2.0), obs=y, obs_mask=here)
+
+    target = Target(Program(program), DATA)
+    value = torch.linspace(0.5, 3, 6, dtype=F64)
+    found = target.survey.imputed["y_unobserved"].unused_density(value)
+    expected = dist.LogNormal(number(0), 1.0).log_prob(value[HERE]).sum()
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_guide_that_pyro_trained_gives_the_imputed_numbers() -> None:
+    pyro.set_rng_seed(0)
+    with pyro.get_param_store().scope():
+        guide = AutoNormal(imputed)
+        optimizer = pyro.optim.Adam({"lr": 0.02})
+        svi = pyro.infer.SVI(imputed, guide, optimizer, pyro.infer.Trace_ELBO())
+        for _ in range(500):
+            svi.step(Y.nan_to_num(0.5), HERE)
+        posterior = ppgp.from_guide(imputed, svi, DATA, draws=200)
+    y = posterior.draws["y"][0]
+    torch.testing.assert_close(y[:, HERE], Y[HERE].expand(len(y), -1))
+    assert abs(float(y[:, ~HERE].mean() - MEAN)) < 0.4
+    # the entries that are data would have counted in it
+    assert "elbo" not in posterior.stats
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_the_chains_of_pyro_refuse_imputed_numbers_and_leave_masked_ones_out() -> None:
+    how = inference.NUTS(engine="pyro", draws=100, warmup=100, chains=2)
+    with pytest.raises(NotApplicable, match="without obs_mask with engine='pyro', got 'y_unobs"):
+        ppgp.fit(imputed, DATA, how, progress=False)
+    posterior = ppgp.fit(masked, DATA, how, progress=False)
+    # of at least 20 effective draws
+    assert abs(float(posterior.draws["m"].mean() - MEAN)) < 5 * (1 / 4.25 / 20) ** 0.5
