@@ -46,6 +46,7 @@ from .handlers import (
     site_log_prob,
     without_missing,
 )
+from .plates import plate_of
 from .shared_operations import SharedOperations
 from .supports import guarded_like
 
@@ -638,7 +639,7 @@ def _term(found: Enumerated, run: Run, values: Mapping[str, Tensor]) -> Tensor:
     index: dict[int, tuple[Tensor, tuple[str, ...]]] = {}
     for number, name in found.variables.items():
         site = run.sites[name]
-        frames = {f.dim: f.name for f in site["cond_indep_stack"] if f.vectorized}
+        frames = {f.dim: plate_of(f, site) for f in site["cond_indep_stack"] if f.vectorized}
         event = site["fn"].event_dim
         value, support = values[name], found.support[name]
         batch = value.shape[: value.ndim - event]

@@ -101,6 +101,14 @@ def sites_in(latents: Mapping[str, dict[str, Any]], batches: Batches) -> dict[st
     return found
 
 
+def plate_of(frame: Any, site: Mapping[str, Any]) -> str:
+    """Return the name of a plate of a site.
+
+    The steps of ``ppgp.scan`` are one plate, whatever number of axes is right of theirs.
+    """
+    return (site["infer"] or {}).get("plates_of_steps", {}).get(frame.name, frame.name)
+
+
 def taken_whole(batches: Batches) -> list[str]:
     """Return a note for each plate that a method takes whole."""
     return [

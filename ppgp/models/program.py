@@ -47,7 +47,7 @@ from ..density.handlers import (
     site_log_prob,
 )
 from ..density.layout import OBSERVED, UNOBSERVED
-from ..density.plates import plates_taking
+from ..density.plates import plate_of, plates_taking
 from ..distributions import univariate
 from ..errors import DataError, NotApplicable, PpgpError, listed
 from ..numerics.cholesky import LOG_2PI
@@ -598,7 +598,7 @@ def _in_plates(seen: Tensor, site: Mapping[str, Any], plates: Sequence[str]) -> 
         site: Its record.
         plates: Some of its plates, outermost first.
     """
-    frames = {f.dim: f.name for f in site["cond_indep_stack"] if f.vectorized}
+    frames = {f.dim: plate_of(f, site) for f in site["cond_indep_stack"] if f.vectorized}
     others = [axis for axis in range(-seen.ndim, 0) if frames.get(axis) not in plates]
     return seen.any(others) if others else seen
 
@@ -1117,7 +1117,7 @@ def _beside_vectors(run: Run) -> set[str]:
 
 
 def _plates(site: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(f.name for f in site["cond_indep_stack"])
+    return frozenset(plate_of(frame, site) for frame in site["cond_indep_stack"])
 
 
 def _check_nothing_known(

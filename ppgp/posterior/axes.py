@@ -14,6 +14,7 @@ from ..capabilities import GroupEffects, require, supports
 from ..data.dataset import Dataset
 from ..data.entries.arrays import as_tensor
 from ..density.handlers import is_data, is_deterministic
+from ..density.plates import plate_of
 from ..errors import DataError, UnknownName
 from ..kernels.deep import Deep
 
@@ -89,7 +90,7 @@ def _plates(
         axis = frame.dim - event  # from the right
         if -axis > value.ndim or value.shape[axis] != frame.size:
             continue
-        plate = frame.name
+        plate = plate_of(frame, site)
         if plate in sites or plate in RESERVED:
             plate = f"{plate}_dim"
         axes[axis] = plate

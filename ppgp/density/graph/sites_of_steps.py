@@ -291,11 +291,15 @@ class SitesOfSteps(Messenger):
 
     def _depth_of(self, msg: Any) -> int:
         """Return how many axes of the batch of a site are to be right of that of the steps."""
-        frames = (*msg["cond_indep_stack"], *self._plates)
-        depth = max((-f.dim for f in frames if f.dim is not None), default=0)
+        depth = self._plates_of(msg)
         if self._enumeration is not None:
             return depth
         return max(depth, len(msg["fn"].batch_shape))
+
+    def _plates_of(self, msg: Any) -> int:
+        """Return how many axes the plates of a site of a step have."""
+        frames = (*msg["cond_indep_stack"], *self._plates)
+        return max((-f.dim for f in frames if f.dim is not None), default=0)
 
     def _begun(self, msg: Any, depth: int) -> _Site:
         """Return a site as its first step shows it, after the handlers have seen its message."""
@@ -306,13 +310,16 @@ class SitesOfSteps(Messenger):
                 "write the inner loop in Python, with a number in the name of each site",
             )
         law, inner = msg["fn"], msg["cond_indep_stack"]
+        frame, plate = self._plate(msg["name"], depth, inner)
+        infer = msg["infer"] or {}
         outer = {
             **msg,
-            "cond_indep_stack": (self._plate(msg["name"], depth, inner), *inner),
+            "cond_indep_stack": (frame, *inner),
             "infer": {
-                **(msg["infer"] or {}),
+                **infer,
                 "of_steps": self.steps,
                 "from_the_end": self.reverse,
+                "plates_of_steps": {**infer.get("plates_of_steps", {}), frame.name: plate},
             },
             "mask": None,
             "scale": 1.0,
@@ -344,6 +351,7 @@ class SitesOfSteps(Messenger):
         site.drawn = value is None
         if value is not None and value is not stand_in:
             axis = -1 - depth - site.event
+            value = self._without_ones(msg, site, value, axis)
             own = value.ndim - 1 - site.event
             if own in range(depth) and set(law.batch_shape[: len(law.batch_shape) - own]) == {1}:
                 # Pyro's Predictive gives other sites axes of length 1, as many as there are plates
@@ -360,6 +368,17 @@ class SitesOfSteps(Messenger):
                 )
             site.given = value
         return site
+
+    def _without_ones(self, msg: Any, site: _Site, value: Tensor, axis: int) -> Tensor:
+        """Return a given value without axes of length 1 left of the steps.
+
+        Pyro's Predictive has them where another site is in more plates.
+        """
+        extra = value.ndim - 1 - self._plates_of(msg) - site.event
+        fits = value.ndim >= -axis and value.shape[axis] == self.steps
+        if fits or extra <= 0 or value.shape[extra] != self.steps:
+            return value
+        return value.reshape(value.shape[extra:]) if set(value.shape[:extra]) == {1} else value
 
     def _variable(self, msg: Any) -> Variable:
         """Return the variable of a discrete site that takes all its values.
@@ -385,8 +404,11 @@ class SitesOfSteps(Messenger):
         number = infer["_dim_to_id"][dim]
         return Variable(msg["value"], dim, number, *before, len(msg["fn"].event_shape))
 
-    def _plate(self, name: str, depth: int, inner: Sequence[Any]) -> Any:
-        """Return the plate of the steps, for a site with so many axes right of it.
+    def _plate(self, name: str, depth: int, inner: Sequence[Any]) -> tuple[Any, str]:
+        """Return the plate of the steps, for a site with so many axes right of it, and its name.
+
+        Guides of Pyro have one axis for each plate, so that each number of axes is another plate
+        there. Where discrete sites are summed out, the steps are one.
 
         Args:
             name: The site.
@@ -403,8 +425,9 @@ class SitesOfSteps(Messenger):
         own = self._plate_names.setdefault(depth, f"{first}_{depth}")
         if new:
             pyro.plate(own, self.steps, dim=-1 - depth)  # it shows itself to the handlers
-        # one name for all: the steps are the same
-        return CondIndepStackFrame(first, -1 - depth, self.steps, 0, self.steps)
+        if self._enumeration is not None:
+            own = first
+        return CondIndepStackFrame(own, -1 - depth, self.steps, 0, self.steps), first
 
     def _shown(self, msg: Any) -> list[Messenger]:
         """Show a message to the handlers around the loop, from the inside; return those."""

@@ -358,6 +358,34 @@ def test_what_comes_after_a_fit() -> None:
     assert exported["prior_predictive"]["y"].shape == (1, 20, STEPS)
 
 
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_guides_of_pyro_fit_sites_in_other_numbers_of_plates() -> None:
+    """A random walk that two instruments measure, each with errors of its own in every step."""
+    y = torch.stack([SERIES + 0.2, SERIES - 0.1], -1)
+
+    def program(y: Tensor | None = None) -> None:
+        def step(level: Tensor, row: Tensor | None) -> tuple[Tensor, None]:
+            level = pyro.sample("level", dist.Normal(level, 0.5))
+            with pyro.plate("instruments", 2):
+                e = pyro.sample("e", dist.Normal(level, 0.3))
+                pyro.sample("y", dist.Normal(e, 0.4), obs=row)
+            return level, None
+
+        ppgp.scan(step, ZERO, y, length=STEPS)
+
+    # the mean of both measures the level with variance (0.09 + 0.16) / 2
+    mean, _ = kalman_of(y.mean(-1), 0.25, 0.125)
+    how = ppgp.inference.SVI(AutoNormal, steps=800, learning_rate=0.03, draws=500)
+    posterior: Any = ppgp.fit(program, {"y": y}, how, progress=False)
+    # independent normals have the mean of a normal posterior; the last iterate is near it
+    assert bool(((posterior.draws["level"].mean((0, 1)) - mean).abs() < 0.15).all())
+    names = posterior.to_arviz()["posterior"]["e"].dims
+    assert names == ("chain", "draw", "steps_of_level", "instruments")
+    draws = {name: value[0] for name, value in posterior.draws.items()}
+    again = Predictive(program, draws)()
+    assert again["y"].shape == (500, STEPS, 2)
+
+
 def run(program: Callable[[], Any]) -> None:
     with quietly(), Run({}):
         program()
