@@ -46,6 +46,7 @@ from .handlers import (
     site_log_prob,
     without_missing,
 )
+from .layout import UNOBSERVED
 from .plates import plate_of
 from .shared_operations import SharedOperations
 from .supports import guarded_like
@@ -68,13 +69,20 @@ PLAIN: dict[Any, tuple[tuple[str, ...], int]] = {
 
 def check_enumerable(name: str, site: dict[str, Any]) -> None:
     """Raise NotApplicable for a discrete site of infinitely many values, with no sum."""
-    if not site["fn"].has_enumerate_support:
-        raise NotApplicable(
-            "continuous latent sites, or discrete ones of finite support, which are summed out",
-            f"{name!r}, {an(type(site['fn']).__name__)}",
-            "observe it, bound it (a Categorical of its probabilities up to a bound), or use "
-            "inference.MetropolisHastings()",
+    if site["fn"].has_enumerate_support:
+        return
+    do = "observe it, or bound it (a Categorical of its probabilities up to a bound)"
+    if name.endswith(UNOBSERVED):
+        do = (
+            "leave its missing numbers out by poutine.mask(mask=...), which is the same where "
+            "nothing else depends on them, or bound it (a Categorical of its probabilities up to a "
+            "bound)"
         )
+    raise NotApplicable(
+        "continuous latent sites, or discrete ones of finite support, which are summed out",
+        f"{name!r}, {an(type(site['fn']).__name__)}",
+        do,
+    )
 
 
 def plate_nesting(run: Run) -> int:

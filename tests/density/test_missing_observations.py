@@ -212,6 +212,25 @@ def test_missing_numbers_whose_distribution_depends_on_a_discrete_site() -> None
     torch.testing.assert_close(target.log_density(z), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_missing_counts_are_left_out_by_a_mask() -> None:
+    def program(y: Tensor, here: Tensor, impute: bool = False) -> None:
+        rate = pyro.sample("rate", dist.Gamma(number(2), number(1)))
+        with pyro.plate("rows", len(y)):
+            if impute:
+                pyro.sample("y", dist.Poisson(rate), obs=y, obs_mask=here)
+            else:
+                with poutine.mask(mask=here):
+                    pyro.sample("y", dist.Poisson(rate), obs=y)
+
+    y = torch.tensor([3.0, torch.nan, 5.0], dtype=F64)
+    data = {"y": y, "here": ~y.isnan()}
+    with pytest.raises(NotApplicable, match=r"'y_unobserved', a Poisson: leave .* poutine\.mask"):
+        ppgp.fit(program, {**data, "impute": True}, inference.MAP(), progress=False)
+    posterior = ppgp.fit(program, data, inference.MAP(), progress=False)
+    # the mode of Gamma(2 + 3 + 5, 1 + 2)
+    assert float(posterior.theta["rate"]) == pytest.approx(3, rel=1e-5)
+
+
 def test_a_mask_that_depends_on_latent_sites_is_refused() -> None:
     def program(y: Tensor) -> None:
         m = pyro.sample("m", dist.Normal(number(0), 1.0))
