@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Independent
 
 from ..errors import DataError, PpgpError, an, counted
 
-__all__ = ["explained", "not_finite", "of_dtypes"]
+__all__ = ["explained", "mask_of_other_shape", "not_finite", "of_dtypes", "spreads_to"]
 
 LONGEST = 200  # characters of a message of torch
 #: in the messages of torch
@@ -60,6 +61,70 @@ def of_dtypes(error: Exception) -> bool:
     return isinstance(error, RuntimeError | ValueError) and bool(OF_DTYPES.search(str(error)))
 
 
+def spreads_to(shape: Sequence[int], whole: Sequence[int]) -> bool:
+    """Return whether a tensor of one shape can be expanded to another one."""
+    try:
+        return torch.broadcast_shapes(tuple(shape), tuple(whole)) == tuple(whole)
+    except RuntimeError:
+        return False
+
+
+def mask_of_other_shape(
+    name: str, mask: Sequence[int], batch: Sequence[int], law: Any, steps: int | None = None
+) -> DataError:
+    """Return the error for an ``obs_mask`` that does not fit its site.
+
+    Args:
+        name: The site.
+        mask: The shape of the mask, in one step of a loop.
+        batch: That of the site without its event.
+        law: The distribution of the site.
+        steps: The number of steps of the loop; None outside of one.
+    """
+    event = tuple(law.event_shape)
+    unit, first = ("row", ()) if steps is None else ("step", (steps,))
+    if len((*first, *batch)) > 1 and not event:
+        unit = "number"
+    if event and spreads_to(mask, (*batch, *event)):
+        do = "pass .all(-1) of it, as the numbers of an event are known or missing together"
+        if isinstance(law, Independent):
+            do = "write a pyro.plate in place of .to_event for one truth value a number"
+    elif len(mask) and mask[-1] == 1 and spreads_to(mask[:-1], batch):
+        do = "pass .squeeze(-1) of it"
+    elif not len(batch):
+        do = "draw the site in a pyro.plate, as long as the mask"
+    else:
+        do = f"pass as many truth values as the site has {unit}s, in the shape of its plates"
+    return DataError(
+        f"obs_mask of site {name!r} of shape {(*first, *batch)}, one truth value a {unit}",
+        f"{(*first, *mask)}",
+        do,
+    )
+
+
+def _of_obs_mask(error: Exception) -> DataError | None:
+    """Return the error for an ``obs_mask`` that Pyro refuses; None for other errors."""
+    here = error.__traceback__
+    while here is not None and here.tb_frame.f_code.co_name != "_masked_observe":
+        here = here.tb_next
+    if here is None or not isinstance(error, ValueError):
+        return None
+    known = here.tb_frame.f_locals
+    name, mask, law = known["name"], known["obs_mask"], known["fn"]
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool:
+        if "obs_mask" not in str(error):
+            return None
+        shape = known["unobserved"].shape
+        return mask_of_other_shape(name, mask.shape, shape[: len(shape) - law.event_dim], law)
+    if isinstance(mask, Tensor):
+        got = str(mask.dtype).removeprefix("torch.")
+        do = "pass .bool() of it, with True where a number is known"
+    else:
+        got = an(type(mask).__name__)
+        do = "pass torch.tensor(...) of it, of truth values"
+    return DataError(f"a tensor of truth values as obs_mask of site {name!r}", got, do)
+
+
 def _explanation(
     arguments: Mapping[str, Any],
     error: Exception,
@@ -69,6 +134,9 @@ def _explanation(
 ) -> DataError | None:
     """Return what is wrong with the arguments of a program that failed, if they are the reason."""
     reason = (str(error) or type(error).__name__).splitlines()[0][:LONGEST]
+    found = _of_obs_mask(error)
+    if found is not None:
+        return found
     found = _of_places(arguments, error, reason)
     if found is not None or isinstance(error, AssertionError):
         return found

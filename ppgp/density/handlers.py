@@ -31,7 +31,7 @@ from torch.distributions.transforms import IndependentTransform
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from ..data.argument_mistakes import of_dtypes
+from ..data.argument_mistakes import mask_of_other_shape, of_dtypes, spreads_to
 from ..errors import DataError, NotApplicable, an
 from ..runtime.process_locks import one_at_a_time, silenced, when_abandoned
 from ..runtime.seeding import seeded
@@ -256,11 +256,17 @@ def partly(transform: Any, site: Mapping[str, Any], sites: Mapping[str, Mapping[
         transform: That of all entries.
         site: The record of the latent site, or of one of such a name.
         sites: The records of the sites before it.
+
+    Raises:
+        DataError: If the mask does not fit the site.
     """
-    partner = sites.get(site["name"].removesuffix(UNOBSERVED) + OBSERVED)
+    name = site["name"].removesuffix(UNOBSERVED)
+    partner = sites.get(name + OBSERVED)
     if partner is None or not partner["is_observed"] or not isinstance(site["mask"], Tensor):
         return transform
     batch, event = site["fn"].batch_shape, site["fn"].event_shape
+    if not spreads_to(site["mask"].shape, batch):
+        raise mask_of_other_shape(name, site["mask"].shape, batch, site["fn"])
     given = torch.as_tensor(partner["value"]).detach().expand(batch + event)
     return Partly(transform, site["mask"].expand(batch), given)
 

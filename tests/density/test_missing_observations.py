@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -15,7 +16,7 @@ from torch import Tensor
 import ppgp
 from ppgp import inference
 from ppgp.density import Target
-from ppgp.errors import NotApplicable, PpgpError
+from ppgp.errors import DataError, NotApplicable, PpgpError
 from ppgp.models import Program
 
 F64 = torch.float64
@@ -239,3 +240,95 @@ def test_a_mask_that_depends_on_latent_sites_is_refused() -> None:
 
     with pytest.raises(NotApplicable, match="one of 'y' that depends on them: pass the mask"):
         Target(Program(program), {"y": Y.nan_to_num(0.5)})
+
+
+ROWS = 4
+
+
+def rows_of_numbers(y: Tensor, here: Any) -> None:
+    m = pyro.sample("m", dist.Normal(number(0), 1.0))
+    with pyro.plate("rows", ROWS):
+        pyro.sample("y", dist.Normal(m, 1.0), obs=y, obs_mask=here)
+
+
+def steps_of_numbers(y: Tensor, here: Any) -> None:
+    m = pyro.sample("m", dist.Normal(number(0), 1.0))
+
+    def step(last: Tensor, row: tuple[Tensor, Tensor]) -> tuple[Tensor, None]:
+        last = pyro.sample("y", dist.Normal(m * last, 1.0), obs=row[0], obs_mask=row[1])
+        return last, None
+
+    ppgp.scan(step, number(0), (y, here))
+
+
+def rows_of_vectors(y: Tensor, here: Tensor) -> None:
+    m = pyro.sample("m", dist.Normal(torch.zeros(3, dtype=F64), 1.0).to_event(1))
+    with pyro.plate("rows", ROWS):
+        pyro.sample("y", dist.Normal(m, 1.0).to_event(1), obs=y, obs_mask=here)
+
+
+def steps_of_vectors(y: Tensor, here: Tensor) -> None:
+    m = pyro.sample("m", dist.Normal(number(0), 1.0))
+
+    def step(last: Tensor, row: tuple[Tensor, Tensor]) -> tuple[Tensor, None]:
+        law = dist.Normal(m * last, 1.0).to_event(1)
+        return pyro.sample("y", law, obs=row[0], obs_mask=row[1]), None
+
+    ppgp.scan(step, torch.zeros(3, dtype=F64), (y, here))
+
+
+def rows_of_normal_vectors(y: Tensor, here: Tensor) -> None:
+    m = pyro.sample("m", dist.Normal(torch.zeros(3, dtype=F64), 1.0).to_event(1))
+    with pyro.plate("rows", ROWS):
+        law = dist.MultivariateNormal(m, torch.eye(3, dtype=F64))
+        pyro.sample("y", law, obs=y, obs_mask=here)
+
+
+def no_rows(y: Tensor, here: Tensor) -> None:
+    m = pyro.sample("m", dist.Normal(number(0), 1.0))
+    pyro.sample("y", dist.Normal(m, 1.0), obs=y, obs_mask=here)
+
+
+@pytest.mark.parametrize("program", [rows_of_numbers, steps_of_numbers])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_an_obs_mask_of_numbers_is_refused(program: Any, dtype: torch.dtype) -> None:
+    data = {"y": torch.ones(ROWS, dtype=F64), "here": torch.ones(ROWS, dtype=dtype)}
+    told = f"truth values as obs_mask of site 'y', got {str(dtype)[6:]}: pass .bool\\(\\) of it"
+    with pytest.raises(DataError, match=told):
+        ppgp.fit(program, data, inference.MAP(), progress=False)
+
+
+@pytest.mark.parametrize("make", [list, np.array], ids=["list", "array"])
+def test_an_obs_mask_that_is_no_tensor_is_refused(make: Any) -> None:
+    here = make([True, True, False, True])
+    data = {"y": torch.ones(ROWS, dtype=F64)}
+    told = f"obs_mask of site 'y', got an? {type(here).__name__}: pass torch.tensor"
+    with pytest.raises(DataError, match=told):
+        ppgp.fit(lambda y: rows_of_numbers(y, here), data, inference.MAP(), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("program", "shape", "mask", "told"),
+    [
+        (rows_of_numbers, (4,), (4, 1), r"\(4,\), one truth value a row, got \(4, 1\): .*squeeze"),
+        (rows_of_numbers, (4,), (5,), r"\(4,\), .* row, got \(5,\): pass as many truth values as"),
+        (steps_of_numbers, (4,), (4, 1), r"\(4,\), .* a step, got \(4, 1\): pass .squeeze\(-1\)"),
+        (rows_of_vectors, (4, 3), (4, 3), r"\(4,\), .* got \(4, 3\): write a pyro.plate in place"),
+        (steps_of_vectors, (4, 3), (4, 3), r"\(4,\), .* a step, got \(4, 3\): write a pyro.plate"),
+        (rows_of_normal_vectors, (4, 3), (4, 3), r"\(4,\), .* got \(4, 3\): pass .all\(-1\) of it"),
+        (no_rows, (4,), (4,), r"\(\), .* got \(4,\): draw the site in a pyro.plate"),
+    ],
+)
+def test_an_obs_mask_of_another_shape_is_refused(
+    program: Any, shape: tuple[int, ...], mask: tuple[int, ...], told: str
+) -> None:
+    here = torch.ones(mask, dtype=torch.bool)
+    data = {"y": torch.ones(shape, dtype=F64), "here": here}
+    with pytest.raises(DataError, match=f"obs_mask of site 'y' of shape {told}"):
+        ppgp.fit(program, data, inference.MAP(), progress=False)
+
+
+def test_a_list_as_obs_mask_of_steps_is_refused() -> None:
+    y = torch.ones(ROWS, dtype=F64)
+    with pytest.raises(DataError, match=r"got bool: write torch\.tensor\(\.\.\.\) of a list"):
+        ppgp.fit(steps_of_numbers, {"y": y, "here": [True] * ROWS}, inference.MAP(), progress=False)

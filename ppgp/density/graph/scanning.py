@@ -401,10 +401,12 @@ def _steps(xs: list[Any], length: int | None) -> int:
             raise DataError("at least one step", f"length={length}", "leave the loop out")
         return length
     if not xs or not all(isinstance(x, Tensor) and x.ndim for x in xs):
-        got = ", ".join(type(x).__name__ for x in xs if not isinstance(x, Tensor))
+        got = ", ".join(sorted({type(x).__name__ for x in xs if not isinstance(x, Tensor)}))
         do = "pass length=steps if a step needs no data"
         if any(isinstance(x, np.ndarray) for x in xs):
             do = "write torch.as_tensor(xs)"
+        elif any(isinstance(x, bool | int | float) for x in xs):  # a list is a tuple of numbers
+            do = "write torch.tensor(...) of a list"
         raise DataError("xs of tensors [steps, ...]", (got or "a number") if xs else "None", do)
     lengths = sorted({len(x) for x in xs})
     if len(lengths) > 1:

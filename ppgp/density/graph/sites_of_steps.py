@@ -28,9 +28,10 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.distributions import Distribution, Independent, constraints
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from ...data.argument_mistakes import mask_of_other_shape, spreads_to
 from ...distributions import univariate
 from ...errors import DataError, NotApplicable
-from ..layout import UNOBSERVED
+from ..layout import OBSERVED, UNOBSERVED
 from .enumerated_steps import UNROLLED, DensitiesOfSteps, LoopOfSites, Variable
 
 __all__ = ["NewSite", "SitesOfSteps", "StepLaws"]
@@ -347,6 +348,15 @@ class SitesOfSteps(Messenger):
         else:
             del whole[0]
         site.batch = torch.Size(whole)
+        mask = msg["mask"]
+        if (
+            msg["name"].endswith((OBSERVED, UNOBSERVED))
+            and self._enumeration is None
+            and isinstance(mask, Tensor)
+            and not spreads_to(mask.shape, site.batch)
+        ):
+            name = msg["name"].removesuffix(OBSERVED).removesuffix(UNOBSERVED)
+            raise mask_of_other_shape(name, mask.shape, site.batch, law, self.steps)
         value = outer["value"]
         site.drawn = value is None
         if value is not None and value is not stand_in:
