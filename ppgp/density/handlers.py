@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +35,7 @@ from ..data.argument_mistakes import mask_of_other_shape, of_dtypes, spreads_to
 from ..errors import DataError, NotApplicable, an
 from ..runtime.process_locks import one_at_a_time, silenced, when_abandoned
 from ..runtime.seeding import seeded
-from .graph.batching import Apart, Batched
+from .graph.batching import Batched, MixedCondition
 from .layout import OBSERVED, UNOBSERVED, Angle, Partly
 
 
@@ -611,49 +611,73 @@ def over_draws(
 
     several = torch.vmap(one, randomness="different")
     stacked = tuple(draws[name] for name in names)
-    parts = [
-        part
-        for here in torch.arange(total).split(min(chunk, total))
-        for part in _parts_of_one_way(one, several, stacked, here)
-    ]
+    parts: list[tuple[Tensor, dict[str, Tensor]]] = []
+    for chosen in torch.arange(total).split(min(chunk, total)):
+        parts += _by_way(one, several, stacked, chosen)
+    _check_same_names([found for _, found in parts])
     if len(parts) == 1:
         return parts[0][1]
-    order = torch.cat([here for here, _ in parts]).argsort()
+    order = torch.cat([chosen for chosen, _ in parts]).argsort()
     columns = {name: torch.cat([found[name] for _, found in parts]) for name in parts[0][1]}
     return {name: column[order.to(column.device)] for name, column in columns.items()}
 
 
-def _parts_of_one_way(
+#: Calls of vmap for one chunk of draws, after which those left go in a loop; and how many draws go
+#: in a loop at once, as a call of vmap costs as much.
+MOST_GROUPS, FEW_DRAWS = 32, 8
+
+
+def _by_way(
     one: Callable[..., dict[str, Tensor]],
     several: Callable[..., dict[str, Tensor]],
     stacked: tuple[Tensor, ...],
-    here: Tensor,
+    chosen: Tensor,
 ) -> list[tuple[Tensor, dict[str, Tensor]]]:
-    """Return pairs of some draws and what a function returns there.
-
-    Draws at which it takes different branches are kept apart.
+    """Return what a function returns at some draws, in groups that take the same branches.
 
     Args:
         one: The function of one draw.
         several: The same by vmap.
         stacked: Its arguments, [draw, ...] each.
-        here: The numbers of the draws to apply it to.
+        chosen: The indices of the draws.
+
+    Returns:
+        Pairs of the indices of a group and ``{name: [draw in the group, ...]}``.
     """
-    own = tuple(values[here.to(values.device)] for values in stacked)
-    try:
-        with Batched(), silenced(UserWarning, "There is a performance drop because"):
-            return [(here, several(*own))]
-    except Apart as apart:
-        truth = apart.truth.cpu()
-        return [
-            part
-            for group in (here[truth], here[~truth])
-            for part in _parts_of_one_way(one, several, stacked, group)
-        ]
-    except (RuntimeError, ValueError, NotImplementedError, TypeError):
-        # the program asks for a number: .item(), .numpy()
+    found: list[tuple[Tensor, dict[str, Tensor]]] = []
+    groups, calls = [chosen], 0
+    while groups:
+        group = groups.pop()
+        own = tuple(values[group.to(values.device)] for values in stacked)
+        if not calls or (calls < MOST_GROUPS and len(group) > FEW_DRAWS):
+            calls += 1
+            try:
+                with Batched(), silenced(UserWarning, "There is a performance drop because"):
+                    found.append((group, several(*own)))
+                continue
+            except MixedCondition as mixed:
+                groups += [group[~mixed.truth], group[mixed.truth]]
+                continue
+            except (RuntimeError, ValueError, NotImplementedError, TypeError):
+                pass  # the program asks for a number: .item(), .numpy()
         each = [one(*values) for values in zip(*own, strict=True)]
-        return [(here, {k: torch.stack([e[k] for e in each]) for k in each[0]})]
+        _check_same_names(each)
+        found.append((group, {k: torch.stack([e[k] for e in each]) for k in each[0]}))
+    return found
+
+
+def _check_same_names(each: Sequence[Mapping[str, Any]]) -> None:
+    """Raise NotApplicable if some sites are there at some draws alone."""
+    for other in each:
+        differing = sorted(each[0].keys() ^ other.keys())
+        if differing:
+            # characters that no name has mark what belongs to a site
+            name = "".join(c for c in differing[0] if c.isprintable())
+            raise NotApplicable(
+                "the same sites at all draws",
+                f"{name!r} at some of them, as in a branch of an if",
+                "write the site outside of the branch, and choose its value by torch.where",
+            )
 
 
 NUDGE = 2.0**-10  # a relative change of the latent sites, which leaves cones and intervals alone

@@ -41,7 +41,7 @@ class Survey:
         imputed: The transforms of the sites that ``obs_mask`` makes.
         nesting: How deeply plates are nested, if discrete sites are summed out; None otherwise.
         latents: The names of all latent sample sites.
-        deterministic: Whether the program has deterministic sites that a value of z determines.
+        deterministic: The values of deterministic sites that a value of z determines.
         runs_long: Whether it has very many latent sites, or a ``ppgp.scan`` of very many steps.
     """
 
@@ -58,7 +58,7 @@ class Survey:
     imputed: dict[str, Partly]
     nesting: int | None
     latents: frozenset[str]
-    deterministic: bool
+    deterministic: dict[str, Tensor]
     runs_long: bool
 
 
@@ -171,7 +171,9 @@ def survey(
         imputed=imputed,
         nesting=nesting,
         latents=latents,
-        deterministic=any(is_deterministic(s) for _, s in run.samples()) and nesting is None,
+        deterministic={
+            name: s["value"] for name, s in run.samples() if is_deterministic(s) and nesting is None
+        },
         runs_long=max((len(latents), *steps)) > MANY,
     )
 

@@ -73,7 +73,6 @@ from .handlers import (
     Run,
     WithoutMissing,
     entries_of_data,
-    is_deterministic,
     is_factor,
     numbers_seen,
     over_draws,
@@ -106,11 +105,11 @@ WITH_LOCATION = (
     LowRankMultivariateNormal,
 )
 POINTS = 16  # draws at which the supports of a user's program are compared with its first run
-VALUES = "its graph depends on the values (an if or random numbers in it), or on how often it ran"
+VALUES = "its graph depends on the values (random numbers in it?), or on how often it ran"
 SHAPE = "the shape of a tensor depends on the values, as with a boolean mask or nonzero"
 PYTHON_NUMBER = (
-    "it turns a value into a Python number, as float(), .item() or .numpy() does; an if on a "
-    "tensor itself would be compiled"
+    "it turns a value into a Python number, as float(), .item() or .numpy() does; conditions on "
+    "tensors are compiled where no random numbers come before them"
 )
 #: z [p] -> value, gradient [p], in float64
 OfNumPy = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -1110,13 +1109,21 @@ class Target:
         return {name: v.to(first[name].dtype) if name in first else v for name, v in values.items()}
 
     def _sites_of_run(self, point: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the sites of a run at ``{"z": z [p]}``, deterministic ones included."""
+        """Return the sites of a run at ``{"z": z [p]}``, deterministic ones included.
+
+        A deterministic site that the run does not reach, in a branch of an ``if``, is NaN.
+        """
         with self._run(point["z"]) as run:
             self.run_program()
         kept = {name: run.sites[name]["value"] for name in self.slices}
         if self.survey.nesting is not None:  # what depends on a discrete site has no value here
             return kept
-        return kept | {name: s["value"] for name, s in run.samples() if is_deterministic(s)}
+        values = {}
+        for name, value in self.survey.deterministic.items():
+            reached = run.sites.get(name)
+            nowhere = torch.as_tensor(value, dtype=point["z"].dtype) * torch.nan
+            values[name] = nowhere if reached is None else reached["value"]
+        return kept | values
 
     def sites(self, z: Tensor) -> dict[str, Tensor]:
         """Return ``{site: [..., *event]}`` from z [..., p], on the supports of the first run."""
@@ -1398,7 +1405,9 @@ class Graphs:
                 graph = self._graphs[key]
                 own = graph.graph if isinstance(graph, _Watched) else graph
                 if code is not None and isinstance(own, Branching):
-                    code = BranchingCode(own, code, self._dtype)
+                    # conditions on numbers in float32 need not hold for those of machine code
+                    exact = not density.survey.single
+                    code = BranchingCode(own, code, self._dtype) if exact else None
                 if code is not None and not self._agrees(code, recorded, jacobian):
                     code = None
                 self._machine_code[jacobian] = code

@@ -12,13 +12,11 @@ import ppgp
 
 beside, tables = tool("beside_pyro"), tool("tables_of_docs")
 
-
-#: Programs in which Pyro's NUTS has nearly as many effective draws a second, or more. The second
-#: cannot be compiled: Pyro's stable distributions turn values into numbers.
-SLOW = {"exponential_smoothing", "stable_latent"}
-#: Programs in which a figure of Pyro's run is off: 41 of its draws of exponential smoothing
-#: diverge. A random walk of 400 chains has the 95 % quantile of sigma that ppgp has, within .01.
-DIFFER = {"exponential_smoothing"}
+#: Programs in which figures of Pyro's run are off. Its NUTS gives weight 1 to each value of a
+#: discrete site that a mask leaves out (capture and recapture); and 41 of its draws of exponential
+#: smoothing diverge, of which a random walk of 400 chains has the 95 % quantile of sigma that ppgp
+#: has, within .01.
+DIFFER = {"capture_recapture", "exponential_smoothing"}
 
 
 def drawn(seed: int, *event: int) -> torch.Tensor:
@@ -122,8 +120,8 @@ def test_the_page_shows_that_the_samplers_agree_and_how_fast_they_are() -> None:
     assert rows.keys() <= PROGRAMS.keys()
     assert {name for name, row in rows.items() if row["outcome"].startswith("differ")} <= DIFFER
     judged = {name: row for name, row in rows.items() if row["outcome"] == "agree"}
-    assert len(judged) >= 25
+    assert len(judged) >= 45
     for column in ("ESS a second", "ESS a second of processor"):
         ratios = {name: float(row[column]) for name, row in judged.items()}
         assert np.exp(np.mean(np.log([*ratios.values()]))) >= 5
-        assert {name for name, ratio in ratios.items() if ratio < 1.5} <= SLOW
+        assert min(ratios.values()) >= 1.5

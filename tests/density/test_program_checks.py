@@ -407,7 +407,7 @@ def test_the_mode_of_a_branch_is_right() -> None:
         pyro.factor("wall", -50 * (z - 2.5).square() if through_numpy(z) else number(0))
         pyro.sample("y", dist.Normal(z, number(1)), obs=y)
 
-    with pytest.warns(Warning, match=r"would be compiled\); it runs eagerly"):
+    with pytest.warns(Warning, match=r"come before them\); it runs eagerly"):
         posterior = ppgp.fit(program, {"y": number(6)}, inference.Laplace(draws=20), progress=False)
     precision = 0.01 + 1 + 100
     assert float(posterior.stats["mode"]) == pytest.approx((6 + 250) / precision, abs=1e-4)

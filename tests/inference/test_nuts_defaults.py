@@ -58,9 +58,14 @@ def test_what_is_left_open_follows_the_posterior() -> None:
 
 def test_without_an_approximation_the_warm_up_is_long() -> None:
     target = Target(Program(gumbel), {"sd": SD})
-    for preconditioner in (None, (torch.zeros(3, dtype=F64), torch.eye(3, dtype=F64))):
-        options = run_plan(inference.NUTS(), target, preconditioner)[0]
-        assert (options.warmup, options.target_accept) == (1000, 0.8)
+    (options,) = run_plan(inference.NUTS(), target, None)
+    assert (options.warmup, options.target_accept, options.metric) == (1000, 0.8, None)
+    # the density falls more than five times as fast as that of unit normals
+    unit = torch.zeros(3, dtype=F64), torch.eye(3, dtype=F64)
+    (options,) = run_plan(inference.NUTS(), target, unit)
+    assert (options.warmup, options.target_accept, options.metric) == (1000, 0.9, "diagonal")
+    (options,) = run_plan(inference.NUTS(target_accept=0.6), target, unit)
+    assert options.target_accept == 0.6
 
 
 def test_what_is_given_is_kept() -> None:

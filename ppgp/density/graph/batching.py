@@ -8,11 +8,13 @@ are batched and others are not: their result is first made too small.
 from __future__ import annotations
 
 import math
+import random
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx
 from torch._C._functorch import get_unwrapped, is_batchedtensor, maybe_get_bdim
@@ -21,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from .recorder import DATA, fill_where, is_masked
 
-__all__ = ["Apart", "Batched", "BatchedOperations", "has_rule"]
+__all__ = ["Batched", "BatchedOperations", "MixedCondition", "has_rule"]
 
 aten = torch.ops.aten
 RULES = ("FuncTorchBatched", "FuncTorchBatchedDecomposition", "CompositeImplicitAutograd")
@@ -57,7 +59,7 @@ LAWS = ("torch.distributions.", "pyro.distributions.")
 CHECKS = ("typecheck", "jaxtyping.", "<@beartype")
 
 
-class Apart(Exception):
+class MixedCondition(Exception):
     """A condition of the program holds at some of the points of vmap and not at others.
 
     Args:
@@ -73,12 +75,14 @@ class Batched(TorchFunctionMode):
     """Context manager: what torch is asked for inside runs under vmap.
 
     A condition, as that of an ``if``, has its truth value if it is the same at all points, and
-    raises ``Apart`` otherwise. Where random numbers were drawn before, it raises a RuntimeError: to
-    draw again where conditions differ, and not where they agree, would change their distribution.
+    raises ``MixedCondition`` otherwise. Where random numbers were drawn before, it raises a
+    RuntimeError: to draw again where conditions differ, and not where they agree, would change
+    their distribution.
     """
 
     def __enter__(self) -> Batched:
-        self.stream = torch.get_rng_state()
+        self.streams = _streams()
+        self.own_stream = False  # whether a torch.Generator was used
         super().__enter__()
         return self
 
@@ -92,14 +96,15 @@ class Batched(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func == DATA:  # torch refuses it under vmap
             return args[0].detach()
+        self.own_stream = self.own_stream or kwargs.get("generator") is not None
         name = getattr(func, "__name__", "")
         if name in ("__bool__", "item") and args[0].dtype == torch.bool:
             truth = _at_points(args[0])
             if truth is not None:
-                if not torch.equal(torch.get_rng_state(), self.stream):
+                if self.own_stream or truth.device.type != "cpu" or _streams() != self.streams:
                     raise RuntimeError("a condition after random numbers")
                 if bool((truth != truth[0]).any()):
-                    raise Apart(truth)
+                    raise MixedCondition(truth)
                 return bool(truth[0])
         if func is Tensor.__setitem__ and is_masked(*args):
             return fill_where(*args)
@@ -114,6 +119,13 @@ class Batched(TorchFunctionMode):
             count, p, *others = args
             args = (count * torch.ones_like(p), p * torch.ones_like(count), *others)
         return func(*args, **kwargs)
+
+
+def _streams() -> tuple[Any, ...]:
+    """Return the states of the random numbers of torch on the CPU, of NumPy and of Python."""
+    state: Any = np.random.get_state()  # noqa: NPY002 # of the stream that programs share
+    of_numpy = [x.tobytes() if isinstance(x, np.ndarray) else x for x in state]
+    return torch.get_rng_state().numpy().tobytes(), of_numpy, random.getstate()
 
 
 def _at_points(x: Tensor) -> Tensor | None:

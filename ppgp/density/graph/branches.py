@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,19 +17,21 @@ from ...runtime.process_locks import one_at_a_time
 from .machine_code import MachineCode, machine_code
 from .tracing import ValueAndGradient, agree, one_point, traced
 
-#: Ways with a graph. At the points of others the program runs itself.
-MOST_WAYS = 16
-#: Misses after which graphs are given up that serve less than this share of the points: a program
-#: with an ``if`` in a loop may go another way each time.
-ENOUGH, LEAST_SERVED = 256, 0.25
+MOST_WAYS = 8  # with a graph
+#: Misses before the second way has a graph, and between two later ones. To record and compile a
+#: graph costs as much as some hundred runs of the program.
+FIRST, APART = 20, 100
+#: What a call of a graph costs, in runs of the program; often far less.
+COST = 0.25
+LOOKED_AT = 256  # misses between two looks at whether graphs are worth their cost
 
 
 class Branching:
     """(z [p], *tables) -> value and gradient [p], by the graph of the way taken at z.
 
-    The program runs itself where no graph holds, and its way there is recorded at the first such
-    miss and at those of number 2, 3, 4, 6, 8, 12, 16 and so on, as recording costs as much as many
-    runs. Several threads may call it at once.
+    The program runs itself where no graph holds, which is a miss, and after some misses its way
+    there is recorded. Graphs are given up where they cost more than they save: a program with an
+    ``if`` in a loop may go another way each time. Several threads may call it at once.
 
     Args:
         one: The program itself.
@@ -40,7 +41,7 @@ class Branching:
 
     Attributes:
         graphs: That of each way that has one.
-        given_up: Whether the program runs itself everywhere, as its ways are too many.
+        given_up: Whether the program runs itself everywhere.
     """
 
     def __init__(
@@ -51,24 +52,23 @@ class Branching:
         single: bool,
     ) -> None:
         self.one, self.single = one, single
-        self.graphs = [graph]
-        self.ways = [compiled]  # the latest first
-        self.calls = self.misses = 0
-        self.before = 0, 0  # calls and misses when they were last looked at
-        self.adds = True  # until a way cannot be recorded
+        self.graphs, self.ways = [graph], [compiled]
+        self.latest = compiled
+        self.calls = self.tries = self.misses = 0
+        self.next = FIRST  # the miss at which a way is recorded
         self.given_up = False
 
     def __call__(self, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
         if self.given_up:
             return self.one(z, *tables)
         self.calls += 1
-        ways = self.ways
-        for way in ways:
-            value, gradient = way(z, *tables)
-            if not math.isnan(value.item()):
-                if way is not ways[0]:
-                    self.ways = [way, *(other for other in ways if other is not way)]
-                return value, gradient
+        latest = self.latest
+        for way in [latest, *(way for way in self.ways if way is not latest)]:
+            self.tries += 1
+            found = finite_or_none(way, z, *tables)
+            if found is not None:
+                self.latest = way
+                return found
         with one_at_a_time():
             value, gradient = self.one(z, *tables)
             if not math.isnan(value.item()):
@@ -78,31 +78,39 @@ class Branching:
     def _missed(
         self, z: Tensor, tables: tuple[Tensor, ...], value: Tensor, gradient: Tensor
     ) -> None:
-        """Add the way taken at z, or give graphs up."""
+        """Count a miss; add the way taken at z, or give graphs up."""
         self.misses += 1
-        odd = self.misses >> ((self.misses & -self.misses).bit_length() - 1)  # without factors of 2
-        if odd > 3:
-            return
-        calls, misses = self.calls - self.before[0], self.misses - self.before[1]
-        self.before = self.calls, self.misses
-        if self.misses >= ENOUGH and misses > (1 - LEAST_SERVED) * calls:
-            self.given_up = True
-        elif self.adds and len(self.graphs) < MOST_WAYS:
+        if self.misses % LOOKED_AT == 0:
+            self.given_up = COST * self.tries + self.misses > self.calls
+            self.calls = self.tries = self.misses = 0
+            self.next -= LOOKED_AT
+        elif self.misses >= self.next and len(self.graphs) < MOST_WAYS:
+            self.next = self.misses + APART
             self._add(z, tables, value, gradient)
 
     def _add(self, z: Tensor, tables: tuple[Tensor, ...], value: Tensor, gradient: Tensor) -> None:
         """Add the way taken at z, if its graph has the value and the gradient there."""
-        self.adds = False
         try:
             graph = one_point(self.one, (z.clone(), *tables))
             way = traced(graph, (z.clone(), *tables))
-            if not agree(way(z, *tables), (value, gradient), single=self.single):
-                return
+            right = agree(way(z, *tables), (value, gradient), single=self.single)
         except Exception:  # of a user's program inside a trace, of whatever kind
             return
-        self.adds = True
-        self.graphs.append(graph)
-        self.ways = [way, *self.ways]
+        if right:
+            self.graphs.append(graph)
+            self.ways.append(way)
+            self.latest = way
+
+
+def finite_or_none(
+    way: ValueAndGradient, z: Tensor, *tables: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """Return what a graph finds at z; None where the program goes another way."""
+    try:
+        value, gradient = way(z, *tables)
+    except Exception:  # an operation that the condition guards, as an index out of range
+        return None
+    return None if math.isnan(value.item()) else (value, gradient)
 
 
 class SeveralBranching:
@@ -117,7 +125,10 @@ class SeveralBranching:
         self.several, self.one = several, one
 
     def __call__(self, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
-        values, gradients = self.several(z, *tables)
+        try:
+            values, gradients = self.several(z, *tables)
+        except Exception:  # an operation that the condition guards, as an index out of range
+            values, gradients = z.new_full((len(z),), torch.nan), torch.empty_like(z)
         for i in values.isnan().nonzero()[:, 0].tolist():
             values[i], gradients[i] = self.one()(z[i], *tables)
         return values, gradients
@@ -134,7 +145,8 @@ class BranchingCode:
 
     def __init__(self, branching: Branching, first: MachineCode, dtype: torch.dtype) -> None:
         self.branching, self.dtype = branching, dtype
-        self.codes: list[MachineCode | None] = [first]  # the latest first
+        self.codes: list[MachineCode | None] = [first]  # None where a graph has none
+        self.latest = first
 
     def __call__(self, z: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = self.of_numpy(z.double().numpy())
@@ -142,19 +154,25 @@ class BranchingCode:
 
     def of_numpy(self, z: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value at z [p] and the gradient [p], in float64."""
-        if len(self.codes) < len(self.branching.graphs):
-            with one_at_a_time():
-                new = self.branching.graphs[len(self.codes) :]
-                self.codes = [*map(machine_code, new), *self.codes]
-        codes = [] if self.branching.given_up else self.codes
+        codes = [] if self.branching.given_up else [self.latest]
+        codes += [code for code in self.codes if codes and code not in (None, self.latest)]
         for code in codes:
-            if code is not None:
-                value, gradient = code.of_numpy(z)
-                if not math.isnan(value):
-                    self.branching.calls += 1
-                    if code is not codes[0]:
-                        self.codes = [code, *(other for other in codes if other is not code)]
-                    return value, gradient
+            self.branching.tries += 1
+            value, gradient = code.of_numpy(z)
+            if not math.isnan(value):
+                self.branching.calls += 1
+                self.latest = code
+                return value, gradient
         point = torch.from_numpy(np.array(z)).to(self.dtype)
-        found: Any = self.branching(point)
+        found = self.branching(point)
+        with one_at_a_time():
+            for graph in self.branching.graphs[len(self.codes) :]:
+                self._add(graph, point, found)
         return found[0].item(), found[1].double().numpy()
+
+    def _add(self, graph: fx.GraphModule, z: Tensor, found: tuple[Tensor, Tensor]) -> None:
+        """Add the machine code of a graph that was recorded at z, if it has the value there."""
+        code = machine_code(graph)
+        if code is not None and not agree(code(z), found):
+            code = None
+        self.codes.append(code)

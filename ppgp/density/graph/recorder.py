@@ -278,7 +278,7 @@ def is_masked(x: Tensor, index: Any, value: Any) -> bool:
 def fill_where(x: Tensor, mask: Tensor, value: Any) -> None:
     """Do ``x[mask] = value`` for one number without a look at the mask."""
     mask = mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
-    x.copy_(torch.where(mask, torch.as_tensor(value).to(x), x))
+    x.copy_(torch.where(mask, torch.as_tensor(value, dtype=x.dtype, device=x.device), x))
 
 
 def _parts(value: Any) -> list[Tensor]:

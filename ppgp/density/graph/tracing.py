@@ -58,7 +58,9 @@ def one_point(function: ValueAndGradient, example: tuple[Tensor, ...]) -> fx.Gra
         example: Arguments at which it is recorded. The value is NaN where the function takes other
             branches, and ``graph.meta["branches"]`` says how many conditions there are.
     """
-    return simplified(recorded(function, example, branches=True))
+    # elsewhere than on the CPU, an operation that a condition guards may end the process
+    on_cpu = all(x.device.type == "cpu" for x in example)
+    return simplified(recorded(function, example, branches=on_cpu))
 
 
 def worth_widening(graph: fx.GraphModule) -> bool:

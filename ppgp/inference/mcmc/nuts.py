@@ -61,9 +61,9 @@ class NUTS(Inference):
             on the program).
         target_accept: The mean acceptance that the step size is tuned to. Raise it against
             divergences. None: 0.7 in up to 6 dimensions, if the posterior is nearly normal
-            and falls at most 1.6 times as fast as the approximation along each axis; 0.9 where the
-            density falls more than five times as fast as its Laplace approximation, at half of the
-            draws of this; else 0.8.
+            and falls at most 1.6 times as fast as the approximation along each axis; 0.9 if
+            ``metric`` is None too and the density falls more than five times as fast as its Laplace
+            approximation, at half of the draws of this; else 0.8.
         max_depth: At most 2^max_depth gradients per draw.
         metric: The form of the mass matrix. nutpie has "low_rank" (in the coordinates of the
             Laplace approximation, if there is one: a diagonal, and those directions in which draws
