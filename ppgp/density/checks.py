@@ -19,11 +19,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from .. import errors
-from ..errors import DataError, NotApplicable, an
+from ..errors import DataError, NotApplicable, NumericalError, an
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import seeded, standard_normal
 from .handlers import Run, is_deterministic, site_log_prob
-from .layout import Slice
+from .layout import OBSERVED, UNOBSERVED, Slice
 from .survey import LEAST
 
 LONGEST = 300  # characters of a message of Pyro's
@@ -115,6 +115,32 @@ def check_shapes(run: Run) -> None:
 def _named_plates(site: Mapping[str, Any]) -> str:
     names = [repr(f.name) for f in site["cond_indep_stack"] if f.vectorized]
     return f"plate{'s' * (len(names) > 1)} {', '.join(names)}"
+
+
+def check_known(run: Run) -> None:
+    """Refuse an ``obs_mask`` that is True where the observed value is NaN.
+
+    Raises:
+        NumericalError: Naming the sites.
+    """
+    found, total = [], 0
+    for name, site in run.observed().items():
+        own = name.removesuffix(OBSERVED)
+        if own == name or own + UNOBSERVED not in run.sites or site["mask"] is None:
+            continue
+        value = torch.as_tensor(site["value"])
+        event = len(site["fn"].event_shape)
+        holes = value.isnan().flatten(value.ndim - event).any(-1) if event else value.isnan()
+        wrong = int((holes & torch.as_tensor(site["mask"])).sum())
+        if wrong:
+            found.append(repr(own))
+            total += wrong
+    if found:
+        raise NumericalError(
+            "an obs_mask that is False where a number is NaN",
+            f"True at {total} NaN of {', '.join(found)}",
+            "pass obs_mask=~torch.isnan(y), of the y that the site observes",
+        )
 
 
 def check_observed(run: Run, program: Any) -> None:

@@ -43,6 +43,7 @@ from ..runtime.process_locks import one_at_a_time, silenced
 from ..runtime.seeding import seeded, standard_normal, standard_uniform
 from .checks import (
     OutOfTorch,
+    check_known,
     check_observed,
     check_plates,
     check_shapes,
@@ -1064,12 +1065,23 @@ class Target:
             if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
                 self._at_start = (z.clone(), jacobian, value, gradient)
                 return z
+        if self.survey.missing:
+            self._check_known(origin)
         given = {name: getattr(self.model, name, None) for name in ("noise", "nugget")}
         zero = (n for n, v in given.items() if isinstance(v, int | float) and v == 0)
         without = next(zero, None) if hasattr(self.model, "kernel") else None
         raise _finite_nowhere(
             value, gradient, self.slices, self.data, self.invalid, STARTS, without
         )
+
+    def _check_known(self, z: Tensor) -> None:
+        """Refuse an ``obs_mask`` that is True at NaN, in a run at z [p]."""
+        try:
+            with quietly(), torch.no_grad(), seeded(0), self._run(z) as run:
+                self.run_program()
+        except (RuntimeError, ValueError):  # NaN is no parameter of a site that is drawn
+            return
+        check_known(run)
 
     def placed(self, values: Mapping[str, Tensor]) -> Tensor:
         """Return the origin z [p] except at the sites of ``values``, {site: [*event]}."""
@@ -1219,7 +1231,8 @@ def _finite_nowhere(
         return NumericalError(
             "numbers in the arguments of the program",
             f"{holes}, and no finite log density",
-            "drop those rows, or mask them by poutine.mask with another number in their place",
+            "drop those rows, or leave missing numbers of y out by poutine.mask(mask=~y.isnan()), "
+            "or impute them by obs_mask=~y.isnan()",
         )
     if without_noise is not None:
         return NumericalError(

@@ -16,7 +16,7 @@ from torch import Tensor
 import ppgp
 from ppgp import inference
 from ppgp.density import Target
-from ppgp.errors import DataError, NotApplicable, PpgpError
+from ppgp.errors import DataError, NotApplicable, NumericalError, PpgpError
 from ppgp.models import Program
 
 F64 = torch.float64
@@ -332,3 +332,27 @@ def test_a_list_as_obs_mask_of_steps_is_refused() -> None:
     y = torch.ones(ROWS, dtype=F64)
     with pytest.raises(DataError, match=r"got bool: write torch\.tensor\(\.\.\.\) of a list"):
         ppgp.fit(steps_of_numbers, {"y": y, "here": [True] * ROWS}, inference.MAP(), progress=False)
+
+
+@pytest.mark.parametrize("program", [rows_of_numbers, steps_of_numbers])
+@pytest.mark.parametrize(
+    ("here", "wrong"), [((1, 1, 1, 1), 2), ((0, 0, 1, 1), 1), ((0, 1, 0, 1), 2)]
+)
+def test_an_obs_mask_that_is_true_at_nan_is_refused(
+    program: Any, here: tuple[int, ...], wrong: int
+) -> None:
+    y = torch.tensor([1.0, torch.nan, 2.0, torch.nan], dtype=F64)
+    data = {"y": y, "here": torch.tensor(here).bool()}
+    told = rf"got True at {wrong} NaN of 'y': pass obs_mask=~torch\.isnan\(y\)"
+    with pytest.raises(NumericalError, match=told):
+        ppgp.fit(program, data, inference.MAP(), progress=False)
+
+
+def test_nan_without_a_mask_is_sent_to_masks() -> None:
+    def program(y: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(number(0), 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(m, 1.0), obs=y)
+
+    with pytest.raises(NumericalError, match=r"NaN for 2 of 6 numbers .* obs_mask=~y\.isnan"):
+        ppgp.fit(program, {"y": Y}, inference.MAP(), progress=False)
