@@ -452,22 +452,48 @@ def without_missing(s: Mapping[str, Any]) -> Any:
     size = math.prod(value.shape[value.ndim - event :])
     rows = value.reshape(-1, size)
     whole = rows[~rows.isnan().any(1)]
-    instead = whole[0] if len(whole) else torch.full_like(rows[0], 0.5)
+    instead = whole[0] if len(whole) else _number_inside(s["fn"], rows[0])
     fill = instead.reshape(value.shape[value.ndim - event :])
     return torch.where(value.isnan() & left_out, fill, value)
+
+
+def _number_inside(law: Any, like: Tensor) -> Tensor:
+    """Return a value of a distribution, the same number in all places of a tensor [event].
+
+    Laws of counts and of shares, which sum to 1, do not take any number.
+    """
+    for number in (0.5, 0.0, 1.0, 1 / len(like)):
+        value = torch.full_like(like, number)
+        try:
+            event = value.reshape(law.event_shape)
+            if bool(torch.as_tensor(law.support.check(event)).all()):
+                return value
+        except (RuntimeError, ValueError, NotImplementedError):  # ends that depend on latent sites
+            break
+    return torch.full_like(like, 0.5)
 
 
 class WithoutMissing(Messenger):
     """Give observed values numbers in place of each NaN that a mask leaves out.
 
-    Pyro's own densities of a program then have slopes.
+    Pyro's own densities of a program then have slopes. The program itself goes on with the NaN: a
+    number in its place would be taken for data wherever it is used again.
     """
 
     fills_missing = True  # so that steps of ppgp.scan do so too
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._given: dict[str, Any] = {}
+
     def _pyro_sample(self, msg: Any) -> None:
-        if not site_is_subsample(msg):
-            msg["value"] = without_missing(msg)
+        filled = msg["value"] if site_is_subsample(msg) else without_missing(msg)
+        if filled is not msg["value"]:
+            self._given[msg["name"]], msg["value"] = msg["value"], filled
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if msg["name"] in self._given:  # handlers outside have recorded it
+            msg["value"] = self._given.pop(msg["name"])
 
 
 def _masks(s: Mapping[str, Any]) -> Iterator[Any]:

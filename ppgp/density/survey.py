@@ -16,7 +16,7 @@ from ..priors import FlatDistribution, Param
 from ..runtime.seeding import standard_normal
 from .enumeration import check_enumerable, plate_nesting
 from .handlers import Run, is_deterministic, is_discrete, mapping, partly
-from .layout import UNOBSERVED, Angle, Partly, Slice
+from .layout import OBSERVED, UNOBSERVED, Angle, Partly, Slice
 
 MANY = 100  # latent sites, or steps of a loop, of a program that runs long
 LEAST = torch.float32  # the narrowest dtype of z
@@ -130,6 +130,7 @@ def survey(
             if name.endswith(UNOBSERVED):
                 transform = partly(transform, site, run.sites)
                 if isinstance(transform, Partly):
+                    _check_masks_around(name.removesuffix(UNOBSERVED), run)
                     imputed[name] = transform
         value = site["value"].detach()
         last = transform.inv(value)
@@ -182,6 +183,29 @@ def _has_nan(value: Any) -> bool:
     """Return whether an observed value has NaN."""
     real = isinstance(value, Tensor) and value.is_floating_point()
     return real and value.layout is torch.strided and bool(value.isnan().any())
+
+
+def _check_masks_around(name: str, run: Run) -> None:
+    """Raise NotApplicable if a mask around a site leaves out entries that obs_mask= makes latent.
+
+    Such an entry has neither data nor a density. Where both masks leave an entry out, the value of
+    the site shows whether it is one of the data.
+    """
+    given, drawn = run.sites[name + OBSERVED], run.sites[name + UNOBSERVED]
+    if name not in run.sites or not all(isinstance(s["mask"], Tensor) for s in (given, drawn)):
+        return
+    value, seen = run.sites[name]["value"], torch.as_tensor(given["value"])
+    event = len(drawn["fn"].event_shape)
+    differs = value != seen.expand_as(value)  # also where it is NaN
+    latent = differs.flatten(differs.ndim - event).any(-1) if event else differs
+    hidden = latent & ~(given["mask"] | drawn["mask"]).expand_as(latent)
+    count = int(hidden.sum())
+    if count:
+        raise NotApplicable(
+            f"obs_mask= of {name!r} to be True where a mask around it is False",
+            f"{count} entries that both leave out, which have no density",
+            "pass obs_mask=seen | ~inside with numbers there, for a mask `inside`",
+        )
 
 
 def _nothing_uncertain(run: Run, of_the_library: bool) -> NotApplicable:

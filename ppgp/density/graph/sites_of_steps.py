@@ -244,9 +244,9 @@ class SitesOfSteps(Messenger):
         if not (site.observed or site.computed or self.slots is not None):
             self._check_support(name, law)
         once = _Once(law, value, msg["mask"], msg["scale"])
-        if self._fills_missing:
-            once = replace(once, value=_without_missing(site, once))
         msg["value"], msg["done"], msg["stop"] = once.value, True, True
+        if self._fills_missing:  # in the density alone
+            once = replace(once, value=_without_missing(site, once))
         self._seen[name] = once
 
     def _hand_to_inner(self, msg: Any, site: _Site) -> None:

@@ -96,7 +96,16 @@ def fit_pyro_guide(
             rows = draw_batch(target, options.batch_size, generator)
             args, kwargs = data.passed(target.tables(rows))
             with training():  # networks drop units out in these steps only
-                return -cast(float, loop.step(*args, **kwargs))
+                elbo = -cast(float, loop.step(*args, **kwargs))
+            params = pyro.get_param_store().values()
+            if math.isnan(elbo) and any(bool(p.isnan().any()) for p in params):
+                raise NumericalError(
+                    "a finite ELBO",
+                    "NaN, after which the params of the guide are NaN",
+                    "look for NaN in the data that the program uses again, or for a sqrt or log of "
+                    "0, or lower the learning rate",
+                )
+            return elbo
 
         if options.optimizer == "natural":
             step = NaturalSteps(options, target, program, q, generator).step
@@ -166,7 +175,17 @@ class _OfFreeEntries(Messenger):
 
     def _pyro_sample(self, msg: Any) -> None:
         transform = self.imputed.get(msg["name"])
-        if transform is None or msg["fn"].batch_shape != transform.free.shape:
+        if transform is None:
+            return
+        batch, free = msg["fn"].batch_shape, transform.free
+        if len(batch) < free.ndim:
+            raise NotApplicable(
+                f"a guide whose site {msg['name']!r} has batch shape {tuple(free.shape)}, of which "
+                "obs_mask chooses",
+                f"{tuple(batch)} with an event of {tuple(msg['fn'].event_shape)}",
+                "write it in the plate of the program, without to_event",
+            )
+        if batch != free.shape:
             return
         mask = msg["mask"]
         msg["mask"] = transform.free if mask is None else mask & transform.free
