@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..capabilities import LeaveOneOut, supports
 from ..data.roles import refuse_weights
+from ..density.layout import OBSERVED
 from ..display.user_warnings import warn
 from ..errors import DataWarning, NotApplicable, SettingError, UnknownName
 from ..models.program import Program
@@ -106,7 +107,8 @@ def psis_loo(
     Args:
         posterior: The fit.
         site: The observed site, where a program has several. The steps of a loop, such as "y_0" to
-            "y_9", are one site "y", whose rows are those of all steps, one step after another.
+            "y_9", are one site "y", whose rows are those of all steps, one step after another. With
+            ``obs_mask`` they are those of the steps that are observed.
         sites: Observed sites that share their rows, in place of one: all that is observed of a row
             is left out with it, and its density is the joint one.
 
@@ -197,7 +199,7 @@ def _of_rows(each: dict[str, Tensor], site: str | None, sites: Sequence[str] | N
         site: As in ``psis_loo``.
         sites: As in ``psis_loo``.
     """
-    steps = steps_of_loops(each)
+    steps = _steps(each)
     loops = {name: torch.cat([each[step] for step in own], -1) for name, own in steps.items()}
     every = {**loops, **each}
     of_loops = {step for own in steps.values() for step in own}
@@ -228,6 +230,15 @@ def _of_rows(each: dict[str, Tensor], site: str | None, sites: Sequence[str] | N
     return every[alone[0]]
 
 
+def _steps(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return {loop: its steps} of observed sites, where ``obs_mask`` may have made several."""
+    full = list(names)
+    short = {name.removesuffix(OBSERVED): name for name in full}
+    if len(short) < len(full):  # one of two is named like what obs_mask makes
+        return steps_of_loops(full)
+    return {loop: [short[step] for step in own] for loop, own in steps_of_loops(short).items()}
+
+
 def _check_masks(posterior: Posterior, program: Program, sites: Sequence[str]) -> None:
     """Refuse sites of which masks leave out different rows.
 
@@ -236,9 +247,7 @@ def _check_masks(posterior: Posterior, program: Program, sites: Sequence[str]) -
     """
     theta = simulator_of(posterior).with_params(posterior.theta)
     seen = program.seen({name: value[0] for name, value in theta.items()}, posterior.data)
-    loops = {
-        name: torch.cat([seen[step] for step in own]) for name, own in steps_of_loops(seen).items()
-    }
+    loops = {name: torch.cat([seen[step] for step in own]) for name, own in _steps(seen).items()}
     marks = [(loops | seen)[name] for name in sites if name in loops or name in seen]
     if any(not torch.equal(mark, marks[0]) for mark in marks):
         raise NotApplicable(

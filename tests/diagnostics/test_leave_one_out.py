@@ -252,6 +252,29 @@ def test_the_steps_of_a_loop_are_the_rows_of_one_site() -> None:
     assert ppgp.psis_loo(looped, site="y_3").pointwise == pytest.approx(wanted[3:4], abs=1e-6)
 
 
+def test_the_steps_of_a_loop_that_are_not_missing_are_the_rows_of_one_site() -> None:
+    """They are those of a program that observes them alone, as each has a density of its own."""
+    known = torch.arange(12) % 5 != 2
+    y = torch.randn(12, generator=torch.Generator().manual_seed(1), dtype=F64)
+
+    def imputed(y: Tensor, known: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(torch.zeros((), dtype=F64), 1.0))
+        for i in range(12):
+            pyro.sample(f"y_{i}", dist.Normal(m, 1.0), obs=y[i], obs_mask=known[i])
+
+    data = {"y": torch.where(known, y, torch.nan), "known": known}
+    posterior = ppgp.fit(imputed, data, Laplace(draws=300), progress=False)
+    m = posterior.draws["m"].reshape(-1, 1)
+    density = dist.Normal(m, 1.0).log_prob(y[known])
+    found = ppgp.psis_loo(posterior)
+    assert found.pointwise.shape == (int(known.sum()),)
+    # each row left out has a density below its mean over the draws given all rows
+    assert (found.pointwise < (density.exp().mean(0).log() + 1e-9).numpy()).all()
+    assert ppgp.psis_loo(posterior, site="y").pointwise == pytest.approx(found.pointwise)
+    first = ppgp.psis_loo(posterior, site="y_3_observed").pointwise
+    assert first == pytest.approx(found.pointwise[2:3])
+
+
 def test_sites_of_other_numbers_of_rows_do_not_share_them() -> None:
     def program(a: Tensor, b: Tensor) -> None:
         mu = pyro.sample("mu", dist.Normal(torch.zeros((), dtype=F64), 5.0))
