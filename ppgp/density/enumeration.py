@@ -73,10 +73,11 @@ def check_enumerable(name: str, site: dict[str, Any]) -> None:
         return
     do = "observe it, or bound it (a Categorical of its probabilities up to a bound)"
     if name.endswith(UNOBSERVED):
+        law = type(site["fn"]).__name__
         do = (
-            "leave its missing numbers out by poutine.mask(mask=...), which is the same where "
-            "nothing else depends on them, or bound it (a Categorical of its probabilities up to a "
-            "bound)"
+            f"leave its missing numbers out by {law}(...).mask(known) in place of obs_mask, or by "
+            "poutine.mask(mask=known), which is the same where nothing else depends on them, or "
+            "bound it (a Categorical of its probabilities up to a bound)"
         )
     raise NotApplicable(
         "continuous latent sites, or discrete ones of finite support, which are summed out",

@@ -1118,7 +1118,14 @@ class Target:
                 found = over_draws(self._sites_of_run, {"z": flat})
             values = {name: v.reshape((*z.shape[:-1], *v.shape[1:])) for name, v in found.items()}
         first = self.survey.first
-        return {name: v.to(first[name].dtype) if name in first else v for name, v in values.items()}
+        found = {
+            name: v.to(first[name].dtype) if name in first else v for name, v in values.items()
+        }
+        if self.survey.nesting is not None:
+            # a program with discrete sites has no values of computed sites but those
+            whole = {name.removesuffix(UNOBSERVED): found[name] for name in self.survey.imputed}
+            found |= whole
+        return found
 
     def _sites_of_run(self, point: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the sites of a run at ``{"z": z [p]}``, deterministic ones included.

@@ -341,7 +341,8 @@ class Posterior:
         - The elements of nested plates are rows one after another, those of the last plate
           adjacent.
         - ``prediction.deterministic`` has the values of ``pyro.deterministic`` sites. The numbers
-          that ``obs_mask=`` leaves out have draws: they are in ``posterior.draws``.
+          that ``obs_mask=`` leaves out have draws: they are in ``posterior.draws``. Those of
+          discrete sites have probabilities, by ``posterior.discrete``.
         - Sites that are drawn for the prediction use ``seed``, 0 by default. A short posterior has
           several of their draws for each of its own.
 

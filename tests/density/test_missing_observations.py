@@ -225,10 +225,20 @@ def test_missing_counts_are_left_out_by_a_mask() -> None:
 
     y = torch.tensor([3.0, torch.nan, 5.0], dtype=F64)
     data = {"y": y, "here": ~y.isnan()}
-    with pytest.raises(NotApplicable, match=r"'y_unobserved', a Poisson: leave .* poutine\.mask"):
+    with pytest.raises(
+        NotApplicable, match=r"a Poisson: leave .* Poisson\(\.\.\.\)\.mask\(known\)"
+    ):
         ppgp.fit(program, {**data, "impute": True}, inference.MAP(), progress=False)
     posterior = ppgp.fit(program, data, inference.MAP(), progress=False)
     # the mode of Gamma(2 + 3 + 5, 1 + 2)
+    assert float(posterior.theta["rate"]) == pytest.approx(3, rel=1e-5)
+
+    def of_law(y: Tensor, here: Tensor) -> None:
+        rate = pyro.sample("rate", dist.Gamma(number(2), number(1)))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Poisson(rate).mask(here), obs=y)
+
+    posterior = ppgp.fit(of_law, data, inference.MAP(), progress=False)
     assert float(posterior.theta["rate"]) == pytest.approx(3, rel=1e-5)
 
 

@@ -410,6 +410,7 @@ def test_sequences_with_missing_steps_are_rows() -> None:
     assert found.shape == (5, 2)
     draws = {name: value[0] for name, value in posterior.draws.items()}
     whole = torch.where(here, y, draws["y_unobserved"])  # [draw, step, sequence]
+    torch.testing.assert_close(draws["y"], whole)
     seen, missing = [], []
     for path in range(2**steps):
         z = [path >> t & 1 for t in range(steps)]
