@@ -488,7 +488,7 @@ def _laws(law: Any) -> tuple[Any, int]:
 def _given(law: Any) -> dict[str, Tensor]:
     """Return the parameters from which a distribution was made."""
     names, _ = PLAIN[type(law)]
-    own = vars(law)
+    own = vars(law.base_dist if isinstance(law, dist.LogNormal) else law)  # a transformed normal
     if names == OF_LOGITS:
         names = ("probs",) if own.get("probs") is own.get("_param") else ("logits",)
     return {name: own[name] for name in names if name in own}

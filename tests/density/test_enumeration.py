@@ -246,3 +246,26 @@ def test_rows_that_a_discrete_site_connects_have_no_density_each() -> None:
     posterior = ppgp.fit(switch, {"y": y}, inference.MAP(), progress=False)
     with pytest.raises(NotApplicable, match="that discrete sites in no plate connect"):
         posterior.log_likelihood()
+
+
+def test_alike_log_normal_sites_beside_a_discrete_one() -> None:
+    """Several sites of one family are evaluated together: their parameters are told apart."""
+    x = torch.tensor([0.5, 1.5, 2.5, 0.7, 3.1], dtype=torch.float64)
+    shifts = torch.tensor([0.0, 1.0, -0.5, 0.3, 2.0], dtype=torch.float64)
+
+    def program() -> None:
+        m = pyro.sample("m", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
+        z = pyro.sample("z", dist.Bernoulli(torch.tensor(0.3, dtype=torch.float64)))
+        for i in range(len(x)):
+            law = dist.LogNormal(m + z * shifts[i], torch.ones((), dtype=torch.float64))
+            pyro.sample(f"x_{i}", law, obs=x[i])
+
+    target = ppgp.Target(Program(program), {})
+    at = torch.tensor([0.4], dtype=torch.float64)
+    each = [
+        torch.log(torch.tensor(p)) + dist.LogNormal(at + z * shifts, 1.0).log_prob(x).sum()
+        for z, p in ((0.0, 0.7), (1.0, 0.3))
+    ]
+    prior = dist.Normal(torch.zeros((), dtype=torch.float64), 1.0).log_prob(at[0])
+    expected = prior + torch.logsumexp(torch.stack(each), 0)
+    assert float(target.log_density(at)) == pytest.approx(float(expected), rel=1e-7)
