@@ -416,7 +416,13 @@ def _steps(xs: list[Any], length: int | None) -> int:
         raise DataError("at least one step", "xs of length 0", "leave the loop out")
     if length is not None and length != lengths[0]:
         got = f"length={length} and xs of length {lengths[0]}"
-        raise DataError("as many steps as rows of xs", got, "leave length out")
+        do = "leave length out"
+        if length > lengths[0]:
+            do = (
+                "leave length out; for a forecast of more steps leave out the arguments that make "
+                "xs, such as y and its mask, so that xs are None"
+            )
+        raise DataError("as many steps as rows of xs", got, do)
     return lengths[0]
 
 

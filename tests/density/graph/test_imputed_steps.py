@@ -15,7 +15,7 @@ from torch import Tensor
 import ppgp
 from ppgp.density import Target
 from ppgp.density.graph import scanning
-from ppgp.errors import NotApplicable
+from ppgp.errors import DataError, NotApplicable
 from ppgp.models.program import Program
 
 F64 = torch.float64
@@ -423,3 +423,26 @@ def test_sequences_with_missing_steps_are_rows() -> None:
         missing.append(log_p + torch.where(here, 0.0, each).sum(1))
     expected = torch.logsumexp(torch.stack(seen), 0) - torch.logsumexp(torch.stack(missing), 0)
     torch.testing.assert_close(found, expected)
+
+
+def test_a_forecast_with_the_mask_of_the_fit_is_sent_to_one_without() -> None:
+    known = torch.tensor([True, False, True])
+    y = torch.where(known, torch.ones(3, dtype=F64), torch.nan)
+
+    def program(y: Any = None, known: Any = None, steps: int = 3) -> None:
+        m = pyro.sample("m", dist.Normal(torch.zeros((), dtype=F64), 1.0))
+
+        def step(last: Tensor, row: Any) -> tuple[Tensor, None]:
+            return pyro.sample("y", dist.Normal(m * last, 1.0), obs=row[0], obs_mask=row[1]), None
+
+        ppgp.scan(step, torch.zeros((), dtype=F64), (y, known), length=steps)
+
+    posterior: Any = ppgp.fit(
+        program, {"y": y, "known": known}, ppgp.inference.MAP(), progress=False
+    )
+    for given in ({"known": known}, {"y": y}):
+        with pytest.raises(
+            DataError, match=r"length 3: .* for a forecast .* leave out the arguments"
+        ):
+            posterior.predict(steps=5, **given)
+    assert len(posterior.predict(steps=5)) == 5
