@@ -107,7 +107,10 @@ WITH_LOCATION = (
 )
 POINTS = 16  # draws at which the supports of a user's program are compared with its first run
 VALUES = "its graph depends on the values (random numbers in it?), or on how often it ran"
-SHAPE = "the shape of a tensor depends on the values, as with a boolean mask or nonzero"
+SHAPE = (
+    "the shape of a tensor depends on the values, as in x[mask] or nonzero; that of "
+    "torch.where(mask, a, b) does not"
+)
 PYTHON_NUMBER = (
     "it turns a value into a Python number, as float(), .item() or .numpy() does; conditions on "
     "tensors are compiled where no random numbers come before them"

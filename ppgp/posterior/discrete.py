@@ -51,6 +51,8 @@ class DiscreteSites:
         (torch.Size([1, 1, 3, 2]), array([0.01, 0.06, 0.98], dtype=float32))
         >>> z.most_probable()
         tensor([[[0., 0., 1.]]])
+        >>> z
+        <DiscreteSites of z: probabilities [1, 1, 3, 2]>
     """
 
     sites: tuple[str, ...]
@@ -58,6 +60,11 @@ class DiscreteSites:
     probabilities: Tensor
     _of_draws: Callable[[Indices], dict[str, Tensor]]
     _stacked: Callable[[dict[str, Tensor]], Tensor]
+
+    def __repr__(self) -> str:
+        first, *more = self.sites
+        names = f"{first} to {more[-1]}" if more else first
+        return f"<DiscreteSites of {names}: probabilities {list(self.probabilities.shape)}>"
 
     def sample(self, *, seed: int = 0) -> Tensor:
         """Return one draw of the site for each draw of the others.
