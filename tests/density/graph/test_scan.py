@@ -352,7 +352,7 @@ ONE = torch.tensor(0.0)
         (lambda c, x: (c, x), ONE, (torch.ones(3), torch.ones(4)), "lengths 3, 4"),
         (lambda c, x: (c, x), ONE, (), "xs of tensors .* got None"),
         (lambda c, x: (c, x), ONE, torch.tensor(3), "got a number"),
-        (lambda c, x: (c, x), ONE, ([1.0, 2.0],), "got float, float"),
+        (lambda c, x: (c, x), ONE, ([1.0, 2.0],), "got float: write torch.tensor"),
         (lambda c, x: (c, x), ONE, np.ones(3), r"got ndarray: write torch.as_tensor\(xs\)"),
         (lambda c, x: (c, "y"), ONE, torch.ones(3), "got str from the step"),
         (lambda c, x: (c, c, x), ONE, torch.ones(3), "got tuple of 3"),
