@@ -711,9 +711,8 @@ def _put_computed(msg: Any, site: _Site, law: Any, found: Tensor, in_plates: boo
         msg["value"] = factors.new_empty((*factors.shape, 0))
         return
     event = len(law.event_shape)
-    if (
-        found.ndim - 1 <= event and not in_plates
-    ):  # pyro.deterministic without event_dim, and no batch
+    # pyro.deterministic without event_dim, and no batch
+    if found.ndim - 1 <= event and not in_plates:
         msg["cond_indep_stack"] = ()
         event = found.ndim
     else:
