@@ -65,7 +65,7 @@ class Branching:
         latest = self.latest
         for way in [latest, *(way for way in self.ways if way is not latest)]:
             self.tries += 1
-            found = finite_or_none(way, z, *tables)
+            found = _on_its_way(way, z, *tables)
             if found is not None:
                 self.latest = way
                 return found
@@ -102,10 +102,8 @@ class Branching:
             self.latest = way
 
 
-def finite_or_none(
-    way: ValueAndGradient, z: Tensor, *tables: Tensor
-) -> tuple[Tensor, Tensor] | None:
-    """Return what a graph finds at z; None where the program goes another way."""
+def _on_its_way(way: ValueAndGradient, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return what the graph of a way finds at z; None where the program goes another one."""
     try:
         value, gradient = way(z, *tables)
     except Exception:  # an operation that the condition guards, as an index out of range
