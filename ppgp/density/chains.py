@@ -1,11 +1,13 @@
 """Sum over the paths of a chain of discrete variables, with its gradient.
 
 The gradient of the log of the sum is the probability of each value and of each pair of neighbours
-(Rabiner 1989, equations 27 and 37). Both directions are walked at once.
+(Rabiner 1989, equations 27 and 37). Both directions are walked at once. A long chain of few states
+is cut into blocks, and a step is taken in all of them at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -22,6 +24,10 @@ EVERY = 4  # steps after which probabilities are divided by their sum
 #: the least share of a sum that two directions may have in common. What underflows is below 1e-308
 #: of the largest, and is then less than 1e-100 of what is kept.
 LEAST = 1e-100
+#: A chain of at least so many steps is cut into blocks where variables have at most so many values,
+#: and all variables of a step together as many: the products of larger factors take longer than the
+#: calls that are saved.
+BLOCKED_STEPS, BLOCKED_VALUES, BLOCKED_WIDTH = 128, 16, 32
 
 
 def log_sum_exp(values: Tensor, axis: int) -> Tensor:
@@ -101,6 +107,8 @@ class Paths:
     def __init__(self, which: tuple[int, ...]) -> None:
         self.__name__, self.__module__ = "paths", __name__
         self.which = which
+        self.places = _places(which)
+        self.blocks = _Blocks(which)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Paths) and other.which == self.which
@@ -128,23 +136,25 @@ class Paths:
         E = (single - top).exp().reshape(steps, width, K)
         P = (pairs - top_pair).exp()
         P = P.reshape(-1, K, K) if shared else P.expand(-1, *batch, K, K).reshape(-1, width, K, K)
-        walked = _walked(E, P, self.which, shared)
+        small = K <= BLOCKED_VALUES and width * K <= BLOCKED_WIDTH
+        if small and len(self.which) >= BLOCKED_STEPS:
+            walked = self.blocks.walked(E, P, shared)
+        else:
+            walked = _walked(E, P, self.which, shared)
         if walked is None:
             return None
         forward, backward, logs = walked
         ahead = backward[1:]
         every = _all_differ(self.which)
-        kinds = torch.as_tensor(self.which, device=single.device)
         after = torch.empty_like(ahead)  # P times backward of the next variable
         if every:
             after = ahead @ P.mT if shared else (P @ ahead[..., None])[..., 0]
         else:
-            for kind, matrix in enumerate(P):
-                here = kinds == kind if len(P) > 1 else slice(None)
+            for kind, here in self.places.items():
                 if shared:
-                    after[here] = ahead[here] @ matrix.mT
+                    after[here] = ahead[here] @ P[kind].mT
                 else:
-                    after[here] = (matrix @ ahead[here][..., None])[..., 0]
+                    after[here] = (P[kind] @ ahead[here][..., None])[..., 0]
         joint = forward[:-1] * after
         common = joint.sum(-1, keepdim=True)
         sums = forward[:-1].sum(-1, keepdim=True) * backward[1:].sum(-1, keepdim=True)
@@ -158,16 +168,15 @@ class Paths:
             of_pairs = matrices * (behind[..., :, None] * ahead[..., None, :])
         else:
             of_pairs = torch.zeros((len(P), width, K, K), dtype=P.dtype, device=P.device)
-            for kind, matrix in enumerate(P):
-                here = kinds == kind if len(P) > 1 else slice(None)
+            for kind, here in self.places.items():
                 counts = torch.einsum("tnk,tnl->nkl", behind[here], ahead[here])
-                of_pairs[kind] = matrix * counts
+                of_pairs[kind] = P[kind] * counts
         shifts = top.sum(0)[..., 0]
         if every:
             shifts = shifts + top_pair[..., 0, 0].sum(0)
         else:
-            for kind, count in _counts(self.which).items():
-                shifts = shifts + count * top_pair[kind, ..., 0, 0]
+            for kind in self.places:
+                shifts = shifts + self.which.count(kind) * top_pair[kind, ..., 0, 0]
         total = shifts + (logs + forward[-1].sum(-1).log()).reshape(batch)
         return total, of_single, of_pairs.reshape(-1, *batch, K, K)
 
@@ -196,11 +205,39 @@ def _all_differ(which: tuple[int, ...]) -> bool:
     return len(which) > 1 and which == tuple(range(len(which)))
 
 
-def _counts(which: tuple[int, ...]) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for kind in which:
-        found[kind] = found.get(kind, 0) + 1
+def _places(which: tuple[int, ...]) -> dict[int, slice | list[int]]:
+    """Return the places of each kind; a slice where one follows the other."""
+    places: dict[int, list[int]] = {}
+    for place, kind in enumerate(which):
+        places.setdefault(kind, []).append(place)
+    found: dict[int, slice | list[int]] = {}
+    for kind, here in places.items():
+        start, end = here[0], here[-1] + 1
+        found[kind] = slice(start, end) if end - start == len(here) else here
     return found
+
+
+def _walk(
+    a: Tensor, rows: Sequence[Tensor], matrices: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the vectors after each step, and the sums by which they were divided.
+
+    Args:
+        a: The first vectors, [m, n, K] or [*batch, K].
+        rows: The factors of the variable of each step, as ``a``.
+        matrices: Those of its pair, [m, K, K] or [*batch, K, K].
+    """
+    kept, sums = [], []
+    shared = matrices[0].ndim == a.ndim if matrices else False
+    for t, (row, matrix) in enumerate(zip(rows, matrices, strict=True), 1):
+        a = torch.bmm(a, matrix) if shared else (a[..., None, :] @ matrix)[..., 0, :]
+        a = a * row
+        if t % EVERY == 0:
+            total = a.sum(-1, keepdim=True)
+            a = a / total
+            sums.append(total)
+        kept.append(a)
+    return kept, sums
 
 
 def _walked(
@@ -208,7 +245,8 @@ def _walked(
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return the forward and the backward probabilities [steps, n, K] up to factors, and logs [n].
 
-    Both contain the factor of their own variable. The logs are those of the forward factors.
+    Both contain the factor of their own variable. The logs are those of the forward factors. The
+    result is None where a probability that counts may underflow.
 
     Args:
         E: Factors of the variables, [steps, n, K].
@@ -216,39 +254,138 @@ def _walked(
         which: The kind of each pair.
         shared: Whether the factors of pairs are the same for all n.
     """
-    steps, width, _ = E.shape
-    both = torch.stack([E, E.flip(0)], 1)
-    back = P.mT
-    matrices: dict[tuple[int, int], Tensor] = {}
-    each: tuple[Tensor, ...] = ()
+    rows = torch.stack([E, E.flip(0)], 1).unbind(0)
     if _all_differ(which):
-        each = torch.stack([P, back.flip(0)], 1).unbind(0)
-    a = both[0]
-    kept, sums = [a], []
-    rows = both.unbind(0)
-    for t in range(1, steps):
-        if each:
-            both_ways = each[t - 1]
+        matrices = list(torch.stack([P, P.mT.flip(0)], 1).unbind(0))
+    else:
+        kinds = list(zip(which, reversed(which), strict=True))
+        both = {(i, j): torch.stack([P[i], P[j].mT]) for i, j in set(kinds)}
+        matrices = [both[pair] for pair in kinds]
+    kept, sums = _walk(rows[0], rows[1:], matrices)
+    if not _large(sums):
+        return None
+    walked = torch.stack([rows[0], *kept])
+    return walked[:, 0], walked[:, 1].flip(0), _logs([total[0] for total in sums], E[0])
+
+
+def _large(sums: list[Tensor]) -> bool:
+    """Return whether no sum is so small that its terms may have underflowed."""
+    return not sums or bool((torch.stack(sums) >= LEAST).all())
+
+
+def _logs(sums: list[Tensor], a: Tensor) -> Tensor:
+    """Return the sum of the logs of the sums [n, 1], as those of vectors like ``a`` [n, K]."""
+    return torch.stack(sums)[..., 0].log().sum(0) if sums else a.new_zeros(len(a))
+
+
+class _Blocks:
+    """A chain in blocks of the same number of steps, behind a head of a few steps.
+
+    The products of the factors of each block give the vectors between blocks, and those give the
+    vectors inside. Rows of a product are divided by their own sums: none underflows because another
+    is larger.
+
+    Args:
+        which: The kind of each pair.
+    """
+
+    def __init__(self, which: tuple[int, ...]) -> None:
+        steps = len(which)
+        # the first pairs are often of another kind, as that of a known first state
+        start = steps
+        while start and which[start - 1] == which[-1]:
+            start -= 1
+        self.which = which
+        self.uniform = start <= steps // 8
+        least = start if self.uniform else 0
+        size = max(1, round((steps / 2) ** 0.5))
+        self.size = min(range(size, 2 * size + 1), key=lambda size: (steps - least) % size)
+        self.head = least + (steps - least) % self.size
+        self.number = (steps - self.head) // self.size
+
+    def walked(self, E: Tensor, P: Tensor, shared: bool) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return what ``_walked`` does; the arguments are the same."""
+        head, number, size = self.head, self.number, self.size
+        _, n, K = E.shape
+        before = [P[kind] for kind in self.which[:head]]
+        starts, sums = _walk(E[:1], E[1 : head + 1, None].unbind(0), [x[None] for x in before])
+        starts = [E[:1], *starts]
+        rows = E[head + 1 :].reshape(number, size, n, K).transpose(0, 1)
+        if self.uniform:
+            matrix = P[self.which[-1]]
+            matrices = [matrix] * size
+            ways = torch.stack([matrix, matrix.mT])
+            both = [ways if shared else ways[:, None]] * (size - 1)
         else:
-            kinds = which[t - 1], which[steps - 1 - t]
-            if kinds not in matrices:
-                matrices[kinds] = torch.stack([P[kinds[0]], back[kinds[1]]])
-            both_ways = matrices[kinds]
-        a = torch.bmm(a, both_ways) if shared else (a[..., None, :] @ both_ways)[..., 0, :]
-        a = a * rows[t]
-        if t % EVERY == 0:
-            total = a.sum(-1, keepdim=True)
-            a = a / total
-            sums.append(total)
-        kept.append(a)
-    walked = torch.stack(kept)
-    logs = E.new_zeros(width)
-    if sums:
-        every = torch.stack(sums)
-        if not bool((every >= LEAST).all()):
+            own = P[list(self.which[head:])].reshape(number, size, -1, K, K).transpose(0, 1)
+            matrices = list(own.unbind(0))
+            both = list(torch.stack([own[1:], own[1:].mT.flip(0)], 1).unbind(0))
+        products, scales = _products(rows.unbind(0), matrices)
+        ahead, behind = _between(starts[-1][0], products, scales)
+        shift = ahead.amax(-1)[-1]  # of the vectors before the last block
+        ends = [(x - x.amax(-1, keepdim=True)).exp() for x in (ahead, behind)]
+        first = (ends[0][..., None, :] @ matrices[0])[..., 0, :] * rows[0]
+        a = torch.stack([first, ends[1] * rows[-1]])
+        each = torch.stack([rows[1:], rows[:-1].flip(0)], 1)
+        if self.uniform and shared:
+            a, each = a.flatten(1, 2), each.flatten(2, 3)
+        inside, of_blocks = _walk(a, each.unbind(0), both)
+        walked = torch.stack([a, *inside]).reshape(size, 2, number, n, K)
+        forward = walked[:, 0].transpose(0, 1).reshape(-1, n, K)
+        backward = walked[:, 1].flip(0).transpose(0, 1).reshape(-1, n, K)
+        back = [P[kind].mT[None] for kind in reversed(self.which[: head + 1])]
+        ends_of_head, others = _walk(backward[:1], E[: head + 1, None].flip(0).unbind(0), back)
+        if not (_large(sums) and _large(of_blocks) and _large(others)):
             return None
-        logs = every[:, 0, :, 0].log().sum(0)
-    return walked[:, 0], walked[:, 1].flip(0), logs
+        of_blocks = [total.reshape(2, number, n, 1)[0, -1] for total in of_blocks]
+        logs = shift + _logs([*(total[0] for total in sums), *of_blocks], E[0])
+        return (
+            torch.cat([*starts, forward]),
+            torch.cat([*reversed(ends_of_head), backward]),
+            logs,
+        )
+
+
+def _products(rows: Sequence[Tensor], matrices: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the product of each block, [number, n, K, K], and the logs of the scales of its rows.
+
+    Args:
+        rows: The factors of the variables of all blocks at each step, [number, n, K].
+        matrices: Those of the pairs, which broadcast to [number, n, K, K].
+    """
+    product = matrices[0] * rows[0][..., None, :]
+    scales = torch.zeros_like(rows[0])
+    for t, (row, matrix) in enumerate(zip(rows[1:], matrices[1:], strict=True), 1):
+        product = (product @ matrix) * row[..., None, :]
+        if t % EVERY == 0 or t == len(rows) - 1:
+            total = product.sum(-1, keepdim=True)
+            product = product / torch.where(total > 0, total, 1.0)
+            scales = scales + total[..., 0].log()
+    return product, scales
+
+
+def _between(a: Tensor, products: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logs of the vectors before each block and, without own factors, after it.
+
+    Args:
+        a: The vector before the first block, [n, K].
+        products: As ``_products`` returns them.
+        scales: The same.
+    """
+    last = torch.zeros_like(a)
+    logs = torch.stack([a.log(), last])
+    matrices = torch.stack([products[:-1], products[1:].mT.flip(0)], 1)
+    added = torch.stack([scales[:-1], torch.cat([last[None], scales[2:].flip(0)])], 1)
+    found = [logs]
+    for matrix, scale in zip(matrices.unbind(0), added.unbind(0), strict=True):
+        logs = logs + scale
+        largest = logs.amax(-1, keepdim=True)
+        logs = ((logs - largest).exp()[..., None, :] @ matrix)[..., 0, :].log() + largest
+        found.append(logs)
+    ahead, behind = torch.stack(found, 1)
+    # the scale of a block is added when the next vector is computed
+    behind = torch.cat([behind[:1], behind[1:] + scales[1:].flip(0)])
+    return ahead, behind.flip(0)
 
 
 class _Abreast(torch.autograd.Function):

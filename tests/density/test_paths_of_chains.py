@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ppgp.density import Target
-from ppgp.density.chains import log_of_chain
+from ppgp.density.chains import log_of_chain, log_of_paths
 from ppgp.models import Program
 
 F64 = torch.float64
@@ -48,16 +48,67 @@ def test_value_and_gradients(batch: tuple[int, ...], own_pairs: bool, scale: flo
         assert torch.allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-def test_a_path_that_alone_is_possible_is_found_where_probabilities_underflow() -> None:
+KINDS = {
+    "one": lambda steps: (0,) * (steps - 1),
+    "another first": lambda steps: (1, 0, *(1,) * (steps - 3)),
+    "three": lambda steps: tuple((t * t) % 7 % 3 for t in range(steps - 1)),
+    "all differ": lambda steps: tuple(range(steps - 1)),
+}
+
+
+@pytest.mark.parametrize("steps", [129, 140, 307])
+@pytest.mark.parametrize("kinds", KINDS)
+@pytest.mark.parametrize(("batch", "own_pairs"), [((), True), ((3,), True), ((3,), False)])
+@pytest.mark.parametrize("scale", [1.0, 8.0, 60.0])
+def test_long_chains_in_blocks(
+    steps: int, kinds: str, batch: tuple[int, ...], own_pairs: bool, scale: float
+) -> None:
+    which = KINDS[kinds](steps)
+    single = drawn(steps, *batch, 3, scale=scale).requires_grad_()
+    of_pairs = batch if own_pairs else (1,) * len(batch)
+    pairs = drawn(1 + max(which), *of_pairs, 3, 3, scale=scale).requires_grad_()
+    found, expected = (f(single, pairs, which) for f in (log_of_chain, in_steps))
+    assert torch.allclose(found, expected, rtol=1e-12)
+    slopes = [torch.autograd.grad(x.sum(), (single, pairs)) for x in (found, expected)]
+    # the sums of the peer are as large as the largest step times their number
+    rounding = 1e-15 * float(found.detach().abs().max()) * len(which)
+    for a, b in zip(*slopes, strict=True):
+        assert torch.allclose(a, b, rtol=1e-9, atol=rounding)
+
+
+@pytest.mark.parametrize("impossible", [0, 77, 128, 199])
+def test_a_value_that_is_impossible_at_one_step_of_a_long_chain(impossible: int) -> None:
+    """Rows of the products between two steps are zero then."""
+    single, pairs, which = drawn(200, 2), drawn(1, 2, 2), (0,) * 199
+    single[impossible, 0] = -torch.inf
+    pairs[0, 1, 0] = -torch.inf
+    single.requires_grad_()
+    pairs.requires_grad_()
+    found, expected = (f(single, pairs, which) for f in (log_of_chain, log_of_paths))
+    assert torch.allclose(found, expected, rtol=1e-12)
+    slopes = [torch.autograd.grad(x, (single, pairs)) for x in (found, expected)]
+    for a, b in zip(*slopes, strict=True):
+        assert bool(a.isfinite().all())
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+def test_a_long_chain_without_a_path_has_no_probability() -> None:
+    single, pairs = torch.zeros(200, 2, dtype=F64), torch.zeros(1, 2, 2, dtype=F64)
+    single[120] = -torch.inf
+    assert float(log_of_chain(single, pairs, (0,) * 199)) == -torch.inf
+
+
+@pytest.mark.parametrize("length", [12, 200])
+def test_a_path_that_alone_is_possible_is_found_where_probabilities_underflow(length: int) -> None:
     """The state that all others are exp(2,000) times as probable as, until they end."""
-    single = torch.zeros(12, 2, dtype=F64)
+    single = torch.zeros(length, 2, dtype=F64)
     single[0] = torch.tensor([0.0, -2000.0])
     pairs = torch.tensor([[[0.0, -torch.inf], [-torch.inf, 0.0]]], dtype=F64)
     single[-1] = torch.tensor([-torch.inf, 0.0])
     single.requires_grad_()
-    total = log_of_chain(single, pairs, (0,) * 11)
+    total = log_of_chain(single, pairs, (0,) * (length - 1))
     assert float(total.detach()) == -2000.0
-    assert torch.autograd.grad(total, single)[0].tolist() == [[0.0, 1.0]] * 12
+    assert torch.autograd.grad(total, single)[0].tolist() == [[0.0, 1.0]] * length
 
 
 def test_second_derivatives() -> None:
