@@ -23,7 +23,7 @@ from ..errors import DataError, NotApplicable, NumericalError, an
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import seeded, standard_normal
 from .handlers import Run, is_deterministic, site_log_prob
-from .layout import OBSERVED, UNOBSERVED, Slice
+from .layout import OBSERVED, Slice
 from .survey import LEAST
 
 LONGEST = 300  # characters of a message of Pyro's
@@ -126,7 +126,7 @@ def check_known(run: Run) -> None:
     found, total = [], 0
     for name, site in run.observed().items():
         own = name.removesuffix(OBSERVED)
-        if own == name or own + UNOBSERVED not in run.sites or site["mask"] is None:
+        if own == name or not run.imputes(own) or site["mask"] is None:
             continue
         value = torch.as_tensor(site["value"])
         event = len(site["fn"].event_shape)

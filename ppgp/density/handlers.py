@@ -228,6 +228,10 @@ class Run(Messenger):
             if s["is_observed"] and not is_deterministic(s) and not is_factor(s)
         }
 
+    def imputes(self, name: str) -> bool:
+        """Return whether ``obs_mask`` makes a site of the numbers that are missing at ``name``."""
+        return name + OBSERVED in self.sites and name + UNOBSERVED in self.sites
+
     def log_prob(self, likelihood: bool = True) -> Tensor | float:
         """Return the sum of the sites' log densities, with the scales of plates and with masks.
 

@@ -834,7 +834,7 @@ def predictive_distributions(
     left_out = set() if as_fitted else of_rows - set(draws)
     if same.local is None:
         left_out -= {n for n in beside if not _may_be_others(run.sites[n], True, same)}
-    left_out -= past.keys() | {name + UNOBSERVED for name in past if _is_imputed(run, name)}
+    left_out -= past.keys() | {name + UNOBSERVED for name in past if run.imputes(name)}
     known = set(draws) | left_out | past.keys()
     left_out |= _discrete_of_others(run, here, known, same.local)
     inferred = _inferred_sites(run, set(draws), left_out)
@@ -875,16 +875,11 @@ def _past_of_longer_loops(run: Run, here: Run) -> Values:
         before = (s["infer"] or {}).get("of_steps", 0)
         if not before or name not in latents or is_factor(s):
             continue
-        if s["infer"].get("from_the_end") or (is_deterministic(s) and not _is_imputed(run, name)):
+        if s["infer"].get("from_the_end") or (is_deterministic(s) and not run.imputes(name)):
             continue
         if (latents[name]["infer"] or {}).get("of_steps", 0) > before:
             found[name] = torch.as_tensor(s["value"]).detach()
     return found
-
-
-def _is_imputed(run: Run, name: str) -> bool:
-    """Return whether the value of a site is made of numbers that are observed and imputed ones."""
-    return name + OBSERVED in run.sites and name + UNOBSERVED in run.sites
 
 
 def _with_imputed(run: Run, values: Values, past: Values) -> Values:
@@ -897,7 +892,7 @@ def _with_imputed(run: Run, values: Values, past: Values) -> Values:
     """
     found = {}
     for name, value in past.items():
-        if _is_imputed(run, name) and name + UNOBSERVED in values:
+        if run.imputes(name) and name + UNOBSERVED in values:
             site = run.sites[name + OBSERVED]
             event = len(site["fn"].event_shape)
             seen = site["mask"].reshape(*site["mask"].shape, *(1,) * event)

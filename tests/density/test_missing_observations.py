@@ -9,6 +9,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from missing_numbers import F64, HERE, Y, imputed, number
 from pyro import poutine
 from pyro.infer import TraceEnum_ELBO, config_enumerate
 from torch import Tensor
@@ -18,20 +19,6 @@ from ppgp import inference
 from ppgp.density import Target
 from ppgp.errors import DataError, NotApplicable, NumericalError, PpgpError
 from ppgp.models import Program
-
-F64 = torch.float64
-Y = torch.tensor([1.3, torch.nan, 2.0, 0.7, torch.nan, 1.1], dtype=F64)
-HERE = ~Y.isnan()
-
-
-def number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=F64)
-
-
-def imputed(y: Tensor, here: Tensor) -> None:
-    m = pyro.sample("m", dist.Normal(number(0), 2.0))
-    with pyro.plate("rows", len(y)):
-        pyro.sample("y", dist.Normal(m, 1.0), obs=y, obs_mask=here)
 
 
 def positive(y: Tensor, here: Tensor) -> None:

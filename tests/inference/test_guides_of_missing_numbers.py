@@ -8,6 +8,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from missing_numbers import DATA, F64, HERE, Y, imputed, number
 from pyro import poutine
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 from torch import Tensor
@@ -18,21 +19,7 @@ from ppgp.density import Target
 from ppgp.errors import NotApplicable
 from ppgp.models.program import Program
 
-F64 = torch.float64
-Y = torch.tensor([1.3, torch.nan, 2.0, 0.7, torch.nan, 1.1], dtype=F64)
-HERE = ~Y.isnan()
-DATA = {"y": Y, "here": HERE}
 handlers: Any = poutine  # its handlers have no types
-
-
-def number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=F64)
-
-
-def imputed(y: Tensor, here: Any) -> None:
-    m = pyro.sample("m", dist.Normal(number(0), 2.0))
-    with pyro.plate("rows", len(y)):
-        pyro.sample("y", dist.Normal(m, 1.0), obs=y, obs_mask=here)
 
 
 def imputed_steps(y: Tensor, here: Any) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from loops_of_steps import Scan, scanned, unrolled
 from pyro import poutine
 from torch import Tensor
 
@@ -24,19 +24,6 @@ ZERO = torch.tensor(0.0, dtype=F64)
 SERIES = torch.linspace(-1, 2, DAYS * HOURS, dtype=F64).sin().reshape(DAYS, HOURS)
 HERE = torch.arange(DAYS * HOURS).reshape(DAYS, HOURS) % 3 != 1
 handlers: Any = poutine  # its handlers have no types
-Scan = Callable[..., tuple[Any, Any]]
-
-
-def scanned(step: Any, init: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
-    return ppgp.scan(lambda c, x: step(lambda name: name, c, x), init, xs, reverse=reverse)
-
-
-def unrolled(step: Any, init: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
-    rows = xs if isinstance(xs, Tensor) else list(zip(*xs, strict=True))
-    steps = range(len(rows))
-    for t in reversed(steps) if reverse else steps:
-        init, _ = step(lambda name, t=t: f"{name}_{t}", init, rows[t])
-    return init, None
 
 
 def hours_of_days(scan: Scan) -> None:

@@ -10,6 +10,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from loops_of_steps import Scan, scanned, unrolled
 from pyro import poutine
 from pyro.infer import SVI, Predictive, Trace_ELBO
 from pyro.infer.autoguide import AutoNormal
@@ -32,27 +33,6 @@ ZERO = torch.tensor(0.0, dtype=F64)
 SERIES = torch.linspace(-1, 2, STEPS, dtype=F64).sin()
 TABLE = torch.linspace(-2, 2, STEPS * 6, dtype=F64).cos().reshape(STEPS, 2, 3)
 handlers: Any = poutine  # its handlers have no types
-
-Step = Callable[[Callable[[str], str], Any, Any], tuple[Any, Any]]
-Scan = Callable[..., tuple[Any, Any]]
-
-
-def scanned(
-    step: Step, init: Any, xs: Any, length: int | None = None, reverse: bool = False
-) -> tuple[Any, Any]:
-    return ppgp.scan(lambda c, x: step(lambda name: name, c, x), init, xs, length, reverse)
-
-
-def unrolled(
-    step: Step, init: Any, xs: Any, length: int | None = None, reverse: bool = False
-) -> tuple[Any, Any]:
-    """Return what the loop in Python gives, whose sites are ``x_0``, ``x_1``, ..."""
-    steps, ys = range(length or len(xs)), {}
-    for t in reversed(steps) if reverse else steps:
-        x = None if xs is None else xs[t]
-        init, ys[t] = step(lambda name, t=t: f"{name}_{t}", init, x)
-    rows = [ys[t] for t in steps]
-    return init, None if rows[0] is None else torch.stack(rows)
 
 
 def positive(name: str) -> Tensor:
