@@ -21,6 +21,7 @@ load_passively()
 
 #: public class or function -> its module
 _NAMES = {
+    "Average": "posterior.averaging",
     "Comparison": "diagnostics.comparison",
     "Diagnosis": "diagnostics.diagnosis",
     "Dataset": "data.dataset",
@@ -32,6 +33,7 @@ _NAMES = {
     "Team": "runtime.team",
     "VectorPrediction": "posterior.vector_prediction",
     "advise": "models.advice.advice",
+    "average": "posterior.averaging",
     "block_kriging": "geostatistics.kriging_of_blocks",
     "calibrate": "conformal.split",
     "check_network": "diagnostics.network_check",
@@ -119,6 +121,7 @@ if TYPE_CHECKING:
     from .inference.fitting.fit import fit
     from .inference.fitting.from_guide import from_guide
     from .models.advice.advice import advise
+    from .posterior.averaging import Average, average
     from .posterior.loading import load_posterior
     from .posterior.multi import MultiPosterior
     from .posterior.posterior import Posterior

@@ -10,15 +10,14 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from ..data.training_data import same_value
 from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataError, NotApplicable, an
+from ..posterior.averaging import same_targets
 from ..posterior.posterior import Posterior
 from .leave_one_out import leave_one_out
 
 ROUNDS = 200  # of SLSQP
 SHORT = 1e-6  # nats per row
-ROUNDING = 1e-9  # of standardising and back, relative to the largest target
 
 
 def _of_models(given: Any) -> Tensor:
@@ -145,27 +144,3 @@ def _left_out_densities(posteriors: Sequence[Any]) -> list[np.ndarray]:
     if len({len(each) for each in found}) > 1:
         raise DataError(wanted, "other numbers of rows", do)
     return found
-
-
-def same_targets(posteriors: Sequence[Posterior]) -> bool:
-    """Return whether all are fits to the same targets, up to rounding, in the same order.
-
-    The inputs may differ, as each model may use other columns. Programs have the same targets if
-    their arguments of the same names are equal.
-    """
-    first = posteriors[0]
-    return all(_same_targets(first, other) for other in posteriors[1:])
-
-
-def _same_targets(a: Posterior, b: Posterior) -> bool:
-    if a.data is b.data:
-        return True
-    if a.data.is_table and b.data.is_table:
-        y, other = (one.scaler.targets_back(one.data.y).double().cpu() for one in (a, b))
-        coarser = max(torch.finfo(one.data.y.dtype).eps for one in (a, b))
-        close = max(ROUNDING, 8 * coarser) * float(y.abs().max())
-        return y.shape == other.shape and bool(((y - other).abs() <= close).all())
-    if a.data.is_table or b.data.is_table:
-        return False
-    shared = a.data.keys() & b.data.keys()
-    return bool(shared) and all(same_value(a.data[k], b.data[k]) for k in shared)

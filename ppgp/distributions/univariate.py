@@ -23,7 +23,7 @@ from .rows_on_demand import RowsOnDemand
 from .tails import has_tails, log_tails
 
 #: arguments of families that are no tensors of parameters
-CONSTANTS = ("total_count", "coords", "likelihood")
+CONSTANTS = ("total_count", "coords", "likelihood", "families")
 MOST_COUNTS = 1_000_000  # the largest count up to which a mass function is summed
 
 

@@ -6,9 +6,10 @@ therefore needs a default, so that older files open, and a line in ``_facts`` of
 """
 
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch
+from .averaging import Average
 from .multi import MultiPosterior
 from .posterior import Posterior
 from .prediction import Prediction
 from .region import Region
 
-__all__ = ["MultiPosterior", "Posterior", "Prediction", "Region"]
+__all__ = ["Average", "MultiPosterior", "Posterior", "Prediction", "Region"]

@@ -817,5 +817,8 @@ def covariance(prediction: Prediction) -> Tensor:
 
 
 def digest_of(fit: Any) -> str:
-    """Return a digest of a posterior, equal to that of one read from its file."""
+    """Return a digest of a posterior or an average, equal to that of one read from its file."""
+    posteriors = getattr(fit, "posteriors", None)
+    if posteriors is not None:
+        return fingerprint(fit.weights, *map(digest_of, posteriors.values()))
     return fingerprint(fit.model, fit.data, fit.draws, fit.params, fit.scaler)

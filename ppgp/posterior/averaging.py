@@ -1,0 +1,329 @@
+"""Several posteriors of the same rows, averaged with weights, such as by their evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Categorical
+
+from ..data.dataset import Dataset
+from ..data.training_data import same_value
+from ..display import tables as html
+from ..distributions.weighted_mixture import weighted
+from ..errors import DataError, NotApplicable, SettingError, StorageError, UnknownName, an
+from .files import storage
+from .loading import read, ready
+from .posterior import Posterior
+from .prediction import Origin, Prediction
+
+__all__ = ["Average", "average", "same_targets"]
+
+ROUNDING = 1e-9  # of standardising and back, relative to the largest target
+SHOWN = 3  # posteriors of the largest weights in the repr
+NEGLIGIBLE = 1e-4  # a weight below it takes no part in predictions
+
+
+@dataclass(frozen=True, eq=False)
+class Average:
+    """Posteriors of several models of the same rows, with weights that sum to 1.
+
+    ``ppgp.average`` makes it. Predictions are mixtures: the distribution of y at a row is the sum
+    of those of the posteriors [K] times their weights, in the units of y. Hoeting, Madigan, Raftery
+    & Volinsky (1999).
+
+    Attributes:
+        posteriors: ``{name: Posterior}``.
+        weights: [K], in the order of the posteriors.
+        by: What the weights come from: "evidence" or "weights".
+
+    Raises:
+        UnknownName: If ``average[name]`` has a name that no posterior has.
+
+    Examples:
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, models, priors
+        >>> x = torch.linspace(0, 1, 12, dtype=torch.float64)
+        >>> data = ppgp.Dataset(x[:, None], 3 + 2 * x + 0.1 * torch.cos(20 * x))
+        >>> recipes = {
+        ...     "flat": models.LinearRegression(weight=priors.Normal(0.0, 0.01)),
+        ...     "steep": models.LinearRegression(weight=priors.Normal(0.0, 1.0)),
+        ... }
+        >>> how = inference.Exact()
+        >>> fits = {name: ppgp.fit(m, data, how, progress=False) for name, m in recipes.items()}
+        >>> average = ppgp.average(fits)
+        >>> average
+        <Average of 2 posteriors by evidence: 1.00 steep, 0.00 flat>
+        >>> average.predict([[1.0]]).mean.round(decimals=1)
+        tensor([5.], dtype=torch.float64)
+    """
+
+    posteriors: dict[str, Posterior]
+    weights: Tensor
+    by: str = "evidence"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the posteriors."""
+        return tuple(self.posteriors)
+
+    @property
+    def best(self) -> str:
+        """The name of the posterior of the largest weight."""
+        return self.names[int(self.weights.argmax())]
+
+    @property
+    def data(self) -> Any:
+        """The training data of the posterior of the largest weight, on the scale of its model."""
+        return self[self.best].data
+
+    @property
+    def seconds(self) -> float:
+        """The wall time of all fits."""
+        return sum(each.seconds for each in self.posteriors.values())
+
+    def __getitem__(self, name: str) -> Posterior:
+        if name not in self.posteriors:
+            raise UnknownName("posterior", name, list(self.posteriors))
+        return self.posteriors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.posteriors)
+
+    def __len__(self) -> int:
+        return len(self.posteriors)
+
+    def items(self) -> Any:
+        """Return the pairs of name and Posterior."""
+        return self.posteriors.items()
+
+    def __repr__(self) -> str:
+        order = self.weights.argsort(descending=True)[:SHOWN].tolist()
+        parts = [f"{self.weights[i]:.2f} {self.names[i]}" for i in order]
+        if len(self) > SHOWN:
+            parts.append("...")
+        return f"<Average of {len(self)} posteriors by {self.by}: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: the weight of each posterior."""
+        rows = []
+        for (name, each), weight in zip(self.items(), self.weights.tolist(), strict=True):
+            how = type(each.how).__name__
+            facts = (f"{weight:.3f}", repr(each.model), how, f"{each.seconds:.1f}")
+            rows.append((name, *facts, "; ".join(each.warnings)))
+        head = ("posterior", "weight", "model", "method", "seconds", "warnings")
+        return html.page("Average", f"{len(rows)} posteriors by {self.by}", html.table(head, rows))
+
+    def predict(self, X: Any, **options: Any) -> Prediction:
+        """Return the mixture of the predictive distributions of y at the rows of X.
+
+        Posteriors of a weight below 1e-4 are left out.
+
+        Args:
+            X: The new rows [m, d], as ``Posterior.predict`` takes them.
+            **options: Those of ``Posterior.predict``, apart from ``joint``.
+
+        Returns:
+            A Prediction of m rows, in the units of y.
+
+        Raises:
+            NotApplicable: For ``joint=True``, and if the distributions are of different kinds.
+        """
+        if options.pop("joint", None):
+            do = "predict jointly by one of them, such as average[average.best]"
+            raise NotApplicable("a distribution of each row", "joint=True", do)
+        used, weights = self._used()
+        found = [self.posteriors[name].predict(X, **options) for name in used]
+        return self._mixed(found, weights, "predict")
+
+    def latent(self, X: Any) -> Prediction:
+        """Return the mixture of the distributions of f at the rows of X; see ``predict``."""
+        used, weights = self._used()
+        found = [self.posteriors[name].latent(X) for name in used]
+        return self._mixed(found, weights, "latent")
+
+    def update(self, X: Any, y: Any = None, **options: Any) -> Average:
+        """Return the average given further rows too.
+
+        Each posterior is updated, and its weight is multiplied by the density of the new rows given
+        the old ones. The draws of hyperparameters stay those of the fits.
+
+        Args:
+            X: The new rows [m, d], or a Dataset; see ``Posterior.update``.
+            y: Their targets [m], in the units of y.
+            **options: Those of ``Posterior.update``.
+
+        Raises:
+            NotApplicable: If a model cannot be updated.
+        """
+        targets = X.y if isinstance(X, Dataset) and y is None else torch.as_tensor(y)
+        logs, updated = [], {}
+        for (name, each), weight in zip(self.items(), self.weights, strict=True):
+            ahead = each.one_step_ahead(X, y, **options)
+            logs.append(weight.log() + ahead.log_prob(targets).sum().to(weight))
+            updated[name] = each.update(X, y, **options)
+        return Average(updated, torch.stack(logs).softmax(0), self.by)
+
+    def _used(self) -> tuple[list[str], Tensor]:
+        """Return the names of the posteriors whose weight counts, and these weights."""
+        kept = self.weights > NEGLIGIBLE * self.weights.max()
+        names = [name for name, use in zip(self.names, kept.tolist(), strict=True) if use]
+        return names, self.weights[kept] / self.weights[kept].sum()
+
+    def _mixed(self, found: Sequence[Prediction], weights: Tensor, method: str) -> Prediction:
+        """Return the mixture of predictions of the same rows."""
+        first = found[0]
+        origin = Origin(self, f"{method} of an average")
+        kinds = {each.kind for each in found}
+        if len(kinds) > 1:
+            do = "average models of one kind of y"
+            raise NotApplicable("predictions of one kind", " and ".join(sorted(kinds)), do)
+        if first.kind == "classes":
+            parts = zip(weights, found, strict=True)
+            total = torch.stack([w.to(p.dtype) * p.probabilities for w, p in parts]).sum(0)
+            law: Any = Categorical(probs=total[None], validate_args=False)
+        else:
+            units = [(each.offset, each.scale) for each in found]
+            law = weighted([each.distribution for each in found], weights, units)
+        return Prediction(law, 0.0, 1.0, first.classes, first.in_training, origin)
+
+    def save(self, path: str | Path) -> Path:
+        """Write all posteriors and weights to one file, which ``ppgp.Average.load`` reads.
+
+        Raises:
+            NotApplicable: See ``Posterior.save``.
+            StorageError: See ``Posterior.save``.
+        """
+        for each in self.posteriors.values():
+            each.model.check_storable()
+        return storage.save(path, self)
+
+    @classmethod
+    def load(cls, path: str | Path, model: Any = None) -> Average:
+        """Read what ``save`` wrote; the arguments are those of ``ppgp.load_posterior``.
+
+        Raises:
+            StorageError: See ``ppgp.load_posterior``.
+        """
+        record, things = read(path, model)
+        own = isinstance(record, Average) and isinstance(record.posteriors, Mapping)
+        if not own or not all(isinstance(p, Posterior) for p in record.posteriors.values()):
+            do = "pass a file written by Average.save"
+            raise StorageError("an average of posteriors", type(record).__name__, do)
+        weights = record.weights
+        fits = isinstance(weights, Tensor) and weights.shape == (len(record.posteriors),)
+        if not fits or not bool(((weights >= 0) & torch.isfinite(weights)).all()):
+            do = "it is damaged or foreign; save again"
+            raise StorageError("one weight for each posterior in the file", "something else", do)
+        posteriors = {name: ready(each, things) for name, each in record.posteriors.items()}
+        return cls(posteriors, weights, str(record.by))
+
+
+def average(
+    posteriors: Mapping[str, Posterior] | Sequence[Posterior],
+    by: str | Tensor | Sequence[float] = "evidence",
+) -> Average:
+    """Return an average of posteriors of the same rows, weighted by their evidence.
+
+    The weight of model k is proportional to p(y under model k), its log evidence in the units of
+    the data, under equal prior probabilities of the models. Kass & Raftery (1995), equation 1.
+
+    Args:
+        posteriors: K of them, in a list or by name.
+        by: "evidence", or the weights [K] themselves, such as ``ppgp.stacking_weights(posteriors)``
+            of those that predict left-out rows best.
+
+    Returns:
+        The Average. Its predictions are in the units of y.
+
+    Raises:
+        SettingError: If ``by`` is something else, or there is no posterior.
+        DataError: If the posteriors are fits to different rows, or weights do not sum to 1.
+        NotKnown: If the method of a posterior did not compute its evidence.
+
+    Examples:
+        Two priors of the slope, the second of which expects far larger ones:
+
+        >>> import torch
+        >>> import ppgp
+        >>> from ppgp import inference, models, priors
+        >>> x = torch.linspace(0, 1, 12, dtype=torch.float64)
+        >>> data = ppgp.Dataset(x[:, None], 3 + 2 * x + torch.cos(20 * x))
+        >>> recipes = [models.LinearRegression(weight=priors.Normal(0.0, sd)) for sd in (1, 10)]
+        >>> fits = [ppgp.fit(recipe, data, inference.Exact()) for recipe in recipes]
+        >>> average = ppgp.average(fits)
+        >>> ratio = torch.tensor(fits[0].log_evidence - fits[1].log_evidence).exp()
+        >>> bool((average.weights[0] / average.weights[1] - ratio).abs() < 1e-6 * ratio)
+        True
+    """
+    if not isinstance(posteriors, Mapping):
+        posteriors = {str(i): each for i, each in enumerate(posteriors)}
+    given = dict(posteriors)
+    if not given:
+        raise SettingError("one posterior or more", "none", "pass those of several models")
+    for name, each in given.items():
+        if not isinstance(each, Posterior):
+            got = f"{an(type(each).__name__)} as {name!r}"
+            raise SettingError(
+                "posteriors, in a list or by name", got, "pass what ppgp.fit returns"
+            )
+    if not same_targets(list(given.values())):
+        do = "fit all models to the same rows"
+        raise DataError("posteriors of the same training rows", "other targets", do)
+    if isinstance(by, str):
+        if by != "evidence":
+            do = "for stacking pass by=ppgp.stacking_weights(posteriors)"
+            raise SettingError('by="evidence", or weights', repr(by), do)
+        logs = [each.log_evidence for each in given.values()]
+        return Average(given, _by_evidence(logs, list(given)))
+    weights = torch.as_tensor(by, dtype=torch.float64)
+    total = float(weights.sum())
+    if weights.shape != (len(given),) or bool((weights < 0).any()) or abs(total - 1) > 1e-6:
+        got = f"shape {list(weights.shape)} with the sum {total:g}"
+        wanted = f"{len(given)} weights of 0 or more that sum to 1"
+        raise DataError(wanted, got, "pass one weight for each posterior")
+    return Average(given, weights, "weights")
+
+
+def _by_evidence(logs: Sequence[float], names: Sequence[str]) -> Tensor:
+    """Return the weights [K] of models with these log evidences.
+
+    Raises:
+        DataError: If one is not finite.
+    """
+    bad = [name for name, value in zip(names, logs, strict=True) if not math.isfinite(value)]
+    if bad:
+        do = "leave it out, or look at its warnings"
+        raise DataError("a finite log evidence of each posterior", f"none of {bad[0]!r}", do)
+    return torch.tensor(np.asarray(logs), dtype=torch.float64).softmax(0)
+
+
+def same_targets(posteriors: Sequence[Posterior]) -> bool:
+    """Return whether all are fits to the same targets, up to rounding, in the same order.
+
+    The inputs may differ, as each model may use other columns. Programs have the same targets if
+    their arguments of the same names are equal.
+    """
+    first = posteriors[0]
+    return all(_same_targets(first, other) for other in posteriors[1:])
+
+
+def _same_targets(a: Posterior, b: Posterior) -> bool:
+    if a.data is b.data:
+        return True
+    if a.data.is_table and b.data.is_table:
+        y, other = (one.scaler.targets_back(one.data.y).double().cpu() for one in (a, b))
+        coarser = max(torch.finfo(one.data.y.dtype).eps for one in (a, b))
+        close = max(ROUNDING, 8 * coarser) * float(y.abs().max())
+        return y.shape == other.shape and bool(((y - other).abs() <= close).all())
+    if a.data.is_table or b.data.is_table:
+        return False
+    shared = a.data.keys() & b.data.keys()
+    return bool(shared) and all(same_value(a.data[k], b.data[k]) for k in shared)
