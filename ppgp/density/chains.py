@@ -21,13 +21,23 @@ __all__ = ["LEAST_STEPS", "log_of_chain", "log_of_paths", "log_sum_exp"]
 
 LEAST_STEPS = 8  # of a chain that is summed as one; a shorter one is summed as other factors are
 EVERY = 4  # steps after which probabilities are divided by their sum
-#: the least share of a sum that two directions may have in common. What underflows is below 1e-308
-#: of the largest, and is then less than 1e-100 of what is kept.
+#: The least share of a sum that two directions may have in common, and that a sum may keep in EVERY
+#: steps.
 LEAST = 1e-100
-#: A chain of at least so many steps is cut into blocks where variables have at most so many values,
-#: and all variables of a step together as many: the products of larger factors take longer than the
-#: calls that are saved.
-BLOCKED_STEPS, BLOCKED_VALUES, BLOCKED_WIDTH = 128, 16, 32
+#: Where no factor of a pair is smaller than this share of the largest, a path that underflows, at
+#: 1e-308 of the sum, is negligible for ever: after one more step any value has at least this share
+#: of the sum from the paths that are kept.
+MIXES = 1e-25
+#: Otherwise a path that underflows may be the one that survives. A second sum, in which nothing is
+#: smaller than FLOOR, is at least as large as the true one, and the first is at most as large; they
+#: are right if they agree.
+FLOOR, AGREE = 1e-150, 1e-9
+#: A chain with at least so many pairs of neighbours, or the second number where they are of several
+#: kinds, is cut into blocks if a variable has at most BLOCKED_VALUES values, and all variables of a
+#: step together at most BLOCKED_WIDTH: products of larger factors take longer than the calls that
+#: are saved.
+BLOCKED_STEPS, BLOCKED_STEPS_OF_KINDS = 128, 400
+BLOCKED_VALUES, BLOCKED_WIDTH = 16, 32
 
 
 def log_sum_exp(values: Tensor, axis: int) -> Tensor:
@@ -136,11 +146,16 @@ class Paths:
         E = (single - top).exp().reshape(steps, width, K)
         P = (pairs - top_pair).exp()
         P = P.reshape(-1, K, K) if shared else P.expand(-1, *batch, K, K).reshape(-1, width, K, K)
+        mixes = bool(P.amin() >= MIXES)  # False for NaN
         small = K <= BLOCKED_VALUES and width * K <= BLOCKED_WIDTH
-        if small and len(self.which) >= BLOCKED_STEPS:
+        scales = None
+        if mixes and small and self.blocks.worthwhile:
             walked = self.blocks.walked(E, P, shared)
-        else:
+        elif mixes:
             walked = _walked(E, P, self.which, shared)
+        else:
+            bounded = _walked_with_bound(E, P, self.which, shared)
+            walked, scales = (None, None) if bounded is None else bounded
         if walked is None:
             return None
         forward, backward, logs = walked
@@ -175,9 +190,14 @@ class Paths:
         if every:
             shifts = shifts + top_pair[..., 0, 0].sum(0)
         else:
-            for kind in self.places:
-                shifts = shifts + self.which.count(kind) * top_pair[kind, ..., 0, 0]
-        total = shifts + (logs + forward[-1].sum(-1).log()).reshape(batch)
+            for kind, here in self.places.items():
+                count = len(here) if isinstance(here, list) else here.stop - here.start
+                shifts = shifts + count * top_pair[kind, ..., 0, 0]
+        ends = logs + forward[-1].sum(-1).log()
+        # at each step, the paths of both directions are those of the whole sum
+        if scales is not None and not _agree(common[..., 0].log() + scales, ends):
+            return None
+        total = shifts + ends.reshape(batch)
         return total, of_single, of_pairs.reshape(-1, *batch, K, K)
 
     def _in_logarithms(self, single: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -185,17 +205,18 @@ class Paths:
         for t, kind in enumerate(self.which, 1):
             forward.append(torch.logsumexp(forward[-1][..., :, None] + pairs[kind], -2) + single[t])
         total = torch.logsumexp(forward[-1], -1)
+        some = torch.where(total == -torch.inf, 0.0, total)  # without a path, slopes are 0
         steps, *batch, K = single.shape
         of_single = torch.empty_like(single)
         of_pairs = single.new_zeros((len(pairs), *batch, K, K))
         backward = torch.zeros_like(single[0])
         for t in reversed(range(steps)):
-            of_single[t] = (forward[t] + backward - total[..., None]).exp()
+            of_single[t] = (forward[t] + backward - some[..., None]).exp()
             if t:
                 kind = self.which[t - 1]
                 ahead = pairs[kind] + (single[t] + backward)[..., None, :]
                 both = forward[t - 1][..., :, None] + ahead
-                of_pairs[kind] += (both - total[..., None, None]).exp()
+                of_pairs[kind] += (both - some[..., None, None]).exp()
                 backward = torch.logsumexp(ahead, -1)
         return total, of_single, of_pairs
 
@@ -218,17 +239,18 @@ def _places(which: tuple[int, ...]) -> dict[int, slice | list[int]]:
 
 
 def _walk(
-    a: Tensor, rows: Sequence[Tensor], matrices: Sequence[Tensor]
+    a: Tensor, rows: Sequence[Tensor], matrices: Sequence[Tensor], floor: Tensor | None = None
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the vectors after each step, and the sums by which they were divided.
+    """Return the vectors after each step, and the sums by which some of them are divided.
 
     Args:
         a: The first vectors, [m, n, K] or [*batch, K].
         rows: The factors of the variable of each step, as ``a``.
-        matrices: Those of its pair, [m, K, K] or [*batch, K, K].
+        matrices: Those of its pair, [m, K, K] where they are the same for all n, or [*batch, K, K].
+        floor: The least value of a vector, which broadcasts to ``a``.
     """
     kept, sums = [], []
-    shared = matrices[0].ndim == a.ndim if matrices else False
+    shared = bool(matrices) and matrices[0].ndim == a.ndim
     for t, (row, matrix) in enumerate(zip(rows, matrices, strict=True), 1):
         a = torch.bmm(a, matrix) if shared else (a[..., None, :] @ matrix)[..., 0, :]
         a = a * row
@@ -236,8 +258,22 @@ def _walk(
             total = a.sum(-1, keepdim=True)
             a = a / total
             sums.append(total)
+        if floor is not None:
+            a = torch.maximum(a, floor)
         kept.append(a)
     return kept, sums
+
+
+def _both_ways(P: Tensor, which: tuple[int, ...], *others: Tensor) -> list[Tensor]:
+    """Return the factors of pairs of each step forwards and backwards, and those of ``others``."""
+    back = P.mT
+    if _all_differ(which):
+        return list(torch.stack([P, back.flip(0), *others], 1).unbind(0))
+    kinds = list(zip(which, reversed(which), strict=True))
+    both = {
+        (i, j): torch.stack([P[i], back[j], *(other[i] for other in others)]) for i, j in set(kinds)
+    }
+    return [both[pair] for pair in kinds]
 
 
 def _walked(
@@ -246,7 +282,7 @@ def _walked(
     """Return the forward and the backward probabilities [steps, n, K] up to factors, and logs [n].
 
     Both contain the factor of their own variable. The logs are those of the forward factors. The
-    result is None where a probability that counts may underflow.
+    result is None where a sum is too small.
 
     Args:
         E: Factors of the variables, [steps, n, K].
@@ -255,21 +291,46 @@ def _walked(
         shared: Whether the factors of pairs are the same for all n.
     """
     rows = torch.stack([E, E.flip(0)], 1).unbind(0)
-    if _all_differ(which):
-        matrices = list(torch.stack([P, P.mT.flip(0)], 1).unbind(0))
-    else:
-        kinds = list(zip(which, reversed(which), strict=True))
-        both = {(i, j): torch.stack([P[i], P[j].mT]) for i, j in set(kinds)}
-        matrices = [both[pair] for pair in kinds]
-    kept, sums = _walk(rows[0], rows[1:], matrices)
+    kept, sums = _walk(rows[0], rows[1:], _both_ways(P, which))
     if not _large(sums):
         return None
     walked = torch.stack([rows[0], *kept])
     return walked[:, 0], walked[:, 1].flip(0), _logs([total[0] for total in sums], E[0])
 
 
+def _walked_with_bound(
+    E: Tensor, P: Tensor, which: tuple[int, ...], shared: bool
+) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor] | None:
+    """Return what ``_walked`` does, and the logs of the factors of both directions at each pair.
+
+    The result is None where a path may be lost: where the sum differs from one in which no factor
+    and no probability is smaller than FLOOR. The logs are [steps - 1, n].
+    """
+    rows = torch.stack([E, E.flip(0), E.clamp(min=FLOOR)], 1).unbind(0)
+    floor = E.new_tensor([0.0, 0.0, FLOOR])[:, None, None]
+    kept, sums = _walk(rows[0], rows[1:], _both_ways(P, which, P.clamp(min=FLOOR)), floor)
+    if not _large(sums):
+        return None
+    walked = torch.stack([rows[0], *kept])
+    steps, n = E.shape[:2]
+    logs = E.new_zeros((1, 3, n))
+    if sums:
+        logs = torch.cat([logs, torch.stack(sums)[..., 0].log().cumsum(0)])
+    total, _, bound = logs[-1] + walked[-1].sum(-1).log()
+    if not _agree(total, bound):
+        return None
+    by_step = logs[torch.arange(steps) // EVERY]
+    scales = by_step[:-1, 0] + by_step[:-1, 1].flip(0)
+    return (walked[:, 0], walked[:, 1].flip(0), logs[-1, 0]), scales
+
+
+def _agree(a: Tensor, b: Tensor) -> bool:
+    """Return whether two logs agree; NaN and infinite ones do not."""
+    return bool(((a - b).abs() <= AGREE).all())
+
+
 def _large(sums: list[Tensor]) -> bool:
-    """Return whether no sum is so small that its terms may have underflowed."""
+    """Return whether no sum is smaller than LEAST."""
     return not sums or bool((torch.stack(sums) >= LEAST).all())
 
 
@@ -282,11 +343,17 @@ class _Blocks:
     """A chain in blocks of the same number of steps, behind a head of a few steps.
 
     The products of the factors of each block give the vectors between blocks, and those give the
-    vectors inside. Rows of a product are divided by their own sums: none underflows because another
-    is larger.
+    vectors inside, in all blocks at once. It is for pairs that mix, as MIXES says.
 
     Args:
         which: The kind of each pair.
+
+    Attributes:
+        uniform: Whether all pairs behind a short head are of one kind, and share their factors.
+        head: The number of steps before the first block.
+        size: The number of steps of a block: about half as many as there are blocks, or up to twice
+            that, so that few steps are left for the head.
+        number: The number of blocks.
     """
 
     def __init__(self, which: tuple[int, ...]) -> None:
@@ -298,52 +365,55 @@ class _Blocks:
         self.which = which
         self.uniform = start <= steps // 8
         least = start if self.uniform else 0
-        size = max(1, round((steps / 2) ** 0.5))
-        self.size = min(range(size, 2 * size + 1), key=lambda size: (steps - least) % size)
+        shortest = max(1, round((steps / 2) ** 0.5))
+        sizes = range(shortest, 2 * shortest + 1)
+        self.size = min(sizes, key=lambda size: (steps - least) % size)
         self.head = least + (steps - least) % self.size
         self.number = (steps - self.head) // self.size
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether blocks save time."""
+        return len(self.which) >= (BLOCKED_STEPS if self.uniform else BLOCKED_STEPS_OF_KINDS)
 
     def walked(self, E: Tensor, P: Tensor, shared: bool) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return what ``_walked`` does; the arguments are the same."""
         head, number, size = self.head, self.number, self.size
         _, n, K = E.shape
-        before = [P[kind] for kind in self.which[:head]]
-        starts, sums = _walk(E[:1], E[1 : head + 1, None].unbind(0), [x[None] for x in before])
-        starts = [E[:1], *starts]
+        pairs_of_head = [P[kind][None] for kind in self.which[:head]]
+        head_ahead, sums = _walk(E[:1], E[1 : head + 1, None].unbind(0), pairs_of_head)
+        head_ahead = [E[:1], *head_ahead]
         rows = E[head + 1 :].reshape(number, size, n, K).transpose(0, 1)
         if self.uniform:
             matrix = P[self.which[-1]]
             matrices = [matrix] * size
             ways = torch.stack([matrix, matrix.mT])
-            both = [ways if shared else ways[:, None]] * (size - 1)
+            both_ways = [ways if shared else ways[:, None]] * (size - 1)
         else:
             own = P[list(self.which[head:])].reshape(number, size, -1, K, K).transpose(0, 1)
             matrices = list(own.unbind(0))
-            both = list(torch.stack([own[1:], own[1:].mT.flip(0)], 1).unbind(0))
+            both_ways = list(torch.stack([own[1:], own[1:].mT.flip(0)], 1).unbind(0))
         products, scales = _products(rows.unbind(0), matrices)
-        ahead, behind = _between(starts[-1][0], products, scales)
-        shift = ahead.amax(-1)[-1]  # of the vectors before the last block
-        ends = [(x - x.amax(-1, keepdim=True)).exp() for x in (ahead, behind)]
-        first = (ends[0][..., None, :] @ matrices[0])[..., 0, :] * rows[0]
-        a = torch.stack([first, ends[1] * rows[-1]])
+        before, after = _between(head_ahead[-1][0], products, scales)
+        shift = before.amax(-1)[-1]  # of the vectors before the last block
+        before, after = ((x - x.amax(-1, keepdim=True)).exp() for x in (before, after))
+        first = (before[..., None, :] @ matrices[0])[..., 0, :] * rows[0]
+        a = torch.stack([first, after * rows[-1]])
         each = torch.stack([rows[1:], rows[:-1].flip(0)], 1)
         if self.uniform and shared:
             a, each = a.flatten(1, 2), each.flatten(2, 3)
-        inside, of_blocks = _walk(a, each.unbind(0), both)
+        inside, sums_inside = _walk(a, each.unbind(0), both_ways)
         walked = torch.stack([a, *inside]).reshape(size, 2, number, n, K)
         forward = walked[:, 0].transpose(0, 1).reshape(-1, n, K)
         backward = walked[:, 1].flip(0).transpose(0, 1).reshape(-1, n, K)
         back = [P[kind].mT[None] for kind in reversed(self.which[: head + 1])]
-        ends_of_head, others = _walk(backward[:1], E[: head + 1, None].flip(0).unbind(0), back)
-        if not (_large(sums) and _large(of_blocks) and _large(others)):
+        head_behind, sums_back = _walk(backward[:1], E[: head + 1, None].flip(0).unbind(0), back)
+        if not (_large(sums) and _large(sums_inside) and _large(sums_back)):
             return None
-        of_blocks = [total.reshape(2, number, n, 1)[0, -1] for total in of_blocks]
-        logs = shift + _logs([*(total[0] for total in sums), *of_blocks], E[0])
-        return (
-            torch.cat([*starts, forward]),
-            torch.cat([*reversed(ends_of_head), backward]),
-            logs,
-        )
+        of_last_block = [total.reshape(2, number, n, 1)[0, -1] for total in sums_inside]
+        logs = shift + _logs([*(total[0] for total in sums), *of_last_block], E[0])
+        forward = torch.cat([*head_ahead, forward])
+        return forward, torch.cat([*reversed(head_behind), backward]), logs
 
 
 def _products(rows: Sequence[Tensor], matrices: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -365,7 +435,9 @@ def _products(rows: Sequence[Tensor], matrices: Sequence[Tensor]) -> tuple[Tenso
 
 
 def _between(a: Tensor, products: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logs of the vectors before each block and, without own factors, after it.
+    """Return the logs of the vectors before each block, and of those after it up to factors.
+
+    The former contain the factor of their own variable, as ``a`` does, and the latter do not.
 
     Args:
         a: The vector before the first block, [n, K].

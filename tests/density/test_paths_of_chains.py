@@ -56,7 +56,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("steps", [129, 140, 307])
+@pytest.mark.parametrize("steps", [129, 140, 423])
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.parametrize(("batch", "own_pairs"), [((), True), ((3,), True), ((3,), False)])
 @pytest.mark.parametrize("scale", [1.0, 8.0, 60.0])
@@ -90,6 +90,67 @@ def test_a_value_that_is_impossible_at_one_step_of_a_long_chain(impossible: int)
     for a, b in zip(*slopes, strict=True):
         assert bool(a.isfinite().all())
         assert torch.allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+def lost_at_an_end(steps: int) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    """The likely path begins and ends with exp(-760), which underflows in both directions."""
+    single = torch.zeros(steps, 2, dtype=F64)
+    single[:, 0] = -45.0
+    single[0] = single[-1] = torch.tensor([0.0, -760.0])
+    pairs = torch.tensor([[[0.0, -torch.inf], [-torch.inf, 0.0]]], dtype=F64)
+    return single, pairs, (0,) * (steps - 1)
+
+
+def lost_by_and_by(steps: int) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    """No factor underflows, and the product of twenty does."""
+    single = torch.zeros(steps, 2, dtype=F64)
+    single[:, 0] = -10.0
+    single[:20] = single[-20:] = torch.tensor([0.0, -40.0])
+    pairs = torch.tensor([[[0.0, -torch.inf], [-torch.inf, 0.0]]], dtype=F64)
+    return single, pairs, (0,) * (steps - 1)
+
+
+def lost_in_a_block(steps: int) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    """The path that survives is a small part of those that begin as it does."""
+    pairs = torch.zeros(steps - 1, 2, 2, dtype=F64)
+    pairs[:, 0, 1] = pairs[:, 1, 0] = -torch.inf
+    first, second = steps * 3 // 10, steps * 6 // 10
+    pairs[first, 0, 0] = pairs[second, 0, 0] = -760.0
+    pairs[second + 3, 1, 0] = -200.0
+    single = torch.zeros(steps, 2, dtype=F64)
+    single[first + 5 : second + 1, 1] = -40.0
+    single[-1, 1] = -torch.inf
+    return single, pairs, tuple(range(steps - 1))
+
+
+@pytest.mark.parametrize("chain", [lost_at_an_end, lost_by_and_by, lost_in_a_block])
+@pytest.mark.parametrize("steps", [40, 137, 200, 500])
+@pytest.mark.parametrize("least", [-torch.inf, -3000.0, -900.0, -50.0])
+def test_no_path_is_lost_where_another_is_more_probable_for_a_while(
+    chain: Any, steps: int, least: float
+) -> None:
+    """Neither direction alone sees the path that survives."""
+    single, pairs, which = chain(steps)
+    pairs = pairs.clamp(min=least).requires_grad_()
+    single.requires_grad_()
+    found, expected = (f(single, pairs, which) for f in (log_of_chain, log_of_paths))
+    assert torch.allclose(found, expected, rtol=1e-12)
+    slopes = [torch.autograd.grad(x, (single, pairs)) for x in (found, expected)]
+    for a, b in zip(*slopes, strict=True):
+        assert torch.allclose(a, b, rtol=1e-8, atol=1e-9)
+
+
+def test_one_chain_of_several_without_a_path_has_no_slope() -> None:
+    single = torch.zeros(140, 2, 2, dtype=F64)
+    single[70, 0] = -torch.inf
+    pairs = torch.zeros(1, 1, 2, 2, dtype=F64)
+    single.requires_grad_()
+    totals = log_of_chain(single, pairs, (0,) * 139)
+    assert torch.allclose(totals[1], 140 * torch.tensor(2.0, dtype=F64).log())
+    assert totals[0].item() == -torch.inf
+    (slope,) = torch.autograd.grad(totals[1], single)
+    assert slope[:, 0].tolist() == [[0.0, 0.0]] * 140
+    assert torch.allclose(slope[:, 1], torch.tensor(0.5, dtype=F64))
 
 
 def test_a_long_chain_without_a_path_has_no_probability() -> None:
