@@ -120,7 +120,8 @@ def weighted(
     """Return the mixture of predictive distributions of n rows, of batch [1, n].
 
     Args:
-        distributions: K of them, of one kind of y, each an equal mixture over its first axis, of batch [draw, n].
+        distributions: K of them, of one kind of y, each an equal mixture over its first axis, of
+            batch [draw, n].
         weights: [K], which sum to 1.
         units: (offset, scale) of each, in y = offset + scale * z.
 
