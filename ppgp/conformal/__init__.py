@@ -1,7 +1,7 @@
 """Conformal prediction: scores, calibration, online methods and closed forms.
 
 What this module exports works on predictions and regions. The methods that fit models stand in
-``bayes``, ``cross`` and ``full_conformal_sets``.
+``bayes``, ``cross``, ``past_origins`` and ``full_conformal_sets``.
 """
 
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch

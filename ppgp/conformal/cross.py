@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from ..runtime.seeding import permutation
 from . import LAC, Absolute, Score
 from .cross_sets import cross_guarantee, cross_region, promised_coverage
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, undeclared
+from .past_origins import OriginCalibrator, calibrate_at_origins
 from .scores.base import not_a_score
 
 FEWEST_FOLDS = 2
@@ -116,6 +117,23 @@ class CrossCalibrator:
         return cross_guarantee(list(map(len, self.held_out)), level)
 
 
+@overload
+def cross_calibrate(
+    model: Model | Sequence[Model],
+    data: Dataset,
+    how: Inference | None = None,
+    score: Score | None = None,
+    *,
+    horizon: int,
+    origins: int | None = None,
+    refit: bool = False,
+    seed: int = 0,
+    progress: bool = False,
+    standardise: bool = True,
+) -> OriginCalibrator: ...
+
+
+@overload
 def cross_calibrate(
     model: Model | Posterior | Prediction | Callable[..., Any],
     data: Dataset | Mapping[str, Any] | None = None,
@@ -128,11 +146,34 @@ def cross_calibrate(
     progress: bool = False,
     standardise: bool = True,
     fixed_beforehand: bool = False,
-) -> CrossCalibrator:
+) -> CrossCalibrator: ...
+
+
+def cross_calibrate(
+    model: Model | Sequence[Model] | Posterior | Prediction | Callable[..., Any],
+    data: Dataset | Mapping[str, Any] | None = None,
+    how: Inference | None = None,
+    score: Score | None = None,
+    folds: int | None = 10,
+    *,
+    seed: int = 0,
+    workers: int | None = None,
+    progress: bool = False,
+    standardise: bool = True,
+    fixed_beforehand: bool = False,
+    origins: int | None = None,
+    horizon: int | None = None,
+    refit: bool = False,
+) -> CrossCalibrator | OriginCalibrator:
     """Fit once per fold, so that every row is predicted by a fit that did not use it.
 
     This is CV+, or jackknife+ with one fold per row. Folds of one size (their number divides n)
     have a higher guaranteed coverage than unequal ones. Barber, Candes, Ramdas & Tibshirani (2021).
+
+    With ``horizon=``, forecasts of a series are calibrated instead: at past origins, each with the
+    rows before it alone, the next rows are forecast, and the errors of these forecasts rank those
+    of the rows to come. The sentence of its sets begins with "heuristic", as the rows of a series
+    are not exchangeable.
 
     Args:
         model: A recipe, that is, a model before it meets data. The model of a posterior,
@@ -154,15 +195,24 @@ def cross_calibrate(
         standardise: Whether each fit standardises its rows, as in ``fit``.
         fixed_beforehand: Your declaration that the numbers, inducing inputs and torch modules in
             the recipe do not depend on these rows; the sets are heuristic without it.
+        origins: With ``horizon``, how many past origins of a series; None: 10. They are a horizon
+            apart, or less where the first would have under half of the rows.
+        horizon: How many rows after each origin are forecast, and how many rows ahead the sets are
+            for. The first column of X is the time. Then ``model`` may be several recipes in a list,
+            whose average by evidence is taken, and the score is ``Normalized()`` by default.
+        refit: With ``horizon``: True fits at each origin; False fits before the first origin, and
+            updates the fit there with the rows up to each other one. Models that cannot be updated
+            are fitted at each.
 
     Returns:
         The CrossCalibrator, whose sets of new rows X [m, d] are in the units of y; after Ctrl-C
-        that of the finished folds, with a ConvergenceWarning.
+        that of the finished folds, with a ConvergenceWarning. With ``horizon`` an OriginCalibrator.
 
     Raises:
         NotApplicable: For a program, whose rows cannot be told from its arguments, rows with
             weights, a score with two sides, or a posterior that is not boosted.
-        SettingError: If there are fewer than two folds, more folds than rows, or no worker.
+        SettingError: If there are fewer than two folds, more folds than rows, or no worker; if
+            origins and horizon are not whole numbers, or the rows are too few for them.
         NumericalError: If a fold ends its worker, and does so again when it is fitted once more.
         KeyboardInterrupt: If Ctrl-C came before two folds were finished.
 
@@ -191,6 +241,9 @@ def cross_calibrate(
     check_workers(workers)
     if not (score is None or isinstance(score, Score)):
         raise not_a_score(score)
+    if horizon is not None or origins is not None:
+        options = {"seed": seed, "progress": progress, "standardise": standardise}
+        return calibrate_at_origins(model, data, how, score, origins, horizon, refit, **options)
     if isinstance(model, Posterior | Prediction):
         return _of_members(model, score, fixed_beforehand)
     if not isinstance(model, Model) or not isinstance(data, Dataset):
