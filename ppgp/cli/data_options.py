@@ -18,7 +18,7 @@ from ..recipes.parsing import MODELS
 from .recipe_options import split_names
 
 if TYPE_CHECKING:
-    from ..data.dataset import Dataset
+    from ..tables.first_look import Looked
 
 Data = Annotated[
     str,
@@ -100,34 +100,30 @@ class TableOptions:
         str, typer.Option(help="the labels of the target in their order, comma-separated")
     ] = ""
 
-    def load(self, data: str, target: str | None, right_censored: str | None = None) -> Dataset:
-        """Load the table of a command.
+    def look(self, data: str, target: str | None, right_censored: str | None = None) -> Looked:
+        """Look at the table of a command, before torch is imported.
 
         Args:
             data: A name or a file.
             target: The target column.
             right_censored: The column of the flags of censored targets; None: there is none.
         """
-        from ..data.files.loading import load
+        from ..tables.first_look import look
 
-        return load(
+        roles = {"noise_sd": self.noise_sd, "right_censored": right_censored}
+        roles |= {"offset": self.offset, "trials": self.trials, "weights": self.weights}
+        roles |= {"ids": self.ids}
+        return look(
             data,
             target,
-            coordinates=split_names(self.coordinates) or None,
-            missing=self.missing,
-            categories=self.categories,
-            right_censored=right_censored,
-            noise_sd=self.noise_sd,
-            offset=self.offset,
-            trials=self.trials,
-            weights=self.weights,
-            groups=split_names(self.groups) or None,
-            ids=self.ids,
-            classes=split_names(self.classes) or None,
-            dates=self.dates,
-            sep=separator(self.sep),
-            one_hot=split_names(self.one_hot),
-            drop=split_names(self.drop),
+            {role: name for role, name in roles.items() if name is not None},
+            split_names(self.groups),
+            {"missing": self.missing, "categories": self.categories, "dates": self.dates},
+            split_names(self.one_hot),
+            split_names(self.drop),
+            split_names(self.classes) or None,
+            split_names(self.coordinates) or None,
+            separator(self.sep),
         )
 
 
@@ -247,7 +243,7 @@ def drops_rows(missing: str) -> bool:
     Raises:
         SettingError: If it is neither "refuse" nor "drop".
     """
-    from ..data.columns import check_word
+    from ..tables.names import check_word
 
     check_word("--missing", missing, ("refuse", "drop"))
     return missing == "drop"

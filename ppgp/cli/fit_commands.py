@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,8 @@ from .. import __version__, files
 from ..display.user_warnings import warn
 from ..errors import NotApplicable, NotEnoughMemory, PpgpWarning, SettingError
 from ..recipes.parsing import MODELS
+from ..runtime.levels import exact_level
+from ..runtime.whole_numbers import check_workers
 from .data_options import (
     Data,
     RightCensored,
@@ -39,6 +41,7 @@ from .recipe_options import (
     AUTO,
     advised_models,
     build_models_and_methods,
+    check_names,
     methods_of_models,
     split_names,
     usual_models,
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from ..posterior.posterior import Posterior
 
-__all__ = ["compare", "fit", "fit_grid", "warn_of_many_rows"]
+__all__ = ["compare", "fit", "fit_grid", "warn_of_long_fits", "warn_of_many_rows"]
 
 FRACTIONS = (0.6, 0.2, 0.2)  # of the rows: to fit, to calibrate, to test
 USUAL_METHODS = "map,laplace,svi,nuts"
@@ -57,6 +60,17 @@ USUAL_METHODS = "map,laplace,svi,nuts"
 EXACT = {"GP": "GP", "LatentGP": "GP"}
 IN_PLACE = ("Vecchia", "SGPR", "SVGP")  # that a warning names for them, where they suit
 SUFFIX = ".safetensors"  # of a saved posterior
+LONG_FIT = 30.0  # seconds of a fit past which it is said before
+#: method -> about how many times as long as MAP its evaluations of the density take
+TIMES_OF_MAP = {
+    "Laplace": 1.5,
+    "Pathfinder": 4.0,
+    "Ensemble": 5.0,
+    "SVI": 30.0,
+    "MetropolisHastings": 300.0,
+    "HMC": 1_000.0,
+    "NUTS": 1_000.0,
+}
 
 
 @with_table_options
@@ -91,16 +105,18 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Fit models by several methods, predict, calibrate, and report which posterior to trust."""
-    from ..diagnostics.comparison import compare as compare_posteriors
-    from ..inference.jobs import check_workers
-    from ..posterior.region import exact_level
-    from ..report.report import saved_if_it_fails, write_report
-    from ..report.results_file import rows_of
-
     exact_level(level)
     check_workers(workers)
     files.check_folder(out)
-    table = columns.load(data, target)
+    check_names(models, how, likelihood, settings)
+    looked = columns.look(data, target)
+
+    from ..data.files.loading import loaded
+    from ..diagnostics.comparison import compare as compare_posteriors
+    from ..report.report import saved_if_it_fails, write_report
+    from ..report.results_file import rows_of
+
+    table = loaded(looked)
     train, calibration, test = table.split(*FRACTIONS, seed=seed)
     if models == AUTO:
         plan = advised_models(train, likelihood, how, USUAL_METHODS)
@@ -111,8 +127,9 @@ def compare(
     built_models, built_methods = build_models_and_methods(
         [*plan], methods, settings or [], likelihood, table.groups or ()
     )
-    warn_of_many_rows(built_models, train)
     pairs = [(name, method) for name, of_model in plan.items() for method in of_model]
+    warn_of_many_rows(built_models, train)
+    warn_of_long_fits(pairs, built_models, built_methods, train)
     posteriors, names, refused, interrupted = fit_grid(
         built_models, built_methods, pairs, train, seed, progress, workers
     )
@@ -182,17 +199,22 @@ def fit(
 
     After Ctrl-C, the partial posterior is saved in NAME.partial.safetensors.
     """
+    _check_place(out)
+    check_names(model, how, likelihood, settings)
+    looked = columns.look(data, target, right_censored)
+
+    from ..data.files.loading import loaded
     from ..inference.fitting.fit import fit as fit_posterior
     from ..posterior.summary import cut_short
 
-    _check_place(out)
-    table = columns.load(data, target, right_censored)
+    table = loaded(looked)
     model = model or usual_models(table, likelihood)[0]
     method = how or methods_of_models([model], None, "nuts", table.n)[model][0]
     models, methods = build_models_and_methods(
         [model], [method], settings or [], likelihood, table.groups or ()
     )
     warn_of_many_rows(models, table)
+    warn_of_long_fits([(model, method)], models, methods, table)
     posterior = fit_posterior(models[model], table, methods[method], seed=seed, progress=progress)
     interrupted = cut_short(posterior.stats)
     title = f"{model} by {method}, {posterior.seconds:.1f} s (data units)"
@@ -315,24 +337,63 @@ def warn_of_many_rows(models: Mapping[str, Any], table: Any) -> None:
         models: {name: model}.
         table: The Dataset to fit.
     """
-    from ..models.advice.advice import about, advise
+    from ..models.advice.advice import about
 
     for name, model in models.items():
-        if type(model).__name__ not in EXACT:
+        options = _advised(model, table)
+        own = options.get(EXACT.get(type(model).__name__, ""))
+        if own is None or own.suits or not own.seconds > 0:
             continue
-        law = getattr(model, "likelihood", None)
-        advice = advise(n=table.n, d=table.d, kernel=model.kernel, likelihood=law)
-        options = {option.model: option for option in advice.options}
-        own = options[EXACT[type(model).__name__]]
         others = [options[one] for one in IN_PLACE if options[one].suits]
-        if own.suits or not own.seconds > 0:
-            continue
         faster = ", or ".join(f"{_name(one.model)} ({about(one.seconds)})" for one in others)
         sentence = (
             f"{name} {own.reason}; a fit to {table.n:,} takes about {about(own.seconds)}: "
             f"fit {faster}"
         )
         warn(sentence, PpgpWarning)
+
+
+def warn_of_long_fits(
+    pairs: Iterable[tuple[str, str]], models: dict[str, Any], methods: dict[str, Any], table: Any
+) -> None:
+    """Warn of each fit that probably takes longer than half a minute, though MAP would not.
+
+    Args:
+        pairs: The names of each model and method to fit.
+        models: Models by name.
+        methods: Inference records by name.
+        table: The Dataset to fit.
+    """
+    from ..models.advice import costs
+    from ..models.advice.advice import about
+
+    for name, method_name in pairs:
+        model, method = models[name], methods[method_name]
+        own = _advised(model, table).get(EXACT.get(type(model).__name__, type(model).__name__))
+        if own is None or not own.suits or own.seconds > LONG_FIT:
+            continue
+        times = TIMES_OF_MAP.get(type(method).__name__, 1.0)
+        seconds = costs.by_method(own.seconds, own.model, table.d, times)
+        if seconds > LONG_FIT:
+            of_laplace = TIMES_OF_MAP["Laplace"]
+            laplace = about(costs.by_method(own.seconds, own.model, table.d, of_laplace))
+            sentence = (
+                f"{name} by {method_name} takes about {about(seconds)}: --how laplace takes about "
+                f"{laplace}, and --how map {about(own.seconds)}"
+            )
+            warn(sentence, PpgpWarning)
+
+
+def _advised(model: Any, table: Any) -> dict[str, Any]:
+    """Return the options of ``ppgp.advise`` by their names; none for another kind of model."""
+    from ..models.advice.advice import advise
+    from ..models.advice.suitability import EVERY
+
+    if type(model).__name__ not in (*EXACT, *EVERY) or not hasattr(model, "kernel"):
+        return {}
+    law = getattr(model, "likelihood", None)
+    advice = advise(n=table.n, d=table.d, kernel=model.kernel, likelihood=law)
+    return {option.model: option for option in advice.options}
 
 
 def _name(model: str) -> str:

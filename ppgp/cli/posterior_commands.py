@@ -10,6 +10,9 @@ import typer
 
 from .. import files
 from ..errors import SettingError, counted
+from ..recipes.parsing import recipe_of
+from ..runtime.levels import exact_level
+from ..tables.table_files import STANDARD_INPUT, table_file
 from .data_options import MissingOfKnown, Sep, drops_rows, separator
 from .options import Level, Seed, complete_scores
 from .output import Json, print_json, print_table, results
@@ -19,7 +22,7 @@ __all__ = ["calibrate", "diagnose", "predict"]
 
 PARQUET = ".parquet"
 TABLES = (".csv", PARQUET)  # formats of predictions
-STANDARD_OUTPUT = Path("-")
+STANDARD_OUTPUT = "-"
 
 
 def predict(
@@ -54,10 +57,9 @@ def predict(
     that `ppgp fit --id` has read are the first column. Parquet files, or a folder of them, go to a
     .parquet file in chunks; the same command after one that was stopped goes on where it was.
     """
-    from .posterior_tables import predicted_table
-
+    exact_level(level)
     drop_missing = drops_rows(missing)
-    printed = out == STANDARD_OUTPUT
+    printed = str(out) == STANDARD_OUTPUT
     if not printed:
         files.check_file(out)
     # the table itself may go to the standard output; the messages then go to the standard error
@@ -69,18 +71,27 @@ def predict(
             str(out),
             "rename it: --out predictions.csv",
         )
+    files.check_saved(posterior)
+    if calibration is not None and str(data) == str(calibration) == STANDARD_INPUT:
+        raise SettingError("one table on the standard input", "two", "name a file for one of them")
+    known = None
+    if calibration is not None:
+        known = table_file(calibration, separator(sep))
     if sep is None and not to_stream and suffix == PARQUET and _is_parquet(data):
         _predict_file(
-            (posterior, data, out, calibration, target, level, drop_missing, split_names(keep)),
+            (posterior, data, out, known, target, level, drop_missing, split_names(keep)),
             as_json,
         )
         return
     if data.is_dir() and any(data.glob("*.parquet")):
         do = "write to a .parquet file: --out predictions.parquet"
         raise SettingError("a file of new rows", f"the folder {data}", do)
-    columns = (separator(sep), split_names(keep))
+    rows = table_file(data, separator(sep))
+
+    from .posterior_tables import predicted_table
+
     table, region = predicted_table(
-        posterior, data, calibration, target, level, drop_missing, *columns
+        posterior, rows, known, target, level, drop_missing, split_names(keep)
     )
     if not printed:
         _write_table(table, out)
@@ -153,16 +164,20 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Calibrate several scores on half of the rows, and test their sets on the other half."""
+    exact_level(level)
+    drop_missing = drops_rows(missing)
+    files.check_saved(posterior)
+    for one in split_names(scores or ""):
+        recipe_of("score", one)
+    file = table_file(data, separator(sep))
+
     from ..posterior.loading import load_posterior
-    from ..posterior.region import exact_level
     from .posterior_tables import known_rows
     from .score_comparison import ScoreComparison
 
-    exact_level(level)
-    drop_missing = drops_rows(missing)
     fitted = load_posterior(posterior)
     name = target or str(fitted.data.target_name)
-    known = known_rows(data, fitted, (name, group), drop_missing, separator(sep))
+    known = known_rows(file, fitted, (name, group), drop_missing)
     comparison = ScoreComparison(fitted, known, name, group, seed)
     rows = comparison.rows(split_names(scores or ""), level)
     if as_json:
@@ -194,15 +209,19 @@ def diagnose(
     as_json: Json = False,
 ) -> None:
     """Report whether to trust a posterior: chains by their mixing, guides by importance weights."""
-    from ..diagnostics.diagnosis import diagnose as diagnose_posterior
-    from ..posterior.loading import load_posterior
-    from ..posterior.units_of_draws import scale_of
-
     if worst < 1:
         do = "name how many scalars to show: --worst 12"
         raise SettingError("a whole number of at least 1 as --worst", str(worst), do)
     if out is not None:
         files.check_folder(out)
+    files.check_saved(posterior)
+    if reference is not None:
+        files.check_saved(reference)
+
+    from ..diagnostics.diagnosis import diagnose as diagnose_posterior
+    from ..posterior.loading import load_posterior
+    from ..posterior.units_of_draws import scale_of
+
     fitted = load_posterior(posterior)
     other = None if reference is None else load_posterior(reference)
     diagnosis = diagnose_posterior(fitted, other)

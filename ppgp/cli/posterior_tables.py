@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..posterior.posterior import Posterior
     from ..posterior.predicting_to_files import Predicted
     from ..posterior.region import Region
+    from ..tables.table_files import TableFile
 
 __all__ = [
     "inputs_for",
@@ -40,12 +41,11 @@ __all__ = [
 
 def predicted_table(
     posterior: Path,
-    data: Path,
-    calibration: Path | None,
+    data: TableFile,
+    calibration: TableFile | None,
     target: str | None,
     level: float,
     drop_missing: bool = False,
-    sep: str | None = None,
     keep: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, Region | None]:
     """Return the table that ``ppgp predict`` writes, and its intervals or label sets.
@@ -59,34 +59,30 @@ def predicted_table(
         target: The target column; None: that of the fit.
         level: The level of the intervals.
         drop_missing: Whether to drop calibration rows with a missing value.
-        sep: What separates the columns of text files; None: that of their suffix.
         keep: The columns of the new rows that come first in the table, after the names of the rows
             if the fit had them.
 
     Raises:
         UnknownName: If the calibration rows lack the target column, or the new rows one to keep.
-        SettingError: If a kept column is named as one of the predictions, or both files are the
-            standard input.
+        SettingError: If a kept column is named as one of the predictions.
         DataError: If a calibration row has a missing value and is not dropped, or every new row
             has one.
     """
-    from ..data.entries.row_numbers import numbered
-    from ..data.files.table_files import read_frame
+    from ..data.files.table_files import frame_in
     from ..posterior.loading import load_posterior
     from ..posterior.prediction import frame_of
+    from ..tables.wrong_rows import numbered
 
-    if calibration is not None and str(data) == str(calibration) == "-":
-        raise SettingError("one table on the standard input", "two", "name a file for one of them")
     fitted = load_posterior(posterior)
     name = target or fitted.data.target_name
-    rows = read_frame(data, sep)
+    rows = frame_in(data)
     kept = _kept_columns(rows, fitted, keep)
     blank = _rows_without_inputs(rows, fitted, name)
     with numbered(np.flatnonzero(~blank).tolist()):
         prediction = fitted.predict(inputs_for(rows[~blank], fitted, name))
     region = None if prediction.kind == "classes" else prediction.interval(level)
     if calibration is not None:
-        calibrator = _calibrator(fitted, calibration, str(name), drop_missing, sep)
+        calibrator = _calibrator(fitted, calibration, str(name), drop_missing)
         region = calibrator(prediction, level=level)
     table = frame_of(prediction, level, region)
     if "set" in table:  # a cell of text
@@ -99,7 +95,7 @@ def predicted_file(
     posterior: Path,
     data: Path,
     out: Path,
-    calibration: Path | None,
+    calibration: TableFile | None,
     target: str | None,
     level: float,
     drop_missing: bool,
@@ -126,7 +122,7 @@ def predicted_file(
     from ..posterior.loading import load_posterior
     from ..posterior.predicting_to_files import ROWS_AT_ONCE, predict_to_file
     from ..posterior.prediction import digest_of
-    from ..posterior.region import exact_level
+    from ..runtime.levels import exact_level
     from .output import results
 
     exact_level(level)
@@ -159,13 +155,13 @@ def predicted_file(
 
 
 def _calibrator(
-    fitted: Posterior, calibration: Path, target: str, drop_missing: bool, sep: str | None = None
+    fitted: Posterior, calibration: TableFile, target: str, drop_missing: bool
 ) -> Calibrator:
     """Return the calibrator of the rows of a file, by the score that suits the kind of y."""
     from ..conformal import LAC, Normalized, calibrate
-    from ..data.entries.row_numbers import numbered
+    from ..tables.wrong_rows import numbered
 
-    known = known_rows(calibration, fitted, (target, None), drop_missing, sep)
+    known = known_rows(calibration, fitted, (target, None), drop_missing)
     with numbered(known.index.tolist()):
         prediction = fitted.predict(inputs_for(known, fitted, target))
         targets = known_targets(known, target, fitted)
@@ -199,22 +195,17 @@ def _with_columns(kept: Any, predictions: pd.DataFrame) -> pd.DataFrame:
 
 
 def known_rows(
-    path: Path,
-    posterior: Posterior,
-    columns: tuple[str, str | None],
-    drop_missing: bool,
-    sep: str | None = None,
+    file: TableFile, posterior: Posterior, columns: tuple[str, str | None], drop_missing: bool
 ) -> Any:
     """Return the rows of a file that are not training rows and whose target is known.
 
     The index of the result is the number of each row in the file.
 
     Args:
-        path: The file.
+        file: The file.
         posterior: The posterior that predicts them.
         columns: The target column, and the column of groups; None: there are no groups.
         drop_missing: Whether to drop rows with a missing value.
-        sep: What separates the columns of a text file; None: that of its suffix.
 
     Raises:
         UnknownName: If a column is not in the file.
@@ -222,12 +213,12 @@ def known_rows(
         DataError: If the target of the fit is not in the file, or a row has a missing value and is
             not dropped.
     """
-    from ..data.files.table_files import read_frame
+    from ..data.files.table_files import frame_in
     from ..data.frame_parts import without_blanks
 
-    frame = read_frame(path, sep)
+    frame = frame_in(file)
     named = [name for name in columns if name]
-    _check_target(columns[0], frame, posterior, path.name)
+    _check_target(columns[0], frame, posterior, file.path.name)
     for name in named:
         if name not in frame.columns:
             kind = "target column" if name == columns[0] else "column"
@@ -316,8 +307,8 @@ def targets_for(column: Any, posterior: Posterior) -> Any:
         DataError: If a target is missing or infinite, or is a label that the training rows lack.
     """
     from ..data.entries.arrays import as_tensor
-    from ..data.entries.entries import label_text
-    from ..data.entries.row_numbers import WrongRows
+    from ..tables.entries import label_text
+    from ..tables.wrong_rows import WrongRows
 
     classes = posterior.data.classes or ()
     codes = {label_text(label): code for code, label in enumerate(classes)}

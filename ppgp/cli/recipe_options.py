@@ -15,6 +15,7 @@ __all__ = [
     "AUTO",
     "advised_models",
     "build_models_and_methods",
+    "check_names",
     "methods_of_models",
     "options_in",
     "split_names",
@@ -40,6 +41,31 @@ def split_names(text: str) -> list[str]:
             start = i + 1
     parts.append(text[start:])
     return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def check_names(
+    models: str | None, methods: str | None, likelihood: str | None, settings: list[str] | None
+) -> None:
+    """Check the names that a command gives, before torch is imported.
+
+    Args:
+        models: Comma-separated names or recipes of models, or "auto"; None: there are none.
+        methods: Comma-separated names or recipes of methods.
+        likelihood: The name or recipe of a likelihood.
+        settings: What ``--set`` gives.
+
+    Raises:
+        UnknownName: If a name is not known.
+        SettingError: If a recipe cannot be read, or a setting has no equals sign.
+    """
+    for kind, names in (("model", models), ("method", methods), ("likelihood", likelihood)):
+        for name in split_names(names or ""):
+            if (kind, name) != ("model", AUTO):
+                recipes.recipe_of(kind, name)
+    for setting in settings or []:
+        if "=" not in setting:
+            do = "for example --set kernel.lengthscale=2"
+            raise SettingError("--set option=value", repr(setting), do)
 
 
 def usual_models(table: Any, likelihood: str | None = None) -> list[str]:
@@ -153,7 +179,6 @@ def build_models_and_methods(
         groups: The groupings of the table, between which the intercept of a GLM varies.
 
     Raises:
-        SettingError: If a setting has no equals sign.
         UnknownName: If a name is not known, or if nothing has the option; the message offers the
             nearest one.
         NotApplicable: If there is a likelihood, and a model takes none.
@@ -164,11 +189,7 @@ def build_models_and_methods(
     }
     built_methods = {name: recipes.build_how(name) for name in methods}
     for setting in settings:
-        path, equals, text = setting.partition("=")
-        if not equals:
-            raise SettingError(
-                "--set option=value", repr(setting), "for example --set kernel.lengthscale=2"
-            )
+        path, _, text = setting.partition("=")
         _apply_setting([built_models, built_methods], path, text)
     return built_models, built_methods
 

@@ -10,6 +10,8 @@ import typer
 
 from .. import __version__, files
 from ..errors import NotApplicable, SettingError
+from ..runtime.levels import exact_level
+from ..tables.table_files import STANDARD_INPUT, TableFile, table_file
 from .data_options import MissingOfKnown, Sep, drops_rows, separator
 from .options import Level
 from .output import Json, print_json, print_table
@@ -43,22 +45,29 @@ def report(
 
     Chains (nuts) among them are the reference of the other posteriors of the same model and rows.
     """
-    from ..diagnostics.comparison import compare as compare_posteriors
-    from ..posterior.loading import load_posterior
-    from ..posterior.region import exact_level
-    from ..report.report import write_report
-    from ..report.results_file import rows_of
-
     exact_level(level)
     drop_missing = drops_rows(missing)
     files.check_folder(out)
-    fits = {name: load_posterior(path) for name, path in _named(posteriors).items()}
+    named = _named(posteriors)
+    for path in named.values():
+        files.check_saved(path)
+    test_file = _rows_file(test, sep)
+    calibration_file = None
+    if calibration is not None:
+        calibration_file = _rows_file(calibration, sep)
+
+    from ..diagnostics.comparison import compare as compare_posteriors
+    from ..posterior.loading import load_posterior
+    from ..report.report import write_report
+    from ..report.results_file import rows_of
+
+    fits = {name: load_posterior(path) for name, path in named.items()}
     _check_fits(fits)
-    test_rows = rows_for_all(test, fits, target, drop_missing, separator(sep))
+    test_rows = rows_for_all(test_file, fits, target, drop_missing)
     calibration_rows = None
     rows_used = f"{test_rows.n} to test"
-    if calibration is not None:
-        calibration_rows = rows_for_all(calibration, fits, target, drop_missing, separator(sep))
+    if calibration_file is not None:
+        calibration_rows = rows_for_all(calibration_file, fits, target, drop_missing)
         rows_used = f"{calibration_rows.n} to calibrate, {rows_used}"
     comparison = compare_posteriors(fits, test=test_rows, calibration=calibration_rows, level=level)
     names = _models_and_methods(fits)
@@ -156,38 +165,42 @@ def _words(found: Any) -> str:
     return repr(found)
 
 
+def _rows_file(path: Path, sep: str | None) -> TableFile:
+    """Return a file of rows with their target.
+
+    Raises:
+        SettingError: If it is the standard input.
+    """
+    if str(path) == STANDARD_INPUT:
+        got = "the standard input"
+        raise SettingError("a file of rows with their target", got, "write them to a file")
+    return table_file(path, separator(sep))
+
+
 def rows_for_all(
-    path: Path,
-    posteriors: Mapping[str, Posterior],
-    target: str | None,
-    drop_missing: bool,
-    sep: str | None = None,
+    file: TableFile, posteriors: Mapping[str, Posterior], target: str | None, drop_missing: bool
 ) -> Dataset:
     """Return the rows of a file that posteriors predict, with their targets.
 
     Args:
-        path: The file.
+        file: The file.
         posteriors: The posteriors by name, for which ``_check_fits`` has passed.
         target: The target column; None: that of the fits.
         drop_missing: Whether to drop rows with a missing value.
-        sep: What separates the columns of a text file; None: that of its suffix.
 
     Raises:
-        SettingError: If the file is the standard input, or the target is an input.
+        SettingError: If the target is an input.
         UnknownName: If a column is not in the file.
         DataError: If a row has a missing value and is not dropped.
     """
     from ..data.dataset import Dataset
-    from ..data.entries.row_numbers import numbered
     from ..data.new_rows import read
+    from ..tables.wrong_rows import numbered
     from .posterior_tables import inputs_for, known_rows, known_targets
 
-    if str(path) == "-":
-        got = "the standard input"
-        raise SettingError("a file of rows with their target", got, "write them to a file")
     first, *others = posteriors.values()
     name = str(target or first.data.target_name)
-    frame = known_rows(path, first, (name, None), drop_missing, sep)
+    frame = known_rows(file, first, (name, None), drop_missing)
     with numbered(frame.index.tolist()):
         rows, roles = read(inputs_for(frame, first, name), first.data)
         for other in others:  # such as known noise, which the first fit need not have

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from .. import conformal
-from ..data.entries.row_numbers import numbered
 from ..errors import NotApplicable, UnknownName
 from ..metrics import metrics
 from ..posterior.posterior import Posterior
 from ..recipes import parsing as recipes
 from ..runtime.seeding import permutation
+from ..tables.wrong_rows import numbered
 from .posterior_tables import inputs_for, known_targets
 
 __all__ = ["ScoreComparison"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import counted
 from ..posterior.prediction import Prediction
-from ..posterior.region import exact_level
+from ..runtime.levels import exact_level
 from .online import Online, PastScores, check_settings, is_missed, online_result, sequence_scores
 from .rounding import rounded_up
 from .scores.base import Score

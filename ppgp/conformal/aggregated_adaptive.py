@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import SettingError
 from ..posterior.prediction import Prediction
-from ..posterior.region import exact_level
+from ..runtime.levels import exact_level
 from .online import Online, PastScores, check_settings, is_missed, online_result, sequence_scores
 from .scores.base import Score
 

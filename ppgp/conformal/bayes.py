@@ -17,8 +17,9 @@ from ..models import Model
 from ..posterior.convergence import why_uncorrected
 from ..posterior.posterior import Posterior, inputs_and_roles
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
 from ..posterior.sample_statistics import psis
+from ..runtime.levels import exact_level
 from .fixed_beforehand import guarantee_of_prepared
 from .full_conformal_sets import SCALED, training_data
 from .scores.base import ULPS, widened

@@ -18,13 +18,15 @@ from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting.fit import fit
-from ..inference.jobs import check_workers, each
+from ..inference.jobs import each
 from ..inference.runs import raise_if_interrupted, second_goes_to_the_caller
 from ..models import Model
 from ..posterior.posterior import OUT_OF_FOLD, Posterior, members_of
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
+from ..runtime.levels import exact_level
 from ..runtime.seeding import permutation
+from ..runtime.whole_numbers import check_workers
 from . import LAC, Absolute, Score
 from .cross_sets import cross_guarantee, cross_region, promised_coverage
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, undeclared

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
+from ..runtime.levels import exact_level
 from .rounding import rounded_down
 from .scores.aps import APS
 from .scores.base import Ends, Score, last_inside, widened

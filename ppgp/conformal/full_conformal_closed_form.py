@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..numerics.cholesky import add_diagonal, cholesky, cholesky_and_jitter
-from ..posterior.region import exact_level
+from ..runtime.levels import exact_level
 from .scores.base import ULPS
 
 BUDGET = 8_000_000  # numbers in the largest temporary

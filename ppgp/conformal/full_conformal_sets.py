@@ -24,7 +24,8 @@ from ..inference.fitting.fit import fit
 from ..inference.runs import raise_if_interrupted
 from ..models import Model
 from ..posterior.posterior import Posterior, inputs_and_roles
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
+from ..runtime.levels import exact_level
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import permutation
 from . import PredictiveSystem, full_interval, full_system, leave_one_out_parts

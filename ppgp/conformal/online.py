@@ -15,7 +15,8 @@ from torch import Tensor
 from ..data.entries.arrays import one_per_row
 from ..errors import DataError, NotApplicable, SettingError, listed
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
+from ..runtime.levels import exact_level
 from .scores.base import Score, not_a_prediction, not_a_score
 
 DENOMINATOR = 10**9  # alpha_1 is the level as written, not the double next to it

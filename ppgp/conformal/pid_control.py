@@ -12,7 +12,7 @@ import torch
 
 from ..errors import SettingError, counted
 from ..posterior.prediction import Prediction
-from ..posterior.region import exact_level
+from ..runtime.levels import exact_level
 from .online import (
     Online,
     PastScores,

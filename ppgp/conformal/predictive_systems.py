@@ -12,7 +12,8 @@ from torch import Tensor
 from ..data.entries.arrays import advice_on_targets, as_tensor
 from ..errors import DataError, SettingError, listed
 from ..posterior.prediction import Origin, Prediction
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
+from ..runtime.levels import exact_level
 from .calibration_checks import if_not_used
 from .scores.base import ULPS, made_otherwise, widened
 

@@ -26,8 +26,9 @@ from ..errors import DataError, DataWarning, NotApplicable, SettingError, counte
 from ..numerics.finite import all_finite
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Origin, Prediction, training_rows
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
 from ..runtime.fingerprint import fingerprint
+from ..runtime.levels import exact_level
 from .calibration_checks import (
     check_codes,
     group_labels,

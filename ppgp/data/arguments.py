@@ -13,8 +13,8 @@ from torch.nn import Parameter
 
 from ..errors import DataError, NotApplicable
 from ..runtime.threads import numbers_in
+from ..tables.entries import misspelt, real_numbers
 from .entries.arrays import KEPT, array_of, as_pandas, laid_out, of_array
-from .entries.entries import misspelt, real_numbers
 from .training_data import Batch, Rows, Tables, TrainingData, same_value
 
 __all__ = ["Arguments", "as_training_data", "in_usable_dtypes", "is_frame", "with_tensors"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError, listed
-from .entries.entries import is_missing
+from ..tables.entries import is_missing
 
 LARGEST = 65_535  # a split stores one bit for every code up to the largest
 Levels = Mapping[str, tuple[str, ...]]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from numbers import Number
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,31 +17,19 @@ from ..errors import (
     DataError,
     DataWarning,
     PpgpError,
-    SettingError,
     UnknownName,
     listed,
     nearest,
 )
+from ..tables.cells import no_numbers
+from ..tables.entries import is_missing, label_text, real_numbers, refuse_complex
+from ..tables.names import refuse_twice
 from .categories import Levels, codes_of
 from .entries.arrays import as_tensor, labels_of
 from .entries.dates import numbers_of, source_of, unit_of
-from .entries.entries import (
-    Misspelt,
-    first_odd,
-    is_missing,
-    label_text,
-    misspelt,
-    reads_as_number,
-    real_numbers,
-    refuse_complex,
-)
-from .entries.row_numbers import WrongRows
 
 LIKE = 0.8  # similarity from which one name is suggested in place of another
 OF_A_FORMULA = re.compile(r"[(\[:]")  # in names such as C(z)[T.b], but not in most others
-SHOWN = 4  # columns whose spelling of numbers a message names
-KINDS = {"coordinates": "coordinate", "categorical": "categorical column"}
-EXAMPLES = {"coordinates": '["east", "north"]', "categorical": '["colour"]'}
 LEVEL = "="  # separates a column and its level in the name of a one-hot column
 
 
@@ -60,32 +48,6 @@ def names_of(frame: Any) -> tuple[str, ...] | None:
     names = tuple(map(str, labels))
     refuse_twice(names)
     return names
-
-
-def refuse_twice(names: Iterable[str]) -> None:
-    """Raise DataError if two columns share a name."""
-    names = list(names)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(
-            "different column names", f"{listed(twice, 'column')} more than once", "rename them"
-        )
-
-
-def refuse_no_rows(n: int, where: str = "") -> None:
-    """Raise DataError if there are no rows.
-
-    Args:
-        n: The number of rows.
-        where: The name of the file that they come from.
-    """
-    if n == 0:
-        got = "no rows"
-        if where:
-            got += f" in {where}"
-        raise DataError(
-            "at least one row", got, "check the filter, the split or the file that made the table"
-        )
 
 
 def name_of(y: Any) -> str | None:
@@ -146,7 +108,7 @@ def numeric(frame: Any) -> Any:
     """
     import pandas as pd
 
-    odd: dict[str, _Odd] = {}
+    text: dict[str, list[Any]] = {}
     read: dict[Any, Any] = {}
     for label in frame.columns:
         column = frame[label]
@@ -159,87 +121,12 @@ def numeric(frame: Any) -> Any:
         if numbers and not isinstance(column.dtype, pd.CategoricalDtype):
             read[label] = real_numbers(entries, f"column {label}")
         else:
-            odd[str(label)] = _Odd.of(entries.tolist())
-    if odd:
-        raise _no_numbers(odd)
+            text[str(label)] = entries.tolist()
+    if text:
+        raise no_numbers(text)
     if not read:
         return frame
     return pd.DataFrame({label: read.get(label, frame[label]) for label in frame.columns})
-
-
-class _Odd(NamedTuple):
-    """What is odd about a column that holds no numbers.
-
-    Attributes:
-        row: The row of an entry that is no number.
-        entry: That entry.
-        spelt: How numbers are spelt, if all odd entries are numbers.
-        word: The entry, if it is one of few words among numbers, as of missing values; else "".
-    """
-
-    row: int
-    entry: Any
-    spelt: Misspelt | None
-    word: str
-
-    @classmethod
-    def of(cls, entries: list[Any]) -> _Odd:
-        """Return what is odd about the entries of a column."""
-        spelt = misspelt(entries)
-        if spelt is not None:
-            return cls(spelt.position, entries[spelt.position], spelt, "")
-        if all(map(reads_as_number, entries)):
-            return cls(0, entries[0], None, "")
-        row = first_odd(entries)
-        others = [entry for entry in entries if not reads_as_number(entry)]
-        word = not re.search(r"\d", str(entries[row]))
-        few = word and len(set(map(str, others))) == 1 and 2 * len(others) < len(entries)
-        return cls(row, entries[row], None, f"{entries[row]!r:.60}" if few else "")
-
-
-def _no_numbers(odd: Mapping[str, _Odd]) -> WrongRows:
-    """Return the error for columns ``{name: what is odd about it}``."""
-    wanted, names = "numbers in every input column", listed(list(odd), "column")
-    spelt = {name: one for name, one in odd.items() if one.spelt is not None}
-    others = {name: one for name, one in odd.items() if one.spelt is None}
-    several = len(odd) > 1
-    shown = [*list(spelt.items())[:SHOWN], *list(others.items())[:1]]
-
-    def words(rows: list[int]) -> str:
-        sentences = []
-        for row, (name, one) in zip(rows, shown, strict=True):
-            where = f"in row {row}" + (f" of column {name}" if several else "")
-            if one.spelt is not None:
-                sentences.append(f"{one.entry!r:.60} {where} {one.spelt.says}: {one.spelt.do}")
-            else:
-                sentences.append(_text_advice(list(others), one, where, several))
-        return "; ".join(sentences)
-
-    text = "text" if not others else "text or dates"
-    return WrongRows(wanted, f"{text} in {names}", [one.row for _, one in shown], words)
-
-
-def _text_advice(names: list[str], odd: _Odd, where: str, several: bool) -> str:
-    """Return what to do about columns of text, of which ``odd`` is in the first."""
-    entry = f"{odd.entry!r:.60} {where}"
-    also = ""
-    if odd.word:
-        also = f" (leave the cell empty if {odd.word} says that a value is missing)"
-    columns = listed(names, "column") if several else "the column"
-    return (
-        f"drop {columns}, make one column of 0 and 1 per category (Dataset.from_frame does, "
-        "with one_hot=True), make codes for models.Boosted (with categories='codes'), make "
-        f"years of dates such as 2024-05-31 (with dates='years'), or correct {entry}{also}"
-    )
-
-
-def check_word(name: str, given: Any, words: tuple[str, ...]) -> None:
-    """Raise SettingError unless an option is one of the words."""
-    if given not in words:
-        wanted = ", ".join(map(repr, words))
-        raise SettingError(
-            f"one of {wanted} as {name}", repr(given), f"the default is {words[0]!r}"
-        )
 
 
 class MissingColumns(UnknownName):
@@ -408,39 +295,3 @@ def absent(names: Sequence[str], present: Container[str]) -> list[str]:
         if name not in present and head not in present:
             missing.append(head)
     return missing
-
-
-def check_columns(
-    columns: Sequence[str | int], names: Sequence[str] | None, d: int, what: str
-) -> tuple[str | int, ...]:
-    """Return columns by name where columns have names, else by number.
-
-    Args:
-        columns: The columns, by name or number.
-        names: The names of all columns.
-        d: The number of columns.
-        what: The option that names them, one of ``KINDS``.
-
-    Raises:
-        UnknownName: If there is no such name; the message offers the nearest one.
-        SettingError: If they are not a list, empty, repeated, or numbers without a column.
-    """
-    given: tuple[Any, ...] = ()
-    if isinstance(columns, Iterable) and not isinstance(columns, str):
-        given = tuple(columns)
-    for one in given:
-        if isinstance(one, str) and one not in (names or ()):
-            raise UnknownName(KINDS[what], one, names or map(str, range(d)))
-    numbers = [one for one in given if not isinstance(one, str)]
-    beyond = [one for one in numbers if type(one) is int and not 0 <= one < d]
-    if beyond:
-        wanted = f"columns 0 to {d - 1} as {what}"
-        raise SettingError(wanted, listed(beyond, "column"), "count columns from 0")
-    strange = [one for one in numbers if type(one) is not int]
-    kept: tuple[Any, ...] = given
-    if names and not strange:
-        kept = tuple(one if isinstance(one, str) else names[one] for one in given)
-    if strange or not kept or len(set(kept)) < len(kept):
-        wanted = f"a list of different columns, by name or counted from 0, as {what}"
-        raise SettingError(wanted, repr(columns)[:60], f"for example {EXAMPLES[what]}, or [0, 1]")
-    return kept

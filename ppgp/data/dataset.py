@@ -18,8 +18,9 @@ from ..errors import DataError, DataWarning, NotApplicable, SettingError, counte
 from ..runtime.seeding import permutation
 from ..runtime.team import ALONE, Team
 from ..runtime.whole_numbers import check_seed
+from ..tables.names import check_columns, check_word, refuse_no_rows, refuse_twice
 from .categories import check_codes, check_levels
-from .columns import check_columns, check_word, name_of, names_of, refuse_no_rows, refuse_twice
+from .columns import name_of, names_of
 from .entries import magnitudes
 from .entries.arrays import as_pandas, check_inputs, destination, laid_out
 from .entries.row_numbers import chosen_rows

@@ -9,19 +9,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..display.user_warnings import warn
-from ..errors import DataError, DataWarning, SettingError, UnknownName, an, counted, listed
+from ..errors import DataError, DataWarning, an, counted
+from ..tables.cells import fill_or_keep, in_one, no_values, places_of, refuse_quantity
+from ..tables.names import check_asked, refuse_no_rows
+from ..tables.wrong_rows import WrongRows, numbered
 from .categories import coded
-from .columns import check_word, indicators, numeric, refuse_no_rows, refuse_twice
+from .columns import indicators, numeric
 from .entries.arrays import as_pandas
-from .entries.dates import DATES, refuse_other_dates, with_numbers
-from .entries.row_numbers import WrongRows, numbered
-from .roles import ROLES
-from .targets import ordered_categories, refuse_quantity
+from .entries.dates import refuse_other_dates, with_numbers
+from .targets import ordered_categories
 
 T = TypeVar("T")
-CATEGORIES = ("refuse", "one-hot", "codes")
-MISSING = ("refuse", "keep", "drop")
-SHOWN = 3  # columns that a message names
 
 
 @dataclass(frozen=True)
@@ -97,28 +95,14 @@ def parts_of(
         DataError: If an input column holds text, a value is missing, or two columns share a name.
     """
     frame = check_frame(frame)
-    if hasattr(target, "ndim"):
-        do = "pass its name"
-        raise SettingError("the name of the target's column", f"{an(type(target).__name__)}", do)
-    if isinstance(groups, str):
-        raise SettingError("a list of columns as groups", repr(groups), f"write [{groups!r}]")
-    taken = [
-        ("target", target),
-        *((role, name) for role, name in roles.items() if name is not None),
-    ]
-    taken += [("groups", name) for name in groups or ()]
-    _check_roles(taken, list(frame.columns))
-    refuse_twice(map(str, frame.columns))
     refuse_no_rows(len(frame))
-    check_word("categories", categories, CATEGORIES)
-    check_word("dates", dates, DATES)
-    turned = _columns_to_turn(
-        one_hot, [c for c in frame.columns if c not in {name for _, name in taken}]
-    )
+    words = {"missing": missing, "categories": categories, "dates": dates}
+    turned = check_asked(list(frame.columns), target, roles, groups, words, one_hot)
     rows = None
     if missing == "drop":
         frame = frame.reset_index(drop=True)
-    with_roles = [name for _, name in taken]
+    named = [name for name in roles.values() if name is not None]
+    with_roles = [target, *named, *(groups or ())]
     text = "one-hot" if one_hot is True else categories
     try:
         frame = _with_values(frame, with_roles, missing)
@@ -132,7 +116,7 @@ def parts_of(
     }
     if groups:  # as they are: categories have an order
         columns["groups"] = {str(name): frame[name] for name in groups}
-    inputs = frame.drop(columns=[name for _, name in taken])
+    inputs = frame.drop(columns=with_roles)
     y = frame[target]
     try:
         with numbered(rows):
@@ -178,12 +162,7 @@ def _with_others(
                 refuse_quantity(y.to_numpy())
     except DataError as other:
         others.append(other)
-    if not others:
-        return error
-    parts = [error, *others]
-    wanted = "; ".join(part.expected for part in parts)
-    got = "; ".join(part.got for part in parts)
-    return DataError(wanted, got, "; ".join(part.do for part in parts))
+    return in_one([error, *others])
 
 
 def _numbers(
@@ -211,23 +190,6 @@ def _numbers(
     return numeric(inputs), levels
 
 
-def _columns_to_turn(one_hot: bool | Sequence[str], inputs: Sequence[Any]) -> list[Any]:
-    """Return the columns that ``one_hot`` names.
-
-    Raises:
-        SettingError: If they are one text.
-        UnknownName: If one is not among the inputs.
-    """
-    if isinstance(one_hot, bool):
-        return []
-    if isinstance(one_hot, str):
-        raise SettingError("a list of columns as one_hot", repr(one_hot), f"write [{one_hot!r}]")
-    for name in one_hot:
-        if name not in inputs:
-            raise UnknownName("input column", str(name), map(str, inputs))
-    return list(one_hot)
-
-
 def _with_values(frame: Any, with_roles: Sequence[Any], missing: str) -> Any:
     """Return the frame whose cells have values, but for those of inputs if ``missing`` is "keep".
 
@@ -236,38 +198,10 @@ def _with_values(frame: Any, with_roles: Sequence[Any], missing: str) -> Any:
         with_roles: The columns that are not inputs.
         missing: "refuse", "keep" or "drop".
     """
-    check_word("missing", missing, MISSING)
     if missing == "keep":
         return without_blanks(frame, with_roles, False)
-    also = "or fill them"
-    if not bool(frame[list(with_roles)].isna().any(axis=None)):
-        also = "fill them, or pass missing='keep' for models.Boosted, whose Trees take NaN"
+    also = fill_or_keep(bool(frame[list(with_roles)].isna().any(axis=None)))
     return without_blanks(frame, frame.columns, missing == "drop", also)
-
-
-def _check_roles(roles: Sequence[tuple[str, Any]], columns: Sequence[Any]) -> None:
-    """Check that columns with roles exist, and that they differ.
-
-    Args:
-        roles: (role, column), the target first.
-        columns: The columns of the frame.
-
-    Raises:
-        UnknownName: If there is no such column; the message offers the nearest name.
-        SettingError: If a column has two roles.
-    """
-    taken: dict[Any, str] = {}
-    for role, name in roles:
-        if name not in columns:
-            kind = ROLES[role].column if role in ROLES else "target column"
-            raise UnknownName(kind, name, map(str, columns))
-        if name in taken:
-            raise SettingError(
-                f"{role} in a column of its own",
-                f"the {taken[name]} {name!r}",
-                "name another column",
-            )
-        taken[name] = role
 
 
 def without_blanks(
@@ -288,8 +222,7 @@ def without_blanks(
     if not blank.any():
         return frame
     if not drop:
-        do = f"drop those rows with missing='drop', {also}"
-        raise DataError("a value in every cell", f"none in {where}", do)
+        raise no_values(where, also)
     dropped = f"{int(blank.sum())} of {counted(len(frame), 'row')}"
     if blank.all():
         do = f"leave a column out, {also}"
@@ -322,13 +255,10 @@ def blank_rows(frame: Any, columns: Iterable[Any], what: str) -> np.ndarray:
 def _blanks(frame: Any, columns: Iterable[Any]) -> tuple[np.ndarray, str]:
     """Return which rows [n] lack a value, and the words for where: columns, and first rows."""
     blank = np.zeros(len(frame), dtype=bool)
-    places = []
+    rows: dict[Any, list[int]] = {}
     for name in columns:
         missing = frame[name].isna().to_numpy(dtype=bool)
         if missing.any():
             blank |= missing
-            places.append(f"column {name}, {listed(np.flatnonzero(missing).tolist(), 'row')}")
-    where = "; ".join(places[:SHOWN])
-    if len(places) > SHOWN:
-        where += f"; and {counted(len(places) - SHOWN, 'other column')}"
-    return blank, where
+            rows[name] = np.flatnonzero(missing).tolist()
+    return blank, places_of(rows)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError, UnknownName, listed
+from ..tables.entries import is_missing, label_text
 from .entries.arrays import array_of, as_pandas, as_tensor, labels_of
-from .entries.entries import is_missing, label_text
 
 UNKNOWN = -1  # the code of a level that the training rows do not have
 GroupLevels = Mapping[str, tuple[str, ...]]

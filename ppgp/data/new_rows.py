@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from ..tables.names import refuse_twice
 from .categories import Levels, recoded
-from .columns import inputs_of, positions, refuse_twice
+from .columns import inputs_of, positions
 from .dataset import Dataset
 from .entries.arrays import as_pandas, labels_of
 from .groups import codes_by, labels_by

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable, counted, listed
+from ..tables.entries import is_missing, label_text
+from ..tables.wrong_rows import WrongRows
 from .columns import name_of
 from .entries.arrays import array_of, as_tensor, cast, laid_out
-from .entries.entries import is_missing, label_text
-from .entries.row_numbers import WrongRows
 from .training_data import TrainingData
 
 __all__ = [
@@ -43,7 +43,6 @@ class Role:
 
     Attributes:
         name: The argument and the attribute of ``Dataset``, and the argument of ``predict``.
-        column: What messages call the column.
         model: What messages call a model that takes it.
         models: What to use in its place with data that have the column.
         check: (what is given, n, X) -> the column, or DataError.
@@ -58,7 +57,6 @@ class Role:
     """
 
     name: str
-    column: str
     model: str
     models: str
     check: Callable[[Any, int, Tensor], Any]
@@ -261,7 +259,6 @@ def _refuse(wrong: Tensor, wanted: str, do: str) -> None:
 _EACH = (
     Role(
         "noise_sd",
-        "noise column",
         "a model that takes known noise",
         "GP, Kriging, StateSpaceGP or Vecchia",
         check_noise,
@@ -272,7 +269,6 @@ _EACH = (
     ),
     Role(
         "right_censored",
-        "column of flags",
         "a model and a likelihood that take right-censored targets",
         "Boosted with LogNormal, Weibull, Exponential or Gaussian",
         check_flags,
@@ -281,7 +277,6 @@ _EACH = (
     ),
     Role(
         "offset",
-        "offset column",
         "a model with a linear predictor, for an offset",
         "GLM",
         _check_offset,
@@ -291,7 +286,6 @@ _EACH = (
     ),
     Role(
         "trials",
-        "column of trials",
         "a model of successes among trials",
         "GLM(Binomial())",
         _check_trials,
@@ -301,7 +295,6 @@ _EACH = (
     ),
     Role(
         "weights",
-        "column of weights",
         "a model of independent rows that takes weights",
         "GLM, LinearRegression, LogisticRegression, SoftmaxRegression, NeuralRegression or SVGP",
         _check_weights,
@@ -310,7 +303,6 @@ _EACH = (
     ),
     Role(
         "groups",
-        "column of groups",
         "a model with coefficients that vary between groups",
         "GLM(groups={name: Varying()}), or columns of 0 and 1 (one_hot=True)",
         _check_group_codes,
@@ -320,7 +312,6 @@ _EACH = (
     ),
     Role(
         "ids",
-        "column of row names",
         "a model on a table",
         "any model",
         _check_ids,

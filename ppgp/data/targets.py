@@ -12,23 +12,12 @@ from torch import Tensor
 
 from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, counted, listed
+from ..tables.cells import refuse_quantity
+from ..tables.entries import label_text, missing_rows
+from ..tables.wrong_rows import WrongRows
 from .entries.arrays import array_of, as_tensor, cast, of_tensor
-from .entries.entries import (
-    CURRENCY,
-    PERCENT,
-    UNIT,
-    is_missing,
-    label_text,
-    missing_rows,
-    misspelt,
-    reads_as_number,
-    spelling,
-)
-from .entries.row_numbers import WrongRows, entry_in
 
 Classes = tuple[Any, ...] | None
-LABELS_TOO = (CURRENCY, PERCENT, UNIT)  # of numbers that are labels where they are repeated
-MOST_ODD = 0.1  # the share of entries that are text in a column of numbers
 LARGEST_ROUNDING = 1e-3  # of targets, relative to their sd
 FEWEST_OF_MANY = 20  # rows from which more classes than half of them are doubtful
 
@@ -130,48 +119,6 @@ def encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, Classes]:
     code = {label: i for i, label in enumerate(labels)}
     codes = [code[label] for label in array.ravel().tolist()]
     return torch.tensor(codes, dtype=torch.float64).reshape(array.shape), tuple(labels)
-
-
-def refuse_quantity(array: np.ndarray) -> None:
-    """Refuse a column of numbers that a few cells of text, or their spelling, turn into labels.
-
-    Raises:
-        DataError: If at most a tenth of the entries are no numbers (less than half, if one of the
-            numbers is no whole number, as codes are); the message names the first.
-    """
-    if array.dtype.kind == "b":
-        return
-    entries = array.ravel().tolist()
-    present = [i for i, entry in enumerate(entries) if not is_missing(entry)]
-    text = [i for i in present if not _spells_number(entries[i])]
-    found = misspelt([entries[i] for i in present])
-    spelt = [i for i in text if spelling(entries[i]) is not None]
-    if found is not None and not spelt and text:
-        spelt = text  # numbers with one unit
-    odd = [i for i in text if i not in set(spelt)] or spelt
-    numbers = set(present).difference(text)
-    fractions = bool(spelt) or not all(float(entries[i]).is_integer() for i in numbers)
-    most = len(present) / 2 if fractions else MOST_ODD * len(present)
-    if not odd or (len(odd) > most and odd is not spelt):
-        return
-    first, got, do = odd[0], f"{entries[odd[0]]!r:.60}", "correct it"
-    if odd is spelt and found is not None:
-        different = len({entries[i] for i in present})
-        if found.kind in LABELS_TOO and 2 * different <= len(present):
-            return  # doses such as "5 mg" are labels too
-        first, do = present[found.position], found.do
-        got = found.in_words([entries[i] for i in present])
-    raise WrongRows(
-        "numbers in y",
-        entry_in(got),
-        [first // max(1, array[:1].size)],
-        f"{do}; or, if y holds labels, pass labels as pandas' ordered categories",
-    )
-
-
-def _spells_number(entry: Any) -> bool:
-    """Return whether a label is a number or text that spells one, which a boolean is not."""
-    return reads_as_number(entry) and not isinstance(entry, bool)
 
 
 def ordered_categories(y: Any) -> tuple[np.ndarray, tuple[Any, ...]] | None:

@@ -20,8 +20,9 @@ from ..errors import DataError, DataWarning, NotApplicable, SettingError, Unknow
 from ..posterior.multi import MultiPosterior
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
 from ..provenance.provenance import numbers, same_rows
+from ..runtime.levels import exact_level
 from .choice_of_reference import Side, reference_of, same_data, same_model, same_sites
 from .judging import judge
 from .leave_one_out import LOO, leave_one_out

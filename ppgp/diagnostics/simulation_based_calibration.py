@@ -21,7 +21,7 @@ from ..display.user_warnings import warn
 from ..errors import ConvergenceWarning, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting.fit import fit
-from ..inference.jobs import check_workers, each
+from ..inference.jobs import each
 from ..inference.runs import raise_if_interrupted, second_goes_to_the_caller
 from ..models import Model
 from ..posterior.convergence import ess, scalars
@@ -29,6 +29,7 @@ from ..runtime.fingerprint import fingerprint
 from ..runtime.process_locks import silenced
 from ..runtime.progress import bar
 from ..runtime.seeding import seeded, standard_normal
+from ..runtime.whole_numbers import check_workers
 from .prior_simulations import OfModel, OfProgram
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 from ..conformal import Absolute, Quantile, Score, Signed
 from ..errors import DataError, NotApplicable, SettingError, an
 from ..posterior.prediction import Prediction
-from ..posterior.region import exact_level
+from ..runtime.levels import exact_level
 from ..runtime.libraries import settings_unchanged
 
 with settings_unchanged():

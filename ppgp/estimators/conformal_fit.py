@@ -16,8 +16,9 @@ from ..conformal.scores.base import not_a_score
 from ..conformal.split import smallest_n
 from ..errors import DataError, NotApplicable, SettingError, UnknownName, counted_are
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
 from ..recipes import parsing as recipes
+from ..runtime.levels import exact_level
 from ..runtime.libraries import settings_unchanged
 from .any_estimator import Predictor, is_frozen, parts_of
 from .calibration_rows import METHODS, Folds, check_weights, folds_of, group_codes

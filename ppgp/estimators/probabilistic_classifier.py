@@ -10,8 +10,9 @@ import torch
 from ..errors import PpgpError
 from ..likelihoods import Ordinal
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
 from ..recipes.parsing import with_groups
+from ..runtime.levels import exact_level
 from ..runtime.libraries import settings_unchanged
 from .estimator_inputs import FROM_DTYPE, as_labels, columns_given, in_declared_order
 from .probabilistic_fit import ProbabilisticEstimator, weights_of

@@ -21,9 +21,10 @@ from ..errors import ConvergenceWarning, DataError, PpgpError, SettingError, Unk
 from ..inference.fitting.fit import fit as fit_posterior
 from ..inference.runs import raise_if_interrupted
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
 from ..recipes import parsing as recipes
 from ..recipes.parsing import with_likelihood
+from ..runtime.levels import exact_level
 from ..runtime.libraries import settings_unchanged
 from ..runtime.process_locks import silenced
 from .estimator_inputs import (

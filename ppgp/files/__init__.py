@@ -6,9 +6,11 @@ Neither torch nor pandas is imported.
 from .json_lines import JsonLines
 from .locks import locked
 from .output_paths import (
+    SAVED,
     check_file,
     check_folder,
     check_regular,
+    check_saved,
     explained,
     is_stream,
     no_file,
@@ -17,12 +19,14 @@ from .output_paths import (
 from .writing import Saves, append, replacing, replacing_path, write, write_figure
 
 __all__ = [
+    "SAVED",
     "JsonLines",
     "Saves",
     "append",
     "check_file",
     "check_folder",
     "check_regular",
+    "check_saved",
     "explained",
     "is_stream",
     "locked",

@@ -1,4 +1,4 @@
-"""Checks, before the work, of whether a file or a folder can be written at a path.
+"""Checks, before the work, of whether a file or a folder can be written or read at a path.
 
 The module also resolves the links of paths and explains errors of the operating system.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..errors import StorageError
 
+SAVED = "a file that ppgp fit or posterior.save wrote"
 NEW = ".new"  # the end of the name of a file that is being written
 LINKS = 40  # symbolic links that are followed at most, as by the kernel
 LONGEST = 180  # bytes of a name that a hidden file repeats in its own name; longer ones are hashed
@@ -177,6 +178,17 @@ def check_folder(path: str | Path) -> Path:
 def no_file(path: str | Path) -> str:
     """Return the words for a path that should lead to a file and does not."""
     return f"the folder {path}" if os.path.isdir(path) else f"no file {path}"
+
+
+def check_saved(path: str | Path) -> None:
+    """Raise StorageError if there is no file at a path that should hold a saved posterior."""
+    try:
+        found = Path(path).is_file()
+    except OSError as error:  # a name that is too long, or a folder that may not be read
+        got = error.strerror or type(error).__name__
+        raise StorageError(SAVED, f"{str(path)[:60]!r}: {got}", "check the path") from None
+    if not found:
+        raise StorageError(SAVED, no_file(path), "check the path")
 
 
 @contextmanager

@@ -28,10 +28,10 @@ from ..runtime.process_locks import Turns, help_in, one_at_a_time, silenced, tur
 from ..runtime.processes import begin_worker, without_interrupts
 from ..runtime.progress import bar
 from ..runtime.threads import at_most, available_cores, blas_on_one_thread
-from ..runtime.whole_numbers import check_whole_number
+from ..runtime.whole_numbers import check_workers
 from .options import Count
 
-__all__ = ["Workers", "check_workers", "each", "goes_elsewhere", "in_parallel", "number_of_workers"]
+__all__ = ["Workers", "each", "goes_elsewhere", "in_parallel", "number_of_workers"]
 
 Workers = Count | None
 LOCAL = ("loky", "multiprocessing", "sequential", "threading")  # backends of one machine
@@ -39,12 +39,6 @@ IDLE_SECONDS = 60  # until a worker of loky without a job ends
 IN_A_BATCH = 4  # jobs per worker, where results come in batches
 #: errors by which backends report that a worker ended before its job: those of loky, Dask and Ray
 DEATHS = {"BrokenProcessPool", "KilledWorker", "WorkerCrashedError", "RayActorError"}
-
-
-def check_workers(workers: Any) -> None:
-    """Raise SettingError unless ``workers`` is None or a whole number of at least 1."""
-    if workers is not None:
-        check_whole_number("workers", workers, 1, "pass workers=2, or leave it out")
 
 
 def number_of_workers(text: str) -> int | None:

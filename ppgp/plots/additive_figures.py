@@ -12,7 +12,7 @@ from ..capabilities import Components, require
 from ..errors import SettingError
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
-from ..posterior.region import exact_level
+from ..runtime.levels import exact_level
 from .common import COLOURS, colour_of, described, panels, percent
 from .table_columns import column_names, column_numbers, inputs_and_targets, target_name
 

@@ -14,7 +14,7 @@ from ..data.columns import name_of
 from ..data.entries.arrays import as_tensor, one_per_row
 from ..errors import DataError
 from ..posterior.prediction import Prediction
-from ..posterior.region import exact_level
+from ..runtime.levels import exact_level
 from .common import COLOURS, legend, panel, percent, set_title
 
 

@@ -13,7 +13,8 @@ from ..data.columns import name_of
 from ..data.entries.arrays import one_per_row
 from ..errors import SettingError
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
+from ..runtime.levels import exact_level
 from .common import check_named, colour_of, legend, line_of, marker_of, panel, set_title
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)

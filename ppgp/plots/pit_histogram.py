@@ -13,7 +13,7 @@ from scipy import stats
 from ..diagnostics.simulation_based_calibration import smallest_p
 from ..errors import SettingError
 from ..posterior.prediction import Prediction
-from ..posterior.region import exact_level
+from ..runtime.levels import exact_level
 from .common import COLOURS, legend, panel, percent, set_title
 
 SAMPLES = 4000  # simulated histograms for the simultaneous band

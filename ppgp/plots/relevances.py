@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import NotApplicable, UnknownName
 from ..posterior.axes import table_axes
 from ..posterior.posterior import Posterior
-from ..posterior.region import exact_level
+from ..runtime.levels import exact_level
 from ..runtime.whole_numbers import check_whole_number
 from .common import colour_of, described, legend, marker_of, panel, percent, set_title
 from .shown_scalars import scale_in_words

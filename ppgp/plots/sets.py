@@ -15,7 +15,8 @@ from ..data.columns import name_of
 from ..data.entries.arrays import as_tensor
 from ..errors import DataError, NotApplicable, SettingError
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
+from ..runtime.levels import exact_level
 from ..runtime.whole_numbers import check_whole_number
 from .common import COLOURS, check_named, legend, line_of, marker_of, panel, percent, set_title
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ..errors import SettingError, UnknownName
 from ..posterior.posterior import Posterior
-from ..posterior.region import exact_level
+from ..runtime.levels import exact_level
 from .common import colour_of, legend, marker_of, panel, percent, set_title
 from .shown_scalars import check_sites, scalars_of, scale_in_words
 

@@ -68,6 +68,7 @@ from ..errors import (
 from ..kernels import Kernel
 from ..provenance.provenance import of_table
 from ..runtime.batching import in_chunks
+from ..runtime.levels import exact_level
 from ..runtime.result_cache import ResultCache
 from ..runtime.seeding import standard_uniform
 from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
@@ -80,7 +81,6 @@ from .maximum_likelihood import DispersionCheck, Mode
 from .predicting_to_files import ROWS_AT_ONCE, checked_path, predict_to_file, refuse_in_team
 from .prediction import Origin, Prediction, digest_of, one_of_each_draw
 from .program_rows import ProgramRows, check_numbers, columns
-from .region import exact_level
 from .simulator import Simulator
 from .summary import cut_short, table_of
 from .units_of_draws import UNITS, draws_in, scale_of

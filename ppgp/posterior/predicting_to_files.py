@@ -14,14 +14,15 @@ import numpy as np
 from torch import Tensor
 
 from .. import files
-from ..data.entries.row_numbers import numbered
 from ..data.stream.rows_in_chunks import Chunk, RowsGiven, RowsInFiles
 from ..errors import DataError, NotApplicable, SettingError, StorageError, an, listed
 from ..runtime.fingerprint import fingerprint
+from ..runtime.levels import exact_level
 from ..runtime.progress import bar
 from ..runtime.whole_numbers import check_whole_number
+from ..tables.wrong_rows import numbered
 from .prediction import Prediction
-from .region import Region, exact_level
+from .region import Region
 
 __all__ = ["ROWS_AT_ONCE", "Parts", "Predicted", "checked_path", "predict_to_file"]
 

@@ -27,9 +27,10 @@ from ..errors import DataError, NotApplicable, SettingError, counted, listed
 from ..numerics.finite import all_finite
 from ..provenance.provenance import Provenance
 from ..runtime.fingerprint import fingerprint
+from ..runtime.levels import exact_level
 from ..runtime.seeding import stream
 from ..runtime.threads import ELEMENT, limited_by
-from .region import Region, exact_level, label_sets, numbers_of
+from .region import Region, label_sets, numbers_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -28,6 +28,7 @@ __all__ = [
     "build_score",
     "changed",
     "own_how",
+    "recipe_of",
     "with_groups",
     "with_likelihood",
 ]
@@ -210,15 +211,41 @@ def build_score(name_or_recipe: str) -> Any:
 
 
 def _build(kind: str, text: str, families: list[Any], wanted: type) -> Any:
+    recipe = recipe_of(kind, text)
+    built = read(recipe, families, wanted.__name__)
+    if not isinstance(built, wanted):
+        do = f"name one of {', '.join(TABLES[kind])}, or write its recipe"
+        raise SettingError(an(kind), text, do)
+    return built
+
+
+def recipe_of(kind: str, text: str) -> str:
+    """Return the recipe that a name or a recipe stands for, without torch.
+
+    Args:
+        kind: "model", "method", "likelihood" or "score".
+        text: The name or the recipe. Whether the classes of a recipe are known is not checked.
+
+    Raises:
+        UnknownName: If there is no such name.
+        SettingError: If the recipe cannot be read.
+    """
     named = TABLES[kind]
     text = _known(text, named)
     if text not in named and "(" not in text:
         raise _unknown_recipe(kind, text, TABLES)
     recipe, _ = named.get(text, (text, ""))
-    built = read(recipe, families, wanted.__name__)
-    if not isinstance(built, wanted):
-        raise SettingError(an(kind), text, f"name one of {', '.join(named)}, or write its recipe")
-    return built
+    _parsed(recipe)
+    return recipe
+
+
+def _parsed(text: str) -> ast.expr:
+    """Return the syntax tree of a recipe."""
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        do = "close its brackets and quotes"
+        raise SettingError("a recipe such as GP(RBF())", repr(text), do) from None
 
 
 def _known(text: str, named: Mapping[str, tuple[str, str]]) -> str:
@@ -254,12 +281,9 @@ def read(text: str, families: Sequence[Any], wanted: str = "") -> Any:
     for family in families:
         for name in family.__all__:
             members.setdefault(name, []).append(getattr(family, name))
+    body = _parsed(text)
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body, members, wanted)
-    except SyntaxError:
-        raise SettingError(
-            "a recipe such as GP(RBF())", repr(text), "close its brackets and quotes"
-        ) from None
+        return _value(body, members, wanted)
     except PpgpError:
         raise
     except TypeError as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import SettingError
 
-__all__ = ["check_seed", "check_whole_number"]
+__all__ = ["check_seed", "check_whole_number", "check_workers"]
 
 
 def check_whole_number(name: str, value: Any, least: int, do: str) -> None:
@@ -35,3 +35,9 @@ def check_seed(seed: Any) -> None:
     except TypeError:
         wanted = "a whole number as seed"
         raise SettingError(wanted, repr(seed)[:60], "for example seed=0") from None
+
+
+def check_workers(workers: Any) -> None:
+    """Raise SettingError unless ``workers`` is None or a whole number of at least 1."""
+    if workers is not None:
+        check_whole_number("workers", workers, 1, "pass workers=2, or leave it out")

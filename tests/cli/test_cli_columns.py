@@ -12,6 +12,7 @@ from forked import ppgp
 
 from ppgp import Dataset
 from ppgp.cli.data_options import TableOptions, in_the_shell
+from ppgp.data.files.loading import loaded
 from ppgp.errors import UnknownName
 
 N = 80
@@ -101,7 +102,7 @@ def test_columns_with_roles_are_those_of_a_frame(tmp_path: Path) -> None:
     roles |= {"ids": "name", "right_censored": "gone"}
     named = {role: column for role, column in roles.items() if role != "right_censored"}
     columns = TableOptions(coordinates="east,north", groups="site", **named)
-    found = columns.load(str(path), "y", "gone")
+    found = loaded(columns.look(str(path), "y", "gone"))
     places = ["east", "north"]
     expected = Dataset.from_frame(frame, "y", coordinates=places, groups=["site"], **roles)
     assert found.same_rows(expected)
@@ -109,7 +110,7 @@ def test_columns_with_roles_are_those_of_a_frame(tmp_path: Path) -> None:
     assert found.coordinates == expected.coordinates
     assert found.columns_with_roles.keys() == {*roles, "groups"}
     with pytest.raises(UnknownName, match="exposure"):
-        TableOptions(categories="one-hot", offset="exposur").load(str(path), "y")
+        TableOptions(categories="one-hot", offset="exposur").look(str(path), "y")
 
 
 def test_advice_about_new_rows() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 import ppgp
 from ppgp.cli.data_options import in_the_shell
-from ppgp.cli.fit_commands import fit_grid, warn_of_many_rows
+from ppgp.cli.fit_commands import fit_grid, warn_of_long_fits, warn_of_many_rows
 from ppgp.cli.main import app
 from ppgp.cli.recipe_options import build_models_and_methods, options_in, usual_models
 from ppgp.diagnostics import comparison
@@ -97,6 +98,19 @@ def test_an_exact_model_of_many_rows_is_warned_of() -> None:
     assert sentence.startswith(f"gp {gp.reason}; a fit to 20,000 takes about 3 h: fit sgpr (")
     assert "or svgp (" in sentence
     warn_of_many_rows(models, data.rows(slice(5000)))
+
+
+def test_a_long_fit_is_told_before_it_begins() -> None:
+    rows = torch.arange(1_000.0, dtype=torch.float64)
+    data = ppgp.Dataset(rows[:, None] * torch.ones(3, dtype=torch.float64), rows)
+    models, methods = build_models_and_methods(["gp", "linear"], ["nuts", "map"], [])
+    pairs = [(model, method) for model in models for method in methods]
+    with pytest.warns(PpgpWarning) as found:
+        warn_of_long_fits(pairs, models, methods, data)
+    (sentence,) = (str(one.message) for one in found)
+    assert re.match(r"gp by nuts takes about \d+ min: --how laplace takes about \d", sentence)
+    assert ", and --how map " in sentence
+    warn_of_long_fits(pairs, models, methods, data.rows(slice(100)))  # short: no warning
 
 
 def test_fit_takes_three_classes(tmp_path: Path) -> None:

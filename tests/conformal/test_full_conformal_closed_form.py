@@ -19,7 +19,7 @@ from ppgp.conformal import (
 )
 from ppgp.conformal.full_conformal_closed_form import LeaveOneOutParts
 from ppgp.numerics.cholesky import cholesky_and_jitter
-from ppgp.posterior.region import exact_level
+from ppgp.runtime.levels import exact_level
 
 EXACT = "donot_use_mm_for_euclid_dist"
 

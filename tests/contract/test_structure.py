@@ -38,7 +38,7 @@ JOURNEYS = {
     "fit by MAP": (190, 48),
     "predict": (70, 25),
     "calibrate": (25, 9),
-    "region": (35, 8),
+    "region": (35, 9),
     "fit by NUTS": (284, 61),
 }
 NAMED_CHECKS = 30  # calls of functions that are named as checks, in a fit by MAP

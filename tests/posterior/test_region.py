@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppgp.errors import DataError, NumericalError, SettingError
-from ppgp.posterior.region import Region, exact_level
+from ppgp.posterior.region import Region
+from ppgp.runtime.levels import exact_level
 
 INF, NAN = float("inf"), float("nan")
 LOWER = torch.tensor([0.0, 2.0, -INF, 5.0, INF, -INF], dtype=torch.float64)

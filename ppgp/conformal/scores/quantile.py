@@ -10,7 +10,8 @@ from torch import Tensor
 from ...display.overrides import computed
 from ...errors import UnknownName
 from ...posterior.prediction import Prediction
-from ...posterior.region import Region, exact_level
+from ...posterior.region import Region
+from ...runtime.levels import exact_level
 from .base import Ends, Score
 
 UNITS = ("y", "median", "width")

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ...errors import DataError, SettingError, an, listed
 from ...numerics.finite import all_finite
-from .entries import real_numbers, refuse_complex, refuse_masked
-from .row_numbers import WrongRows
+from ...tables.entries import real_numbers, refuse_complex, refuse_masked
+from ...tables.wrong_rows import WrongRows
 
 PACKAGE = __name__.partition(".")[0]
 KEPT = (torch.float32, torch.float64)  # other dtypes become float64

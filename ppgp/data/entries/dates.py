@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from .entries import is_missing
-from .row_numbers import WrongRows, entry_in
+from ...tables.entries import is_missing
+from ...tables.wrong_rows import WrongRows, entry_in
 
 #: unit -> its seconds
 UNITS = {"years": 365.25 * 86400, "days": 86400.0, "hours": 3600.0, "minutes": 60.0, "seconds": 1.0}

@@ -1,9 +1,7 @@
-"""Numbers of rows: of those that cannot be used, and of those that a caller chooses."""
+"""The numbers of the rows that a caller chooses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from types import EllipsisType
 from typing import Any
 
@@ -13,59 +11,11 @@ from torch import Tensor
 
 from ...errors import DataError, counted, listed
 
-__all__ = ["NoSuchRow", "WrongRows", "chosen_rows", "entry_in", "numbered"]
-
-Words = str | Callable[[list[int]], str]
+__all__ = ["NoSuchRow", "chosen_rows"]
 
 WANTED = "the numbers of rows, a slice or a mask"
 FOR_EXAMPLE = "for example [0, 2], slice(0, 3) or y > 0"
 LONGEST = 60  # characters of what is shown of a wrong index
-
-
-class WrongRows(DataError):
-    """Rows of a table cannot be used.
-
-    Args:
-        expected: What the library expected.
-        got: What it was given: words, or (the numbers of the rows) -> words.
-        rows: The numbers of the rows, counted from 0.
-        do: What the user can do about it, as ``got``.
-    """
-
-    def __init__(self, expected: str, got: Words, rows: Sequence[int], do: Words) -> None:
-        self.words, self.rows = (got, do), list(rows)
-        said = [part if isinstance(part, str) else part(self.rows) for part in self.words]
-        super().__init__(expected, *said)
-
-    def renumbered(self, numbers: Sequence[int]) -> WrongRows:
-        """Return the error with other numbers of the rows: that of row i is ``numbers[i]``."""
-        got, do = self.words
-        return WrongRows(self.expected, got, [int(numbers[row]) for row in self.rows], do)
-
-
-def entry_in(entry: str, also: str = "") -> Callable[[list[int]], str]:
-    """Return (rows) -> the words for an entry in the first of them: "'?' in row 3, column 1".
-
-    Args:
-        entry: The entry in words.
-        also: What follows the row.
-    """
-    return lambda rows: f"{entry} in row {rows[0]}{also}"
-
-
-@contextmanager
-def numbered(numbers: Sequence[int] | None) -> Iterator[None]:
-    """Let errors of the block name the rows of the table that some rows were taken from.
-
-    Args:
-        numbers: The number there of each row; None: they have their own numbers.
-    """
-    try:
-        yield
-    except WrongRows as error:
-        if numbers is None:
-            raise
-        raise error.renumbered(numbers) from None
 
 
 class NoSuchRow(DataError, IndexError):

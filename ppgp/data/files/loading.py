@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ...errors import DataError, SettingError, UnknownName, an
+from ...errors import DataError
 from ...runtime.libraries import settings_unchanged
+from ...tables.first_look import BUNDLED, Looked, check_drop, look
+from ...tables.names import no_target
 from ..dataset import Dataset
 from ..targets import in_order
-from .table_files import READERS, dataset_in, is_table, no_target
+from .table_files import dataset_in
 
-__all__ = ["load"]
-
-BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
-FETCHED = ("california", "olivetti")
+__all__ = ["load", "loaded"]
 
 
 def load(
@@ -101,57 +99,55 @@ def load(
                 [24.,  1.,  0.],
                 [19.,  0.,  1.]], dtype=torch.float64)
     """
-    _check_names(target, one_hot, drop)
-    _check_place(name_or_path)
     named = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
     named |= {"trials": trials, "weights": weights, "ids": ids}
-    roles: dict[str, Any] = {role: name for role, name in named.items() if name is not None}
-    if groups:
-        roles["groups"] = groups
+    looked = look(
+        name_or_path,
+        target,
+        {role: name for role, name in named.items() if name is not None},
+        groups,
+        {"missing": missing, "categories": categories, "dates": dates},
+        one_hot,
+        drop,
+        classes,
+        coordinates,
+        sep,
+    )
+    return loaded(looked, data_home)
+
+
+def loaded(looked: Looked, data_home: str | Path | None = None) -> Dataset:
+    """Return the Dataset of a table that was looked at.
+
+    Args:
+        looked: What ``look`` returned.
+        data_home: The folder of what scikit-learn fetches; None: its own.
+
+    Raises:
+        UnknownName: If there is no such column.
+        SettingError: If a column has two roles, or an option has another value.
+        DataError: If the table cannot be read, or a cell cannot be used.
+    """
+    roles: dict[str, Any] = dict(looked.roles)
+    if looked.groups:
+        roles["groups"] = looked.groups
+    one_hot = looked.one_hot if isinstance(looked.one_hot, str) else list(looked.one_hot) or False
     read: Callable[..., Dataset]
-    columns = list(one_hot) or False
-    if isinstance(one_hot, str):
-        columns = one_hot
-    treated = {"missing": missing, "categories": categories, "dates": dates, "one_hot": columns}
-    read = partial(Dataset.from_frame, **treated, **roles)
-    if classes is not None:
-        read = partial(_ordered, read, classes)
-    data = _loaded(name_or_path, target, data_home, partial(_without, read, drop), sep)
-    absent = [role for role in roles if role not in data.columns_with_roles]
-    if classes is not None and len(data.classes or ()) != len(classes):
-        absent.append("classes")
-    if str(name_or_path) in (*BUNDLED, "olivetti"):  # bundled, or fetched without a frame
-        given = {"drop": drop, "one_hot": one_hot, "sep": sep}
-        absent += [name for name, value in given.items() if value]
-    for name in absent:
-        wanted = f"{name} of a file, or of a frame that is fetched"
-        raise SettingError(wanted, f"{str(name_or_path)!r}", f"leave {name} out")
-    if coordinates is None:
+    read = partial(Dataset.from_frame, **looked.words, one_hot=one_hot, **roles)
+    if looked.classes is not None:
+        read = partial(_ordered, read, looked.classes)
+    read = partial(_without, read, looked.drop)
+    if looked.file is not None:
+        data = dataset_in(looked.file, looked.target, read)
+    elif looked.place in BUNDLED:
+        with settings_unchanged():
+            from sklearn import datasets
+        data = _from_bunch(getattr(datasets, f"load_{looked.place}")(as_frame=True), looked.target)
+    else:
+        data = _fetched(looked.place, looked.target, data_home, read)
+    if looked.coordinates is None:
         return data
-    return replace(data, coordinates=coordinates)
-
-
-def _check_place(place: Any) -> None:
-    """Refuse what is neither a name nor a path, such as a table."""
-    if isinstance(place, str | PathLike):
-        return
-    do = "pass a name or a path as text"
-    if hasattr(place, "columns"):
-        do = "pass it to ppgp.Dataset.from_frame(frame, target)"
-    raise DataError("the name of a data set, or a file", an(type(place).__name__), do)
-
-
-def _check_names(target: Any, one_hot: Sequence[str], drop: Sequence[str]) -> None:
-    """Refuse several targets, and columns that are to be turned and dropped."""
-    if isinstance(target, list | tuple):
-        do = "for several: ppgp.data.Outputs.from_frame(ppgp.data.read_frame(path), targets)"
-        raise DataError("the name of one target column", repr(target)[:60], do)
-    if isinstance(one_hot, str) or isinstance(drop, str):
-        return  # refused where they are used
-    for name in one_hot:
-        if name in drop:
-            got = f"{name!r}, which is dropped"
-            raise SettingError("an input column in one_hot", got, "leave it out of one of the two")
+    return replace(data, coordinates=looked.coordinates)
 
 
 def _ordered(
@@ -166,45 +162,9 @@ def _ordered(
 def _without(
     from_frame: Callable[..., Dataset], drop: Sequence[str], frame: Any, target: str
 ) -> Dataset:
-    """Return the Dataset of a frame without some of its columns.
-
-    Raises:
-        UnknownName: If there is no such column.
-        SettingError: If the target is among them, or they are one text.
-    """
-    if isinstance(drop, str):
-        raise SettingError("a list of columns to drop", repr(drop), f"write [{drop!r}]")
-    for name in drop:
-        if name not in frame.columns:
-            raise UnknownName("column to drop", str(name), map(str, frame.columns))
-        if name == target:
-            raise SettingError("to drop other columns than the target", repr(name), "keep it")
+    """Return the Dataset of a frame without some of its columns."""
+    check_drop(drop, frame.columns, target)
     return from_frame(frame.drop(columns=list(drop)), target)
-
-
-def _loaded(
-    name_or_path: str | Path,
-    target: str | None,
-    data_home: str | Path | None,
-    from_frame: Callable[..., Dataset],
-    sep: str | None,
-) -> Dataset:
-    """Return the Dataset of ``load``, before its coordinates are set."""
-    name = str(name_or_path)
-    path = Path(name)
-    if is_table(path, sep) and name not in BUNDLED:
-        return dataset_in(path, target, from_frame, sep)
-    if name in BUNDLED:
-        with settings_unchanged():
-            from sklearn import datasets
-        return _from_bunch(getattr(datasets, f"load_{name}")(as_frame=True), target)
-    if name in FETCHED or name.startswith("openml:"):
-        return _fetched(name, target, data_home, from_frame)
-    file = f"a {', '.join(READERS[:-1])} or {READERS[-1]} file"
-    if path.is_file():
-        do = "read a saved posterior by ppgp.load_posterior(path), text of another name by sep="
-        raise DataError(f"the name of a data set, or {file}", path.name, do)
-    raise UnknownName("data set", name, [*BUNDLED, *FETCHED, "openml:NAME", file])
 
 
 def _from_bunch(bunch: Any, target: str | None) -> Dataset:
@@ -260,7 +220,7 @@ def _fetched(
     if not target:
         target = None if bunch.target is None else str(bunch.target.name)
     if target is None:
-        raise no_target(bunch.frame)
+        raise no_target(bunch.frame.columns)
     return from_frame(bunch.frame, target)
 
 

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import re
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ... import files
 from ...display.user_warnings import warn
-from ...errors import DataError, DataWarning, PpgpError, SettingError, listed
-from ..columns import refuse_no_rows, refuse_twice
+from ...errors import DataError, DataWarning, PpgpError, listed
+from ...tables.names import no_target, refuse_no_rows, refuse_twice
+from ...tables.table_files import TableFile, table_file, unreadable
 from ..dataset import Dataset
-from .delimited import read_delimited
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-BINARY = (".parquet", ".xlsx")
-READERS = (*SEPARATORS, *BINARY)
-STANDARD_INPUT = "-"
 UNNAMED = re.compile(r"Unnamed: \d+(\.\d+)?")  # what pandas calls a column without a name
-
-
-def is_table(path: Path, sep: str | None = None) -> bool:
-    """Return whether ``read_frame`` takes a path: by its suffix, or with ``sep`` any.
-
-    Args:
-        path: The path, or "-".
-        sep: The character that separates columns; None: that of the suffix.
-    """
-    return str(path) == STANDARD_INPUT or sep is not None or path.suffix.lower() in READERS
 
 
 def read_frame(path: str | Path, sep: str | None = None) -> Any:
@@ -57,46 +42,34 @@ def read_frame(path: str | Path, sep: str | None = None) -> Any:
         0     10   1.5
         1     20   2.5
     """
-    path = Path(path)
-    _check_separator(path, sep)
-    if str(path) == STANDARD_INPUT:
-        frame = _read(path, "the standard input", sep or ",")
-    else:
-        if not path.is_file():
-            raise DataError("a file to read", files.no_file(path), "check the path")
-        if not is_table(path, sep):
-            do = "convert it, or pass sep= for a text file of another name"
-            raise DataError(f"a {', '.join(READERS)} file", path.name, do)
-        frame = _read(path, path.name, sep or SEPARATORS.get(path.suffix.lower(), ","))
+    return frame_in(table_file(path, sep))
+
+
+def frame_in(file: TableFile) -> Any:
+    """Return the pandas DataFrame [n, d] in a file.
+
+    Raises:
+        DataError: If it cannot be read, has no rows, or a name occurs twice.
+    """
+    frame = _read(file)
     refuse_twice(map(str, frame.columns))
-    refuse_no_rows(len(frame), path.name)
+    refuse_no_rows(len(frame), file.path.name)
     return frame
 
 
-def _check_separator(path: Path, sep: str | None) -> None:
-    """Raise SettingError for a separator of a file that is not text, or not of one character."""
-    if sep is None:
-        return
-    if path.suffix.lower() in BINARY:
-        raise SettingError("sep of a text file", path.name, "leave sep out")
-    if len(sep) != 1 or not sep.isascii() or sep in '"\r\n':
-        raise SettingError("one character as sep", repr(sep), "write ',', ';', '|' or a tab")
-
-
-def _read(path: Path, name: str, sep: str) -> Any:
+def _read(file: TableFile) -> Any:
     """Return the DataFrame in a file, or raise DataError if it cannot be read."""
     import pandas as pd
     import pyarrow
 
-    kind = path.suffix.lower()
     try:
-        if str(path) == STANDARD_INPUT:
-            return read_delimited(sys.stdin.buffer.read(), sep, name)
-        if kind == ".parquet":
-            return pd.read_parquet(path)
-        if kind == ".xlsx":
-            return _first_sheet(path)
-        return read_delimited(path.read_bytes(), sep, name)
+        if file.kind == ".parquet":
+            return pd.read_parquet(file.path)
+        if file.records is None:
+            return _first_sheet(file.path)
+        content = io.BytesIO(file.records.content)
+        sep = file.separator
+        frame = pd.read_csv(content, sep=sep, index_col=False, low_memory=False)
     except PpgpError:
         raise
     except (
@@ -108,10 +81,11 @@ def _read(path: Path, name: str, sep: str) -> Any:
         zipfile.BadZipFile,
         pyarrow.ArrowException,
     ) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(
-            f"a readable {kind} file", f"{path.name} ({reason})", "check the file"
-        ) from None
+        raise unreadable(file.path, error) from None
+    if len(frame) != len(file.records.fields):
+        wanted = f"{len(file.records.fields)} rows in {file.path.name}"
+        raise DataError(wanted, f"{len(frame)}", "check its quotes")
+    return frame
 
 
 def _first_sheet(path: Path) -> Any:
@@ -128,13 +102,11 @@ def _first_sheet(path: Path) -> Any:
     return frame
 
 
-def dataset_in(
-    path: Path, target: str | None, from_frame: Callable[..., Dataset], sep: str | None = None
-) -> Dataset:
+def dataset_in(file: TableFile, target: str | None, from_frame: Callable[..., Dataset]) -> Dataset:
     """Return the Dataset in a file, or on the standard input."""
-    frame = read_frame(path, sep)
+    frame = frame_in(file)
     if target is None:
-        raise no_target(frame)
+        raise no_target(frame.columns)
     data = from_frame(frame, target)
     unnamed = [name for name in data.feature_names or () if UNNAMED.fullmatch(name)]
     if unnamed:
@@ -144,9 +116,3 @@ def dataset_in(
         )
         warn(sentence, DataWarning)
     return data
-
-
-def no_target(frame: Any) -> DataError:
-    """Return the error for a target column that is required and not given."""
-    columns = ", ".join(map(str, frame.columns))
-    return DataError("the name of the target column", "none", f"pass target=, one of: {columns}")

@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from ...errors import DataError, SettingError, counted, listed
 from ...runtime.team import ALONE, Team
 from ...runtime.whole_numbers import check_whole_number
-from ..columns import check_columns, refuse_twice
+from ...tables.names import check_columns, refuse_twice
 from ..dataset import SAMPLE, Dataset, check_alike, joined
 from ..entries.arrays import laid_out
 from ..files.parquet_files import (

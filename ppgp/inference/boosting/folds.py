@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...data.entries.entries import is_missing
 from ...errors import SettingError, counted, listed
 from ...runtime.seeding import permutation
+from ...tables.entries import is_missing
 
 FEWEST = 2
 EXPECTED = "a number of folds, one label per row, a splitter or pairs (train, test) as folds"

@@ -8,7 +8,6 @@ from typing import Any
 
 from ...data.dataset import Dataset, Scaler
 from ...data.entries.arrays import check_inputs
-from ...data.entries.entries import misspelt
 from ...data.roles import columns_given, refuse_role
 from ...data.stream.stream import Stream
 from ...density.checks import no_gradient
@@ -22,6 +21,7 @@ from ...models import Model, Program
 from ...posterior.posterior import Posterior
 from ...runtime.process_group import first_time, rank_in_group
 from ...runtime.team import Team
+from ...tables.entries import misspelt
 from ..base import Inference
 from ..variational.svi import SVI
 

@@ -67,6 +67,20 @@ def seconds(model: str, n: float, d: int) -> float:
     return sum(factors[name] * term(n, d) for name, term in TERMS[model].items())
 
 
+def by_method(seconds_of_map: float, model: str, d: int, times: float) -> float:
+    """Return about how many seconds a fit by another method takes.
+
+    Args:
+        seconds_of_map: The seconds of MAP.
+        model: The model, a key of ``TERMS``.
+        d: The number of columns.
+        times: How many times as long as those of MAP its evaluations of the density take. What
+            does not grow with the rows, such as compiling, is the same for all methods.
+    """
+    fixed = min(seconds_of_map, seconds(model, 0.0, d))
+    return fixed + times * (seconds_of_map - fixed)
+
+
 def memory(model: str, n: float, d: int) -> float:
     """Return about how many bytes a fit to n rows of d columns holds."""
     return NUMBER * _NUMBERS[model](n, d)

@@ -26,7 +26,6 @@ from ... import files
 from ...errors import StorageError
 from .encoding import DEEPEST, Source, Written, encode
 
-SAVED = "a file that ppgp fit or posterior.save wrote"
 FORMAT = "ppgp-2"
 LONGEST = 2**25  # the most bytes in the header, which holds the record
 CHUNK = 2**20  # bytes that are read at a time for the digest
@@ -89,13 +88,7 @@ def load(
             class that is not in the table.
     """
     path = Path(path)
-    try:
-        found = path.is_file()
-    except OSError as error:  # a name that is too long, or a folder that may not be read
-        got = error.strerror or first_line(error)
-        raise StorageError(SAVED, f"{str(path)[:60]!r}: {got}", "check the path") from None
-    if not found:
-        raise StorageError(SAVED, files.no_file(path), "check the path")
+    files.check_saved(path)
     try:
         header = _header_of(path)
         with safe_open(str(path), "pt") as file:
@@ -119,7 +112,7 @@ def _damaged(path: Path, reason: str) -> StorageError:
     """Return the error for a file that cannot be read."""
     got = f"{path.name}, unreadable ({reason})"
     do = "it is damaged or foreign; save again"
-    return StorageError(SAVED, got, do)
+    return StorageError(files.SAVED, got, do)
 
 
 def _foreign(path: Path) -> StorageError:

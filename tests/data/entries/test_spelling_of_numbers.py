@@ -13,8 +13,8 @@ import pytest
 
 import ppgp
 from ppgp.data import Dataset
-from ppgp.data.entries.entries import misspelt, spelling
 from ppgp.errors import DataError
+from ppgp.tables.entries import misspelt, spelling
 
 BOTH = ("separates thousands", "thousands=','", "decimal comma", "decimal=','")
 COLUMNS = {

@@ -1,4 +1,4 @@
-"""A .csv or .tsv file as a DataFrame.
+"""The records of a .csv or .tsv file.
 
 Every row must have as many fields as the header, and no name may occur twice. The records of the
 file say how many fields each has, and on which line it begins.
@@ -9,20 +9,20 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ...errors import DataError, counted
-from ..columns import refuse_twice
+from ..errors import DataError, counted
+from .names import refuse_twice
 
 #: what programs separate columns with
 SIGNS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 SPACES = np.frombuffer(b" \t", np.uint8)
 
 
-def read_delimited(content: bytes, separator: str, name: str) -> Any:
-    """Return the table of a file whose first line names the columns.
+def records_of(content: bytes, separator: str, name: str) -> Records:
+    """Return the records of a file whose first line names the columns.
 
     Args:
         content: The bytes of the file.
@@ -33,14 +33,13 @@ def read_delimited(content: bytes, separator: str, name: str) -> Any:
         DataError: If a row has another number of fields than the header, a name occurs twice, or
             the file is not UTF-8 text.
     """
-    import pandas as pd
-
     content = _text(content, name)
-    records = _plain_records
+    find = _plain_records
     quoted = b'"' in content
     if quoted:
-        records = _quoted_records
-    header, header_line, fields, lines = records(content, separator, name)
+        find = _quoted_records
+    found = find(content, separator, name)
+    header, header_line, fields, lines = found.header, found.header_line, found.fields, found.lines
     _check_header(header, separator, name)
     refuse_twice(name for name in header if name.strip())
     wrong = np.flatnonzero(fields != len(header))
@@ -59,10 +58,7 @@ def read_delimited(content: bytes, separator: str, name: str) -> Any:
         after = header_line if gaps[0] == 0 else lines[gaps[0] - 1]
         got = f"a blank line {after + 1}"
         raise DataError(f"a value in every row of {name}", got, "fill it, or drop the line")
-    frame = pd.read_csv(io.BytesIO(content), sep=separator, index_col=False, low_memory=False)
-    if len(frame) != len(fields):
-        raise DataError(f"{len(fields)} rows in {name}", f"{len(frame)}", "check its quotes")
-    return frame
+    return found
 
 
 def _check_header(header: list[str], separator: str, name: str) -> None:
@@ -101,7 +97,7 @@ def _text(content: bytes, name: str) -> bytes:
     return content
 
 
-class _Records(NamedTuple):
+class Records(NamedTuple):
     """The records of a file, without blank lines.
 
     Attributes:
@@ -109,15 +105,17 @@ class _Records(NamedTuple):
         header_line: The line of the file on which the header begins, counted from 1.
         fields: The number of fields of each further record.
         lines: The line of the file on which each further record begins, counted from 1.
+        content: The text of the file, UTF-8 without a byte-order mark.
     """
 
     header: list[str]
     header_line: int
     fields: np.ndarray
     lines: np.ndarray
+    content: bytes
 
 
-def _plain_records(content: bytes, separator: str, name: str) -> _Records:
+def _plain_records(content: bytes, separator: str, name: str) -> Records:
     """Return the records of a file without quotes, by vectorised operations."""
     body = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n").removesuffix(b"\n") + b"\n"
     codes = np.frombuffer(body, np.uint8)
@@ -129,10 +127,17 @@ def _plain_records(content: bytes, separator: str, name: str) -> _Records:
         blank[line] = not body[starts[line] : ends[line]].strip(b" \t")
     kept = np.flatnonzero(~blank)
     first = body[starts[kept[0]] : ends[kept[0]]].decode()
-    return _Records(first.split(separator), int(kept[0]) + 1, fields[kept[1:]], kept[1:] + 1)
+    return Records(
+        first.split(separator), int(kept[0]) + 1, fields[kept[1:]], kept[1:] + 1, content
+    )
 
 
-def _quoted_records(content: bytes, separator: str, name: str) -> _Records:
+def is_blank(record: list[str]) -> bool:
+    """Return whether a record is a blank line."""
+    return len(record) < 2 and not "".join(record).strip(" \t")
+
+
+def _quoted_records(content: bytes, separator: str, name: str) -> Records:
     """Return the records of a file with quotes, in which separators and line ends may be quoted."""
     reader = csv.reader(io.StringIO(content.decode(), newline=""), delimiter=separator)
     header: list[str] = []
@@ -142,7 +147,7 @@ def _quoted_records(content: bytes, separator: str, name: str) -> _Records:
     begins = 1
     try:
         for record in reader:
-            blank = len(record) < 2 and not "".join(record).strip(" \t")
+            blank = is_blank(record)
             if header and not blank:
                 fields.append(len(record))
                 lines.append(begins)
@@ -153,4 +158,5 @@ def _quoted_records(content: bytes, separator: str, name: str) -> _Records:
         raise DataError(
             f"a readable {name}", f"{error} in line {begins}", "check the file"
         ) from None
-    return _Records(header, header_line, np.array(fields, dtype=int), np.array(lines, dtype=int))
+    numbers = np.array(fields, dtype=int), np.array(lines, dtype=int)
+    return Records(header, header_line, *numbers, content)

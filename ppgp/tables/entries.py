@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ...errors import DataError, listed
-from .row_numbers import WrongRows, entry_in
+from ..errors import DataError, listed
+from .wrong_rows import WrongRows, entry_in
 
 LARGEST = np.finfo(float).max
 BOOLEANS = ("true", "false")
