@@ -25,7 +25,8 @@ from ..models import Model
 from ..posterior.averaging import Average, average
 from ..posterior.posterior import Posterior, model_inputs
 from ..posterior.prediction import Prediction
-from ..posterior.region import Region, exact_level
+from ..posterior.region import Region
+from ..runtime.levels import exact_level
 from .scores.base import Score
 from .scores.normalized import Normalized
 from .split import threshold
