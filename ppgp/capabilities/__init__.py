@@ -11,6 +11,7 @@ from .base import Capability, require, supports
 from .gaussian_processes import (
     BlockMeans,
     Components,
+    ComponentsByRole,
     FollowsFit,
     JointGaussian,
     JointLatent,
@@ -47,6 +48,7 @@ __all__ = [
     "ClosedForm",
     "CollapsedBound",
     "Components",
+    "ComponentsByRole",
     "FollowsFit",
     "FullConditionals",
     "GaussianNetwork",

@@ -75,6 +75,17 @@ class Components(Capability):
         """Return {term: the distribution of its part of f, batch [draw, m]}."""
 
 
+class ComponentsByRole(Capability):
+    """A latent function of time whose parts are trend, season, cycle and regressors."""
+
+    wanted = "a model with a kernel, whose terms are trend, season or cycle"
+    advice = "use latent"
+
+    @abstractmethod
+    def parts_by_role(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
+        """Return {role: the distribution of its part of f, batch [draw, m]}."""
+
+
 class LeaveOneOut(Capability):
     """Leave-one-out predictions in closed form."""
 

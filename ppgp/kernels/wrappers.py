@@ -6,7 +6,7 @@ They add nothing to the names of sites: ``ARD(RBF())`` has a site ``lengthscale`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -387,6 +387,37 @@ class Subspace(Around, Markov):
 def labels_of_terms(kernel: Sum) -> list[str]:
     """Return labels such as ``0 RBF`` and ``1 Linear``, numbered as in the names of the sites."""
     return [f"{i} {type(as_written(child)).__name__}" for i, child in enumerate(kernel.children)]
+
+
+def roles_of_terms(kernel: Kernel) -> list[str]:
+    """Return "trend", "season" or "cycle" for each term of a sum, or for the one kernel."""
+    terms = kernel.children if isinstance(kernel, Sum) else (kernel,)
+    return [_role_of(term) for term in terms]
+
+
+def _role_of(term: Kernel) -> str:
+    """Return the role of a term of a series.
+
+    A season has a known period, or the shape of ``Periodic``; a cycle is a wave whose period is
+    estimated; all else is trend.
+    """
+    leaves = list(_leaves(term))
+    names = {type(leaf).__name__ for leaf in leaves}
+    waves: list[Any] = [leaf for leaf in leaves if type(leaf).__name__ == "Cosine"]
+    known = any(isinstance(wave.period, int | float) for wave in waves)
+    if known or "Periodic" in names:
+        return "season"
+    return "cycle" if waves or "SpectralMixture" in names else "trend"
+
+
+def _leaves(kernel: Kernel) -> Iterator[Kernel]:
+    """Yield the kernels inside a kernel that hold no others."""
+    inner: Any = getattr(kernel, "children", None) or (getattr(kernel, "kernel", None),)
+    if not isinstance(inner[0], Kernel):
+        yield kernel
+        return
+    for child in inner:
+        yield from _leaves(child)
 
 
 def as_written(kernel: Kernel) -> Kernel:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from ..capabilities import Components, require
 from ..errors import SettingError
+from ..posterior.averaging import Average
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..runtime.levels import exact_level
@@ -18,7 +19,11 @@ from .table_columns import column_names, column_numbers, inputs_and_targets, tar
 
 
 def components(
-    posterior: Posterior, column: int | str = 0, level: float = 0.9, points: int = 200
+    posterior: Posterior | Average,
+    column: int | str = 0,
+    level: float = 0.9,
+    points: int = 200,
+    by: str = "term",
 ) -> Figure:
     """Plot the latent function along one column, and below it each term of the sum.
 
@@ -27,10 +32,12 @@ def components(
     training mean. All curves are in the units of y.
 
     Args:
-        posterior: A fit of a sum of terms, such as ``GP(RBF() + Periodic())``.
+        posterior: A fit of a sum of terms, such as ``GP(RBF() + Periodic())``, or an Average, whose
+            parts are by role.
         column: The column of X [n, d] on the horizontal axis, by number or by name.
         level: The probability of the intervals.
         points: The number of points of the grid.
+        by: "term", or "role" for trend, season and cycle; see ``Posterior.components``.
 
     Raises:
         NotApplicable: If the model is not a sum of terms.
@@ -49,19 +56,26 @@ def components(
         >>> [axis.get_title() for axis in figure.axes[1:]]
         ['term 0 RBF', 'term 1 Periodic']
     """
-    require(posterior.model, Components)
+    averaged = isinstance(posterior, Average)
+    one = posterior[posterior.best] if averaged else posterior
+    if not averaged and by == "term":
+        require(one.model, Components)
     exact_level(level)
     if points < 2:
         raise SettingError("at least two points of the grid", repr(points), "for example 200")
-    X, y = inputs_and_targets(posterior)
-    (j,) = column_numbers(posterior.data, [column])
+    X, y = inputs_and_targets(one)
+    (j,) = column_numbers(one.data, [column])
     grid = np.linspace(X[:, j].min(), X[:, j].max(), points)
     rows = np.tile(X.mean(0), (points, 1))
     rows[:, j] = grid
-    terms = posterior.components(rows)
+    if isinstance(posterior, Average):
+        terms = posterior.components(rows)
+    else:
+        terms = posterior.components(rows, by)
+    heading = "term {}" if not averaged and by == "term" else "{}"
     height = 1.2 + 1.7 * (len(terms) + 1)
     figure, axes = panels(8, height, len(terms) + 1, 1, sharex=True)
-    name = target_name(posterior.data)
+    name = target_name(one.data)
     top: Axes = axes[0, 0]
     top.plot(X[:, j], y, ".", ms=3, color="#777777", label=name)
     _curve(top, grid, posterior.latent(rows), level, COLOURS[6])
@@ -72,11 +86,12 @@ def components(
         axis = axes[k + 1, 0]
         _curve(axis, grid, prediction, level, colour_of(k))
         axis.axhline(0.0, color="black", lw=0.5)
-        axis.set_title(f"term {term}", fontsize=9)
+        axis.set_title(heading.format(term), fontsize=9)
         axis.set_ylabel(name, fontsize=9)
-    axes[-1, 0].set_xlabel(column_names(posterior.data)[j])
+    axes[-1, 0].set_xlabel(column_names(one.data)[j])
     intervals = f"means and {percent(level)} intervals, without noise"
-    title = f"Terms of the function, {intervals}: {described(posterior)}"
+    about = f"{len(posterior)} models averaged" if averaged else described(one)
+    title = f"Terms of the function, {intervals}: {about}"
     figure.suptitle(title, fontsize=10)
     figure.align_ylabels()
     return figure

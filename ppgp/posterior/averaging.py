@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Categorical
+from torch.distributions import Categorical, Normal
 
 from ..data.dataset import Dataset
 from ..data.training_data import same_value
@@ -27,6 +27,8 @@ __all__ = ["Average", "average", "same_targets"]
 
 ROUNDING = 1e-9  # of standardising and back, relative to the largest target
 SHOWN = 3  # posteriors of the largest weights in the repr
+ROLES = ("trend", "season", "cycle", "regressors")
+NOTHING = 1e-9  # the sd of a part that a model does not have, in sds of another part
 NEGLIGIBLE = 1e-4  # a weight below it takes no part in predictions
 
 
@@ -149,6 +151,30 @@ class Average:
         found = [self.posteriors[name].latent(X) for name in used]
         return self._mixed(found, weights, "latent")
 
+    def components(self, X: Any) -> dict[str, Prediction]:
+        """Return the mixtures of trend, season, cycle and regressors, in the units of y.
+
+        A model without a season, for example, has a season of 0 without doubt. The means add up to
+        the mean of ``latent``, minus the weighted mean of the models' means.
+
+        Args:
+            X: The new rows [m, d], as in ``predict``.
+
+        Returns:
+            ``{role: Prediction}``; see ``Posterior.components``, by="role".
+
+        Raises:
+            NotApplicable: If a model has no kernel.
+        """
+        used, weights = self._used()
+        each = [self.posteriors[name].components(X, by="role") for name in used]
+        roles = [role for role in ROLES if any(role in parts for parts in each)]
+        mixed = {}
+        for role in roles:
+            found = [parts.get(role, _zero_like(parts)) for parts in each]
+            mixed[role] = self._mixed(found, weights, f"the role {role!r}")
+        return mixed
+
     def update(self, X: Any, y: Any = None, **options: Any) -> Average:
         """Return the average given further rows too.
 
@@ -224,6 +250,14 @@ class Average:
             raise StorageError("one weight for each posterior in the file", "something else", do)
         posteriors = {name: ready(each, things) for name, each in record.posteriors.items()}
         return cls(posteriors, weights, str(record.by))
+
+
+def _zero_like(parts: Mapping[str, Prediction]) -> Prediction:
+    """Return a part that is 0, beside the parts of a model, as a normal of a negligible sd."""
+    one = next(iter(parts.values()))
+    law: Any = one.distribution
+    scale = NOTHING * law.scale.mean().expand(law.scale.shape)
+    return replace(one, distribution=Normal(torch.zeros_like(law.loc), scale))
 
 
 def average(

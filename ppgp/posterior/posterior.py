@@ -23,6 +23,7 @@ from torch.distributions import Distribution
 from ..capabilities import (
     BoostedSum,
     Components,
+    ComponentsByRole,
     GeneralisedLinear,
     GroupEffects,
     IntegratedCoefficients,
@@ -554,7 +555,7 @@ class Posterior:
             found = model.latent(self.theta, rows, self.data, **kept_by(self))
         return in_data_units(self, found, rows, "latent")
 
-    def components(self, X: Any) -> dict[str, Prediction]:
+    def components(self, X: Any, by: str = "term") -> dict[str, Prediction]:
         """Return the distribution of each term of an additive model, in the units of y.
 
         The means add up to the mean of ``latent`` minus the mean of the model, which belongs to no
@@ -562,22 +563,32 @@ class Posterior:
 
         Args:
             X: The new rows [m, d], as in ``predict``.
+            by: "term": one part for each term of the kernel. "role", of a series: the terms of one
+                role are one part: "season" (a ``Periodic``, or a ``Cosine`` whose period is a
+                number), "cycle" (another wave) and "trend". Columns beside the time are
+                "regressors".
 
         Returns:
-            ``{"0 RBF": Prediction, ...}``, one Prediction of m rows per term.
+            ``{"0 RBF": Prediction, ...}``, one Prediction of m rows per part.
 
         Raises:
             NotApplicable: If the model is not a sum of terms.
+            SettingError: If ``by`` is something else.
         """
-        model = require(self.model, Components)
+        if by not in ("term", "role"):
+            raise SettingError('by="term" or by="role"', repr(by), "leave it out for each term")
+        if by == "term":
+            find = require(self.model, Components).components
+        else:
+            find = require(self.model, ComponentsByRole).parts_by_role
         rows = model_inputs(self, X)
         with evaluated_at(self, len(rows)):
-            terms = model.components(self.theta, rows, self.data)
+            terms = find(self.theta, rows, self.data)
         _, scale = self.scaler.location_and_scale
         provenance = of_table(rows, self.data, self.scaler, self.also_seen)
         predictions = {}
         for name, term in terms.items():
-            origin = Origin(self, f"the term {name!r}")
+            origin = Origin(self, f"the {by} {name!r}")
             predictions[name] = Prediction(term, 0.0, scale, None, provenance, origin)
         return predictions
 

@@ -7,9 +7,21 @@ import torch
 
 import ppgp
 from ppgp import Dataset, inference
-from ppgp.errors import NotApplicable
-from ppgp.kernels import ARD, RBF, Linear, Matern, Subspace
-from ppgp.models import GP, StateSpaceGP
+from ppgp.errors import NotApplicable, SettingError
+from ppgp.kernels import (
+    ARD,
+    RBF,
+    Cosine,
+    Kernel,
+    Linear,
+    Matern,
+    Periodic,
+    Scale,
+    SpectralMixture,
+    Subspace,
+)
+from ppgp.kernels.wrappers import roles_of_terms
+from ppgp.models import GP, LinearRegression, StateSpaceGP
 from ppgp.posterior import Posterior
 from ppgp.priors import Normal, under
 
@@ -88,3 +100,83 @@ def test_a_line_is_0_at_the_origin_without_doubt(model: type[GP | StateSpaceGP])
     for found in (line, alone):
         assert float(found.mean) == 0.0
         assert float(found.std) < 1e-100
+
+
+SERIES = Linear() + Matern(1.5) + Periodic(period=7.0) * Matern(1.5) + Cosine() * Matern(0.5)
+
+
+def test_the_terms_of_a_series_have_roles() -> None:
+    assert roles_of_terms(SERIES) == ["trend", "trend", "season", "cycle"]
+    assert roles_of_terms(Cosine(1.0, 12.0) * Matern(1.5)) == ["season"]
+    assert roles_of_terms(2.0 * (Scale(RBF(), 3.0))) == ["trend"]
+    assert roles_of_terms(SpectralMixture(2)) == ["cycle"]
+
+
+def of_series(model: type[GP | StateSpaceGP], kernel: Kernel) -> tuple[Posterior, torch.Tensor]:
+    """Return a fit in which nothing is estimated, and rows of the series and ahead of it."""
+    t = torch.arange(30, dtype=torch.float64)
+    y = 0.1 * t + torch.cos(2 * torch.pi * t / 7)
+    data = Dataset(t[:, None], y)
+    recipe = model(kernel, noise=0.05, mean=0.3)
+    fit = ppgp.fit(recipe, data, inference.MAP(), standardise=False, progress=False)
+    return fit, torch.tensor([[3.5], [12.0], [33.0]], dtype=torch.float64)
+
+
+NUMBERS = Linear(0.01) + Matern(1.5, 1.0, 9.0) + Cosine(0.5, 7.0) * Matern(1.5, 1.0, 50.0)
+
+
+def test_parts_by_role_are_those_of_the_sum_of_their_terms() -> None:
+    """The trend is conditioned here with the covariance of both of its terms together."""
+    for model in (GP, StateSpaceGP):
+        fit, X = of_series(model, NUMBERS)
+        parts = fit.components(X, by="role")
+        assert list(parts) == ["trend", "season"]
+        total = sum((part.mean for part in parts.values()), start=torch.tensor(0.3))
+        torch.testing.assert_close(total, fit.latent(X).mean, rtol=1e-8, atol=1e-8)
+        trend = NUMBERS.children[0] + NUMBERS.children[1]
+        train = fit.data
+        inverse = torch.linalg.inv(NUMBERS({}, train.X) + 0.05 * torch.eye(30).double())
+        k = trend({}, X, train.X)
+        mean = k @ inverse @ (train.y - 0.3)
+        variance = (trend({}, X) - k @ inverse @ k.mT).diagonal()
+        torch.testing.assert_close(parts["trend"].mean, mean, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(parts["trend"].variance, variance, rtol=1e-5, atol=1e-7)
+
+
+def test_one_kernel_is_one_part_by_role() -> None:
+    for model in (GP, StateSpaceGP):
+        fit, X = of_series(model, Matern(1.5, 1.0, 9.0))
+        parts = fit.components(X, by="role")
+        assert list(parts) == ["trend"]
+        torch.testing.assert_close(parts["trend"].mean + 0.3, fit.latent(X).mean)
+        torch.testing.assert_close(parts["trend"].variance, fit.latent(X).variance)
+
+
+def test_another_by_is_refused() -> None:
+    fit, X = of_series(GP, NUMBERS)
+    with pytest.raises(SettingError, match='by="term" or by="role"'):
+        fit.components(X, by="kind")
+    line = ppgp.fit(LinearRegression(), fit.data, inference.Exact(draws=10), progress=False)
+    with pytest.raises(NotApplicable, match="a model with a kernel"):
+        line.components(X, by="role")
+
+
+def test_the_components_of_an_average_are_mixtures_by_role() -> None:
+    both, X = of_series(StateSpaceGP, NUMBERS)
+    alone, _ = of_series(StateSpaceGP, Matern(1.5, 1.0, 9.0))
+    average = ppgp.average({"both": both, "alone": alone}, by=[0.75, 0.25])
+    parts = average.components(X)
+    assert list(parts) == ["trend", "season"]
+    one, two = both.components(X, by="role"), alone.components(X, by="role")
+    expected = 0.75 * one["trend"].mean + 0.25 * two["trend"].mean
+    torch.testing.assert_close(parts["trend"].mean, expected)
+    season = parts["season"]
+    torch.testing.assert_close(season.mean, 0.75 * one["season"].mean)
+    second_moment = 0.75 * (one["season"].variance + one["season"].mean.square())
+    torch.testing.assert_close(
+        season.variance, second_moment - season.mean.square(), rtol=1e-6, atol=1e-9
+    )
+    total = sum((part.mean for part in parts.values()), start=torch.tensor(0.3))
+    torch.testing.assert_close(total, average.latent(X).mean, rtol=1e-8, atol=1e-8)
+    lower, upper = season.interval(0.5)
+    assert bool((lower <= upper).all())

@@ -137,6 +137,25 @@ def test_components_show_each_term(linear: ppgp.Posterior) -> None:
         plots.components(linear)
 
 
+def test_components_of_a_series_are_shown_by_role() -> None:
+    t = np.arange(20.0)
+    data = ppgp.Dataset(t[:, None], 0.1 * t + np.cos(2 * np.pi * t / 7))
+    trend, season = kernels.Matern(1.5, 1.0, 9.0), kernels.Cosine(1.0, 7.0)
+    recipes = [
+        models.StateSpaceGP(k, noise=0.1) for k in (trend + kernels.Linear(1.0) + season, trend)
+    ]
+    fits = [ppgp.fit(recipe, data, inference.MAP(), progress=False) for recipe in recipes]
+    grid = np.linspace(0, 19, 5)[:, None]
+    average = ppgp.average(fits, by=[0.5, 0.5])
+    for shown, parts in (
+        (plots.components(fits[0], points=5, by="role"), fits[0].components(grid, by="role")),
+        (plots.components(average, points=5), average.components(grid)),
+    ):
+        assert [axis.get_title() for axis in shown.axes[1:]] == ["trend", "season"]
+        for axis, part in zip(shown.axes[1:], parts.values(), strict=True):
+            np.testing.assert_allclose(axis.lines[0].get_ydata(), part.mean.numpy(), atol=1e-9)
+
+
 def test_inducing_inputs_are_in_the_units_of_the_data() -> None:
     posterior = fitted(models.SGPR(kernels.RBF(), inducing=7))
     axis = plots.inducing(posterior).axes[0]

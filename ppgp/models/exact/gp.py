@@ -16,6 +16,7 @@ from torch.distributions import Distribution
 from ...capabilities import (
     Capability,
     Components,
+    ComponentsByRole,
     JointGaussian,
     JointLatent,
     LatentFunction,
@@ -31,7 +32,7 @@ from ...kernels.base import check_kernel
 from ...kernels.fourier_features import Draw
 from ...kernels.gram_slopes import RowDistances, gram, has_formulas
 from ...kernels.units import Units
-from ...kernels.wrappers import as_written, labels_of_terms
+from ...kernels.wrappers import as_written, labels_of_terms, roles_of_terms
 from ...likelihoods import Likelihood
 from ...numerics.cholesky import add_diagonal, at_least_rounding, cholesky
 from ...numerics.gaussian_log_density import gaussian_log_density, value_and_slopes
@@ -87,6 +88,7 @@ class GP(
     LatentFunction,
     PosteriorFunctions,
     Components,
+    ComponentsByRole,
     LeaveOneOut,
     JointGaussian,
     JointLatent,
@@ -484,24 +486,39 @@ class GP(
         term includes the mean.
         """
         assert isinstance(self.kernel, Sum)  # see lacks
-        labels = labels_of_terms(self.kernel)
-        means: dict[str, list[Tensor]] = {name: [] for name in labels}
-        variances: dict[str, list[Tensor]] = {name: [] for name in labels}
+        return self._parts(theta, X, train, labels_of_terms(self.kernel))
+
+    def parts_by_role(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
+        """Return the distribution of the terms of each role together, as ``components`` does."""
+        return self._parts(theta, X, train, roles_of_terms(self.kernel))
+
+    def _parts(
+        self, theta: Theta, X: Tensor, train: Dataset, names: list[str]
+    ) -> dict[str, Distribution]:
+        """Return the distribution of the terms of each name together, given the name of each."""
+        means: dict[str, list[Tensor]] = {name: [] for name in names}
+        variances: dict[str, list[Tensor]] = {name: [] for name in names}
         draws_and_params = split_params(self.sites_at(train.d), theta)
         for _, part in self._chunks(draws_and_params, train.n, len(X), X):
             L, w = self.training_factor(part, train)
-            terms = self.kernel.parts(under("kernel", part))
-            for name, (child, hyper) in zip(labels, terms, strict=True):
-                cross = child(hyper, train.X, X).expand(*L.shape[:-1], len(X))
+            hyper = under("kernel", part)
+            terms = [(self.kernel, hyper)]
+            if isinstance(self.kernel, Sum):
+                terms = self.kernel.parts(hyper)
+            for name in means:
+                own = [term for term, other in zip(terms, names, strict=True) if other == name]
+                each = [child(of_child, train.X, X) for child, of_child in own]
+                cross = sum(each[1:], start=each[0]).expand(*L.shape[:-1], len(X))
                 V = solved(L, cross)
-                prior = child.diag(hyper, X)
+                priors = [child.diag(of_child, X) for child, of_child in own]
+                prior = sum(priors[1:], start=priors[0])
                 variance = at_least_rounding(prior - V.square().sum(-2), prior)
                 loc = (V.mT @ w).reshape(-1, len(X))
                 means[name].append(loc)
                 variances[name].append(variance.expand(len(loc), -1))
         return {
             name: dist.Normal(torch.cat(means[name]), torch.cat(variances[name]).sqrt())
-            for name in labels
+            for name in means
         }
 
     def loo(self, theta: Theta, train: Dataset, kept: ResultCache | None = None) -> Distribution:

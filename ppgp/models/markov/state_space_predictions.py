@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ...capabilities import Capability, Components, IntegratedCoefficients
+from ...capabilities import Capability, Components, ComponentsByRole, IntegratedCoefficients
 from ...data.dataset import Dataset
 from ...errors import NotApplicable
 from ...kernels import Kernel, Sum
 from ...kernels.state_space import StateSpace, with_batch
-from ...kernels.wrappers import labels_of_terms
+from ...kernels.wrappers import labels_of_terms, roles_of_terms
 from ...numerics.cholesky import at_least_rounding
 from ...numerics.small_matrices import (
     identity,
@@ -419,24 +419,28 @@ class GivenRows:
             covariances.append(covariance.expand(k, m, m))
         return torch.cat(means), torch.cat(covariances)
 
-    def components(self, X: Tensor) -> dict[str, Distribution]:
-        """Return the distribution of each term of a sum of kernels at X, batch [draw, m].
+    def parts(self, X: Tensor, names: list[str]) -> dict[str, Distribution]:
+        """Return the distribution of the terms of each name together at X, batch [draw, m].
 
         Each term has states of its own, and so have the regressors. No term includes the mean.
+
+        Args:
+            X: The new rows.
+            names: One for each term of the kernel, if it is a sum, or else for the kernel.
         """
         kernel = self.process.kernel
-        assert isinstance(kernel, Sum)  # see ``MarkovProcess.lacks``
-        H, names, start = self.process.observation(X), labels_of_terms(kernel), 0
-        like = {name: X.new_ones(s.shape) for name, s in kernel.sites(1).items()}
-        parts: dict[str, Tensor] = {}
-        sizes = [len(space.observation) for space in kernel.state_spaces(like, X)]
+        H, start = self.process.observation(X), 0
+        sizes = [len(H) - (X.shape[-1] - 1)]
+        if isinstance(kernel, Sum):
+            like = {name: X.new_ones(s.shape) for name, s in kernel.sites(1).items()}
+            sizes = [len(space.observation) for space in kernel.state_spaces(like, X)]
         if X.shape[-1] > 1:
             names, sizes = [*names, "regressors"], [*sizes, X.shape[-1] - 1]
+        parts = {name: torch.zeros_like(H) for name in names}
         for name, size in zip(names, sizes, strict=True):
-            parts[name] = torch.zeros_like(H)
             parts[name][start : start + size] = H[start : start + size]
             start += size
-        moments: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in names}
+        moments: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in parts}
         for chunk, _, states in self.states(X):
             shape = (chunk.stop - chunk.start, len(X))
             for name, own in parts.items():
@@ -465,7 +469,7 @@ class GivenRows:
         return torch.cat(means), torch.cat(variances).sqrt()
 
 
-class PartsOfProcess(Components, IntegratedCoefficients):
+class PartsOfProcess(Components, ComponentsByRole, IntegratedCoefficients):
     """The terms of the kernel and the weights of the regressors: each part has states of its own.
 
     Attributes:
@@ -495,7 +499,12 @@ class PartsOfProcess(Components, IntegratedCoefficients):
 
         Each term has states of its own. No term includes the mean.
         """
-        return self.given_rows(theta, train).components(X)
+        assert isinstance(self.kernel, Sum)  # see ``MarkovProcess.lacks``
+        return self.given_rows(theta, train).parts(X, labels_of_terms(self.kernel))
+
+    def parts_by_role(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
+        """Return the distribution of the terms of each role together at X, batch [draw, m]."""
+        return self.given_rows(theta, train).parts(X, roles_of_terms(self.kernel))
 
     def weighted(self, d: int) -> range:
         return range(1, d)
