@@ -10,6 +10,7 @@ Shapes: theta is ``{site: [draw, *event]}``, X is [n, d], a Dataset holds the tr
 from .base import Capability, require, supports
 from .gaussian_processes import (
     BlockMeans,
+    Candidates,
     Components,
     ComponentsByRole,
     FollowsFit,
@@ -44,6 +45,7 @@ from .networks import GaussianNetwork, NetworkWeights
 __all__ = [
     "BlockMeans",
     "BoostedSum",
+    "Candidates",
     "Capability",
     "ClosedForm",
     "CollapsedBound",

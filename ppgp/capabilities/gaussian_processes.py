@@ -145,6 +145,24 @@ class Updates(Capability):
         """
 
 
+class Candidates(Capability):
+    """Several recipes among which the evidence of the rows decides."""
+
+    wanted = "a model without a kernel, which has candidates"
+    advice = "use models.StateSpaceGP() without a kernel"
+
+    @abstractmethod
+    def candidates(self, data: Dataset) -> list[Any]:
+        """Return the recipes, each of which can be fitted alone.
+
+        Args:
+            data: The training rows, in the units of the data.
+
+        Returns:
+            Models of one class; empty where the rows tell too little to choose.
+        """
+
+
 class BlockMeans(Capability):
     """The mean of the surface over a block."""
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..priors import LogNormal, PriorLike
 from .base import Kernel, Theta, constant_variance, other_rows
 from .fourier_features import Draw, Path
-from .state_space import Markov, StateSpace, stacked
+from .state_space import Markov, StateSpace, level
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,7 @@ class Constant(Kernel, Markov):
 
     def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
         """Return the level itself, which never changes."""
-
-        def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
-            F = stacked([[torch.ones_like(dt)]])
-            return F, torch.zeros_like(F)
-
-        def covariance(t: Tensor) -> Tensor:
-            level = self._values(theta, like, t.ndim)["variance"]
-            return stacked([[level + torch.zeros_like(t)]])
-
-        return StateSpace(transition, covariance, (1.0,))
+        return level(lambda axes: self._values(theta, like, axes)["variance"])
 
 
 def constants(variances: Tensor) -> StateSpace:

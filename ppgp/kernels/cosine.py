@@ -11,7 +11,7 @@ from torch import Tensor
 from ..priors import LogNormal, PriorLike
 from .base import Kernel, Theta, constant_variance, other_rows
 from .fourier_features import Draw
-from .state_space import Markov, StateSpace, stacked
+from .state_space import Markov, StateSpace, wave
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,7 @@ class Cosine(Kernel, Markov):
 
     def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
         """Return the wave and the same wave a quarter of a period later, which turn in a circle."""
-
-        def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
-            h = self._values(theta, like, dt.ndim)
-            angle = 2 * math.pi * dt / h["period"]
-            cos, sin = angle.cos(), angle.sin()
-            F = stacked([[cos, -sin], [sin, cos]])
-            return F, torch.zeros_like(F)
-
-        def covariance(t: Tensor) -> Tensor:
-            h = self._values(theta, like, t.ndim)
-            zero = torch.zeros_like(t)
-            level = h["variance"] + zero
-            return stacked([[level, zero], [zero, level]])
-
-        return StateSpace(transition, covariance, (1.0, 0.0), signs=(1.0, -1.0))
+        return wave(
+            lambda axes: 2 * math.pi / self._values(theta, like, axes)["period"],
+            lambda axes: self._values(theta, like, axes)["variance"],
+        )

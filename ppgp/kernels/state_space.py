@@ -30,7 +30,6 @@ RELATIVES = {
     "Anisotropy": "use the kernel itself, which has one direction on one column",
     "Deep": "use models.GP, or the kernel on the column itself",
     "LinearVariogram": "use its nearest relative, Exponential() with a long lengthscale",
-    "Periodic": "use its nearest relative, a sum of kernels.Cosine, or models.GP",
     "Polynomial": "use its nearest relative, Constant() + Linear(), or models.GP",
     "RBF": "use its nearest relative, Matern(2.5), or models.GP",
     "RationalQuadratic": "use its nearest relative, a sum of Matern(2.5) kernels, or models.GP",
@@ -205,7 +204,12 @@ def summed(spaces: Sequence[StateSpace]) -> StateSpace:
 
 
 def multiplied(one: StateSpace, two: StateSpace) -> StateSpace:
-    """Return the state space of a product of stationary kernels: the products of their states."""
+    """Return the state space of a product of stationary kernels: the products of their states.
+
+    A sum of independent processes times a process is the sum of the products.
+    """
+    if len(one.sizes) < len(two.sizes):
+        one, two = two, one
 
     def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
         (F1, Q1), (F2, Q2) = one.transition(dt), two.transition(dt)
@@ -219,7 +223,47 @@ def multiplied(one: StateSpace, two: StateSpace) -> StateSpace:
 
     observation = tuple(a * b for a in one.observation for b in two.observation)
     signs = tuple(a * b for a in one.every_sign for b in two.every_sign)
-    return StateSpace(transition, covariance, observation, signs=signs)
+    sizes = tuple(size * len(two.observation) for size in one.sizes)
+    return StateSpace(transition, covariance, observation, sizes, signs)
+
+
+def level(variance: Callable[[int], Tensor]) -> StateSpace:
+    """Return the state space of a level that never changes.
+
+    Args:
+        variance: From a number of axes to its variance with these axes at the end.
+    """
+
+    def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
+        F = stacked([[torch.ones_like(dt)]])
+        return F, torch.zeros_like(F)
+
+    def covariance(t: Tensor) -> Tensor:
+        return stacked([[variance(t.ndim) + torch.zeros_like(t)]])
+
+    return StateSpace(transition, covariance, (1.0,))
+
+
+def wave(frequency: Callable[[int], Tensor], variance: Callable[[int], Tensor]) -> StateSpace:
+    """Return the wave and the same wave a quarter of a period later, which turn in a circle.
+
+    Args:
+        frequency: From a number of axes to radians per unit of time, with these axes at the end.
+        variance: From a number of axes to the variance of the wave.
+    """
+
+    def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
+        angle = frequency(dt.ndim) * dt
+        cos, sin = angle.cos(), angle.sin()
+        F = stacked([[cos, -sin], [sin, cos]])
+        return F, torch.zeros_like(F)
+
+    def covariance(t: Tensor) -> Tensor:
+        zero = torch.zeros_like(t)
+        size = variance(t.ndim) + zero
+        return stacked([[size, zero], [zero, size]])
+
+    return StateSpace(transition, covariance, (1.0, 0.0), signs=(1.0, -1.0))
 
 
 def matern_states(nu: float, values: Values) -> StateSpace:

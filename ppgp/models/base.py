@@ -47,6 +47,7 @@ M = TypeVar("M", bound="Model")
 LEVELS = ("noise", "nugget", "variance")  # positive quantities that models have as fields
 #: methods and properties that a user calls; all others are hooks, which this library calls
 FOR_USERS = (
+    "candidates",
     "covariance",
     "distribution",
     "from_formula",

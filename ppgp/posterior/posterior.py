@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice, zip_longest
 from numbers import Integral
 from os import PathLike
@@ -52,7 +52,9 @@ from ..data.roles import ROLES, refuse_role
 from ..data.stream.rows_in_chunks import rows_of
 from ..data.targets import check_targets
 from ..data.training_data import same_value
+from ..density.evidence_at_mode import MOST, log_evidence_near
 from ..density.handlers import is_data
+from ..density.target import Target
 from ..display import tables as html
 from ..display.user_warnings import warn
 from ..distributions.univariate import is_classes, parameters, rebuilt
@@ -70,6 +72,7 @@ from ..kernels import Kernel
 from ..provenance.provenance import of_table
 from ..runtime.batching import in_chunks
 from ..runtime.levels import exact_level
+from ..runtime.process_locks import one_at_a_time
 from ..runtime.result_cache import ResultCache
 from ..runtime.seeding import standard_uniform
 from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
@@ -1182,14 +1185,31 @@ class Posterior:
         flat bias, ``log_evidence`` on standardised data is log(y_sd) lower than with
         ``standardise=False``. Compare models on one scale.
 
+        After MAP it is Laplace's method at the mode, computed when it is first read.
+
         Raises:
             NotApplicable: If the inference method did not compute it.
+            NumericalError: After MAP, if the density does not curve down in every direction.
         """
-        if "log_evidence" not in self.stats:
-            name = type(self.how).__name__
-            do = INSTEAD if is_boosted(self) else "fit by Laplace or Exact"
+        found = self.stats.get("log_evidence")
+        if found is None:
+            found = self._evidence_at_mode
+        return float(found) - self.scaler.log_scale(self.data)
+
+    @cached_property
+    def _evidence_at_mode(self) -> float:
+        """The log evidence on the scale of the model, from the mode of MAP."""
+        name = type(self.how).__name__
+        do = INSTEAD if is_boosted(self) else "fit by Laplace or Exact"
+        one_draw = getattr(self.how, "seeks_mode", False) and self.shape == (1, 1)
+        if not one_draw or is_boosted(self) or self.params or self.stats.get("joint_mode"):
             raise NotKnown("a method that knows the evidence", name, do)
-        return float(self.stats["log_evidence"]) - self.scaler.log_scale(self.data)
+        with one_at_a_time():
+            target = Target(self.model, self.data)
+            if target.dim > MOST:
+                got = f"{target.dim:,} unconstrained numbers"
+                raise NotKnown(f"at most {MOST:,} numbers for the evidence after MAP", got, do)
+            return log_evidence_near(target, target.unconstrain(self.draws)[0, 0])
 
     @property
     def bic(self) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy import special
 from torch import Tensor
 
 from ppgp.errors import NotApplicable, SettingError
@@ -38,6 +40,10 @@ KERNELS = {
     "Cosine": Cosine(0.8, 1.7),
     "sum": Matern(1.5, 1.3, 0.7) + Linear(0.3) + Constant(2.0) + Cosine(0.8, 1.7),
     "quasi-periodic": Matern(2.5, 1.3, 0.7) * Cosine(0.8, 1.7),
+    "periodic": Periodic(1.3, 1.1, 1.7, harmonics=16),
+    "many-harmonics": Periodic(1.3, 0.3, 1.7, harmonics=40),
+    "changing": Periodic(1.3, 1.1, 1.7, harmonics=16) * Matern(1.5, 1.0, 3.0),
+    "changing-sum": (Matern(1.5, 1.3, 3.0) + Matern(0.5, 1.0, 2.0)) * Periodic(1.0, 1.1, 1.7, 16),
     "three": Matern(0.5, 1.1, 3.0) * Matern(1.5, 1.3, 0.7) * Constant(0.5),
     "multiple": 2.0 * (Matern(1.5, 1.3, 0.7) + Linear(0.3)),
     "wrapped": Scale(ARD(Scale(Matern(1.5, 1.0, 0.7), 2.0)) + Subspace(Constant(1.0), [0]), 0.6),
@@ -133,7 +139,6 @@ def test_the_incomplete_gamma_function_keeps_its_digits_and_its_slopes() -> None
     ("k", "said"),
     [
         (RBF(), r"Matern\(2.5\)"),
-        (Periodic(), "Cosine"),
         (RationalQuadratic(), "Matern"),
         (Polynomial(), "Linear"),
         (Matern() + Scale(White()), "noise"),
@@ -160,3 +165,24 @@ def test_the_cosine_kernel_takes_one_column() -> None:
         Cosine(1.0, 1.0)({}, torch.zeros(3, 2, dtype=torch.float64))
     assert not supports(RBF())
     assert supports(Cosine())
+
+
+@pytest.mark.parametrize("lengthscale", [2.0, 1.0, 0.5, 0.2])
+@pytest.mark.parametrize("harmonics", [1, 4, 8])
+def test_few_harmonics_err_by_the_variance_that_they_leave_out(
+    lengthscale: float, harmonics: int
+) -> None:
+    """The variances of all harmonics are Bessel functions: 2 I_j(a) exp(-a), a = 1 / l^2."""
+    k = Periodic(1.3, lengthscale, 1.7, harmonics)
+    space = k.state_space({}, T)
+    a, j = lengthscale**-2, np.arange(1, harmonics + 1)
+    shares = np.append(special.ive(0, a), 2 * special.ive(j, a))
+    P = space.covariance(T[:1])[..., 0].diagonal()
+    own = P[np.flatnonzero(space.observation)]
+    np.testing.assert_allclose(own.numpy(), 1.3 * shares, rtol=1e-9, atol=1e-14)
+    lags = torch.linspace(0, 1.7, 100, dtype=T.dtype)
+    F, _ = space.transition(lags)
+    H = torch.tensor(space.observation, dtype=T.dtype)
+    found = torch.einsum("i,ijn,j,j->n", H, F, space.covariance(T[0]).diagonal(), H)
+    error = (found - k({}, lags[:, None])[0]).abs().max()
+    assert float(error) == pytest.approx(1.3 * (1 - shares.sum()), rel=1e-6, abs=1e-14)

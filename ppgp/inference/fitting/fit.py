@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
@@ -9,13 +10,14 @@ from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, cast, overload
+from warnings import catch_warnings, simplefilter
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import Module
 
-from ...capabilities import FollowsFit, Reselects
+from ...capabilities import Candidates, FollowsFit, Reselects, supports
 from ...data.arguments import Arguments, as_training_data, is_frame
 from ...data.dataset import Dataset, IdentityScaler, Scaler, of_all_ranks
 from ...data.outputs import Outputs
@@ -27,6 +29,7 @@ from ...errors import (
     ConvergenceWarning,
     DataError,
     NotApplicable,
+    NumericalError,
     PpgpError,
     UnknownName,
 )
@@ -67,6 +70,7 @@ from .streams import streamed_rows, with_sums
 __all__ = ["OWN_METHODS", "default_name", "depends_on_rows", "fit", "found_on", "own_method"]
 
 STOPPED = "stopped by Ctrl-C"  # what methods say of a fit that ends early
+FEWEST_ROWS = 3  # of a fit
 MOST_ROUNDS = 3  # fits that may follow a first one, each with a recipe that suits the last
 
 
@@ -221,6 +225,14 @@ def fit(
         return _fit_each(model_or_program, data, options)
     if isinstance(data, Stream):
         data = streamed_rows(model_or_program, how, data)
+    if isinstance(data, Dataset) and supports(model_or_program, Candidates):
+        options = {"seed": seed, "progress": progress, "standardise": standardise}
+        if (found := _best_candidate(model_or_program, data, how, options)) is not None:
+            best, chosen = found
+            if how == MAP():
+                return _told(chosen)
+            options |= {"init": chosen if init is None else init, "checkpoint": checkpoint}
+            return fit(best, data, how, **options)
     work = _multiplications(model_or_program, data, how)
     team = getattr(data, "team", ALONE)
     untrained, at_rank = nullcontext(), nullcontext()
@@ -279,6 +291,42 @@ def fit(
             said = f"{sentence}; {TWICE}" if STOPPED in sentence else sentence
             warn(said, ConvergenceWarning)
         return posterior
+
+
+def _best_candidate(
+    model: Any, data: Dataset, how: Any, options: Mapping[str, Any]
+) -> tuple[Model, Posterior] | None:
+    """Return the candidate of the highest evidence and its fit by MAP; None without candidates.
+
+    Args:
+        model: A model with candidates.
+        data: The training rows.
+        how: The method that the user named, or None.
+        options: Those of ``fit``.
+    """
+    if (
+        not data.team.alone
+        or data.n < FEWEST_ROWS
+        or not (how is None or isinstance(how, Inference))
+    ):
+        return None
+    best: tuple[Model, Posterior] | None = None
+    highest = -math.inf
+    with catch_warnings():
+        simplefilter("ignore", ConvergenceWarning)
+        for candidate in model.candidates(data):
+            posterior = fit(candidate, data, MAP(starts=1), **{**options, "progress": False})
+            with suppress(NumericalError):
+                if posterior.log_evidence > highest:
+                    highest, best = posterior.log_evidence, (candidate, posterior)
+    return best
+
+
+def _told(posterior: Posterior) -> Posterior:
+    """Return a posterior after issuing its warnings."""
+    for sentence in posterior.warnings:
+        warn(sentence, ConvergenceWarning)
+    return posterior
 
 
 def _judged(

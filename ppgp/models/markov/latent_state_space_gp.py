@@ -11,10 +11,20 @@ import pyro
 import torch
 from torch import Tensor
 
+from ...capabilities import Candidates, require
 from ...data.dataset import Dataset, Scaler
 from ...errors import NotApplicable
-from ...kernels import Kernel, Matern
-from ...likelihoods import Bernoulli, Likelihood
+from ...kernels import Kernel
+from ...likelihoods import (
+    Bernoulli,
+    Exponential,
+    Gamma,
+    Likelihood,
+    LogNormal,
+    NegativeBinomial,
+    Poisson,
+    Weibull,
+)
 from ...likelihoods.joint_rows import LatentRows, LikelihoodRows
 from ...numerics.laplace_evidence import laplace_log_evidence_under
 from ...numerics.latent_mode import require_mode
@@ -27,9 +37,12 @@ from ..sites import Theta, draw, one_by_one
 from .markov_laplace import MarkovPrior
 from .markov_process import first_scales
 from .parallel_scan import in_lanes, in_rows
+from .series_rule import candidates_of
 from .state_space_predictions import GivenRows, PartsOfProcess, Smoothed, smoothed
 from .state_space_rows import Steps, drawn_functions
 
+#: whose f is about the logarithm of y
+LOGARITHMIC = (Exponential, Gamma, LogNormal, NegativeBinomial, Poisson, Weibull)
 SEARCH = 10  # filters in the search for one mode, about
 
 
@@ -86,7 +99,7 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
         6
     """
 
-    kernel: Kernel = field(default_factory=Matern)
+    kernel: Kernel | None = None
     likelihood: Likelihood = field(default_factory=Bernoulli)
     mean: MeanLike | None = None
     regressors: PriorLike | None = None
@@ -137,6 +150,27 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         own = self.likelihood.factors(float(scaler.y_sd))
         return self.hyperparameters_of_data(draws, self.process.factors(scaler) | own, scaler)
+
+    def candidates(self, data: Dataset) -> list[LatentStateSpaceGP]:
+        """Return the recipes that ``fit`` chooses among if no kernel is given.
+
+        They are those of ``StateSpaceGP``, with priors from y, or from log(y + 1/2) for a
+        likelihood of counts or positive numbers; [] for classes and shares.
+
+        Args:
+            data: The training rows.
+
+        Raises:
+            NotApplicable: If there is a kernel.
+        """
+        require(self, Candidates)
+        values = data.y
+        if "y" not in self.scales:
+            if not isinstance(self.likelihood, LOGARITHMIC) or not bool((values >= 0).all()):
+                return []
+            values = (values + 0.5).log()
+        found = candidates_of(data.X[:, 0], values, False)
+        return [replace(self, kernel=one.kernel) for one in found]
 
     # -- the program --------------------------------------------------------------------------
 
@@ -206,7 +240,6 @@ def with_likelihood(
     if latent not in (None, "laplace"):
         do = "use GP(kernel, likelihood=..., latent=...) on few rows"
         raise NotApplicable("latent='laplace' for StateSpaceGP", repr(latent), do)
-    kernel = Matern() if kernel is None else kernel
     return LatentStateSpaceGP(kernel, likelihood, mean, regressors, standardised=standardised)
 
 

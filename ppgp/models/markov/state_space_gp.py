@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import pyro
 import pyro.distributions as dist
@@ -12,15 +13,17 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ...capabilities import (
+    Candidates,
     JointGaussian,
     LatentFunction,
     LeaveOneOut,
     PosteriorFunctions,
     Updates,
+    require,
 )
 from ...data.dataset import Dataset, Scaler
 from ...errors import DataError, listed
-from ...kernels import Kernel, Matern
+from ...kernels import Kernel
 from ...kernels.fourier_features import Draw
 from ...kernels.state_space import StateSpace
 from ...likelihoods import Likelihood
@@ -29,6 +32,7 @@ from ...numerics.small_matrices import product, product_with_transpose, times_ve
 from ...priors import LogNormal, Param, PriorLike, Site, rescaled, site
 from ...runtime.result_cache import ResultCache
 from ..base import TakesLikelihood, mini_batch, show_latent
+from ..exact.gp import GP
 from ..means import MeanLike, WithMean
 from ..noise import check_aligned, refuse_duplicate_rows, with_known, with_noise
 from ..sites import Theta, draw, first_draw, number_of_draws, split_params
@@ -37,12 +41,16 @@ from .kalman import passes, root, simulated
 from .latent_state_space_gp import with_likelihood
 from .markov_process import columns_of, first_scales
 from .parallel_scan import in_rows
+from .series_rule import Candidate, candidates_of
 from .state_space_predictions import GivenRows, PartsOfProcess, Smoothed, onward, smoothed
 from .state_space_rows import StateSpaceMarginal, Steps
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
 UNCOMPILED = 1500  # rows times states from which a graph of all steps takes long to compile
+ROWS_OF_MATRIX = 1000  # up to which a matrix of rows is cheaper than many states
+MANY_STATES = 8
 FEW = 2000  # new rows that are filtered one by one
+NOISE = LogNormal(-2.0, 1.0)  # the default, which does not count as given
 NEGLIGIBLE = 1e-12  # eigenvalues of a scaled covariance below it are those of rounding
 
 
@@ -68,7 +76,9 @@ class StateSpaceGP(
     Koopman (2012), section 6.2.
 
     Args:
-        kernel: A kernel with a state space.
+        kernel: A kernel with a state space, which is taken as it is. None: ``fit`` fits each of
+            ``candidates`` by MAP and keeps the one of the highest evidence, whose kernel is that of
+            the result.
         noise: Prior or number for the noise variance (a number is in the square of the units of y).
             0: no estimated noise; the GP interpolates unless the Dataset has known noise.
         mean: Number, prior, ``LinearMean`` or function of X: see ``GP``; None: the mean of the
@@ -107,8 +117,8 @@ class StateSpaceGP(
         array([0.47, 1.04])
     """
 
-    kernel: Kernel = field(default_factory=Matern)
-    noise: PriorLike = LogNormal(-2.0, 1.0)
+    kernel: Kernel | None = None
+    noise: PriorLike = NOISE
     mean: MeanLike | None = None
     regressors: PriorLike | None = None
     likelihood: Likelihood | None = field(default=None, repr=False, kw_only=True)
@@ -136,10 +146,23 @@ class StateSpaceGP(
         return {**given, **first_scales(self, data, given)}
 
     def work(self, n: int, d: int) -> float:
+        if self.by_matrix(n, d):
+            return float(n) ** 3
         return n * 50.0 * self.process.width(d) ** 2
 
     def chunked(self, data: Dataset) -> bool:
-        return data.n * self.process.width(data.d) >= UNCOMPILED
+        many = data.n * self.process.width(data.d) >= UNCOMPILED
+        return many and not self.by_matrix(data.n, data.d)
+
+    def by_matrix(self, n: int, d: int) -> bool:
+        """Return whether the covariance of n rows is cheaper than so many states."""
+        return d == 1 and n <= ROWS_OF_MATRIX and self.process.width(d) >= MANY_STATES
+
+    @cached_property
+    def _of_matrix(self) -> GP:
+        """The same model by the covariance of its rows, whose sites have the same names."""
+        kernel = self.process.kernel
+        return GP(kernel, self.noise, self.mean, standardised=self.standardised)
 
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
         self.process.check_memory(n, d, like)
@@ -164,6 +187,32 @@ class StateSpaceGP(
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         return self.hyperparameters_of_data(draws, self.process.factors(scaler), scaler)
+
+    def candidates(self, data: Dataset) -> list[StateSpaceGP]:
+        """Return the recipes that ``fit`` chooses among if no kernel is given.
+
+        Each is a level, one trend (smooth, a random walk, one with drift, or a cycle at the highest
+        Lomb-Scargle peak), and seasons at periods that the spacing of the times suggests, with
+        priors in units of the spacing and the span.
+
+        Args:
+            data: The training rows.
+
+        Returns:
+            Recipes that can each be fitted alone; [] where the times or y are all the same.
+
+        Raises:
+            NotApplicable: If there is a kernel.
+        """
+        require(self, Candidates)
+        return [
+            replace(self, kernel=one.kernel, noise=self._noise_of(one))
+            for one in candidates_of(data.X[:, 0], data.y, False)
+        ]
+
+    def _noise_of(self, one: Candidate) -> PriorLike:
+        """Return the prior of the noise: that of the user, or of a candidate."""
+        return one.noise if self.noise == NOISE else self.noise
 
     # -- the program ------------------------------------------------------------------------------
 
@@ -193,6 +242,8 @@ class StateSpaceGP(
             raise mini_batch(self, X, total, "use the full batch, which costs O(n)")
         if noise_sd is not None:
             check_aligned(noise_sd, X)
+        if self.by_matrix(*X.shape):
+            return self._of_matrix.model(X, y, noise_sd=noise_sd)
         theta = draw(self.sites_at(X.shape[-1]), X)
         loc = self.mean_at(theta, X).expand(len(X))
         steps = self.noisy_steps(theta, X, noise_sd)
@@ -236,6 +287,9 @@ class StateSpaceGP(
         The times lie before, between, at or after the training rows, in any order. The distribution
         is a Normal, or a MultivariateNormal if ``joint``.
         """
+        if self.by_matrix(train.n, train.d):
+            options = {"joint": joint, "noise_sd": noise_sd, "kept": kept}
+            return self._of_matrix.predict(theta, X, train, **options)
         given = self.given_rows(theta, train, kept)
         mean, spread = given.joint(X) if joint else given.marginal(X)
         return with_noise(mean, spread, self.noise_at(theta, X, noise_sd), joint)
@@ -243,6 +297,8 @@ class StateSpaceGP(
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
     ) -> Distribution:
+        if self.by_matrix(train.n, train.d):
+            return self._of_matrix.latent(theta, X, train, kept)
         mean, variance = self.given_rows(theta, train, kept).marginal(X)
         return dist.Normal(mean, variance.sqrt())
 
@@ -289,12 +345,19 @@ class StateSpaceGP(
 
         return functions
 
+    def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
+        if self.by_matrix(train.n, train.d):
+            return self._of_matrix.components(theta, X, train)
+        return super().components(theta, X, train)
+
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
         """Return the distribution of each y_i given the other rows, batch [draw, n].
 
         Its mean is y_i - u_i / d_i and its variance 1 / d_i, with u = C^-1 (y - mean) and
         d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12.
         """
+        if self.by_matrix(train.n, train.d):
+            return self._of_matrix.loo(theta, train)
         back = torch.argsort(torch.sort(train.X[:, 0], stable=True).indices)
         means, variances = [], []
         given = self.given_rows(theta, train)

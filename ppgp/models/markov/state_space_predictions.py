@@ -12,10 +12,16 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ...capabilities import Capability, Components, ComponentsByRole, IntegratedCoefficients
+from ...capabilities import (
+    Candidates,
+    Capability,
+    Components,
+    ComponentsByRole,
+    IntegratedCoefficients,
+)
 from ...data.dataset import Dataset
 from ...errors import NotApplicable
-from ...kernels import Kernel, Sum
+from ...kernels import Kernel, Matern, Sum
 from ...kernels.state_space import StateSpace, with_batch
 from ...kernels.wrappers import labels_of_terms, roles_of_terms
 from ...numerics.cholesky import at_least_rounding
@@ -469,21 +475,27 @@ class GivenRows:
         return torch.cat(means), torch.cat(variances).sqrt()
 
 
-class PartsOfProcess(Components, ComponentsByRole, IntegratedCoefficients):
+class PartsOfProcess(Candidates, Components, ComponentsByRole, IntegratedCoefficients):
     """The terms of the kernel and the weights of the regressors: each part has states of its own.
 
     Attributes:
-        kernel: A kernel with a state space.
+        kernel: A kernel with a state space; None: ``fit`` chooses among ``candidates``, and
+            whatever meets no rows has Matern().
         regressors: Prior Normal(0, scale) of the weights of the columns beside the time, or None.
     """
 
-    kernel: Kernel
+    kernel: Kernel | None
     regressors: PriorLike | None
 
     @property
     def process(self) -> MarkovProcess:
         """The process of time, and the regressors."""
-        return MarkovProcess(self.kernel, self.regressors)
+        return MarkovProcess(Matern() if self.kernel is None else self.kernel, self.regressors)
+
+    @property
+    def covariance(self) -> Kernel:
+        """The kernel of the latent function."""
+        return self.process.kernel
 
     @abstractmethod
     def given_rows(
@@ -492,6 +504,8 @@ class PartsOfProcess(Components, ComponentsByRole, IntegratedCoefficients):
         """Return the process given the training rows, under each draw of theta."""
 
     def lacks(self, capability: type[Capability]) -> NotApplicable | None:
+        if capability is Candidates and self.kernel is not None:
+            return NotApplicable(capability.wanted, f"kernel={self.kernel!r}", capability.advice)
         return self.process.lacks(capability, type(self).__name__)
 
     def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
@@ -499,12 +513,13 @@ class PartsOfProcess(Components, ComponentsByRole, IntegratedCoefficients):
 
         Each term has states of its own. No term includes the mean.
         """
-        assert isinstance(self.kernel, Sum)  # see ``MarkovProcess.lacks``
-        return self.given_rows(theta, train).parts(X, labels_of_terms(self.kernel))
+        kernel = self.process.kernel
+        assert isinstance(kernel, Sum)  # see ``MarkovProcess.lacks``
+        return self.given_rows(theta, train).parts(X, labels_of_terms(kernel))
 
     def parts_by_role(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
         """Return the distribution of the terms of each role together at X, batch [draw, m]."""
-        return self.given_rows(theta, train).parts(X, roles_of_terms(self.kernel))
+        return self.given_rows(theta, train).parts(X, roles_of_terms(self.process.kernel))
 
     def weighted(self, d: int) -> range:
         return range(1, d)

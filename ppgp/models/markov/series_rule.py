@@ -1,0 +1,290 @@
+"""The rule for a series without a kernel: candidates from the spacing and the span of its times.
+
+Each candidate is a level, one trend, and perhaps seasons. Their priors are in units of the spacing
+and the span. Which of them enter is decided by the evidence of a few fixed shapes, in closed form;
+``fit`` then compares the candidates by their own evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from scipy.signal import lombscargle
+from torch import Tensor
+
+from ...kernels import Constant, Cosine, Exponential, Kernel, Linear, Matern, Periodic
+from ...priors import InUnitsOfData, LogNormal
+
+#: periods in spacings: quarters, days of a week, months, hours of a day, weeks of a year, hours of
+#: a week, days of a year
+PERIODS = (4.0, 7.0, 12.0, 24.0, 52.18, 168.0, 365.25)
+PERIODS_SEEN = 2.0  # that the times span at least
+MOST_ROWS = 400  # the last ones, on which shapes are compared
+MOST_SEASONS = 2
+GAIN_OF_LOG = 5.0  # nats by which log y must be better
+GAIN_OF_SEASON = 3.0  # nats that a shape with a further season must gain to be a candidate
+SURE = 12.0  # nats from which candidates without that season are left out
+TOLERANCE = 0.15  # of the spacing: equal steps, such as months, differ by less
+LENGTHS = (0.02, 0.07, 0.2, 0.6)  # of the trends that are compared, in spans
+NOISES = (0.003, 0.05, 0.5)  # variances of noise, in those of the trend
+SIZES = (0.3, 3.0)  # variances of a season
+FAR = 10.0  # spans over which a random walk returns to its mean
+VAGUE = 10.0  # variance of the level, in that of y
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the candidates of one series are made of.
+
+    Attributes:
+        log: Whether they are of log y.
+        seasons: Their periods in the unit of the time, those that are sure first.
+        sure: How many of the seasons every candidate has.
+        cycle: The period at the highest peak of the periodogram of what trend and season leave, or
+            None.
+    """
+
+    log: bool
+    seasons: tuple[float, ...]
+    sure: int
+    cycle: float | None
+
+
+class Series:
+    """The rows of a series in order of time.
+
+    Args:
+        t: Times [n].
+        y: Values [n].
+    """
+
+    def __init__(self, t: Tensor, y: Tensor) -> None:
+        order = torch.argsort(t)
+        self.t, self.y = t[order].double().cpu(), y[order].double().cpu()
+        self.span = float(self.t[-1] - self.t[0])
+        self.variance = float(self.y.var())
+
+    @cached_property
+    def spacing(self) -> float:
+        """The usual step of time; the mean of steps that are about equal, such as months."""
+        steps = self.t.diff()
+        steps = steps[steps > 0]
+        middle = steps.median()
+        usual = steps[(steps / middle - 1).abs() < TOLERANCE]
+        return float(usual.mean())
+
+    @property
+    def known(self) -> bool:
+        """Whether the times and the values differ at all."""
+        return self.span > 0 and self.variance > 0 and math.isfinite(self.variance)
+
+    def last(self, rows: int) -> Series:
+        """Return the last rows."""
+        return Series(self.t[-rows:], self.y[-rows:])
+
+    def logarithm(self) -> Series | None:
+        """Return the series of log y; None unless all values are positive."""
+        return Series(self.t, self.y.log()) if bool((self.y > 0).all()) else None
+
+    def periods(self) -> list[float]:
+        """Return the periods that the spacing suggests and the span shows at least twice."""
+        each = [p * self.spacing for p in PERIODS]
+        return [p for p in each if p * PERIODS_SEEN <= self.span + self.spacing]
+
+
+class Shapes:
+    """The evidence of a series under trends, seasons and noise of a few fixed shapes.
+
+    The size of all of them together is that of highest density, in closed form.
+    """
+
+    def __init__(self, series: Series) -> None:
+        self.series = series
+        self.eye = torch.eye(len(series.t), dtype=torch.float64)
+        lags = (series.t[:, None] - series.t).abs()
+        self.lags = lags
+        self.trends = [_matern(lags / (x * series.span)) for x in LENGTHS]
+        # with a variance of 1 over a tenth of the span
+        self.trends.append(5 * FAR * torch.exp(-lags / (FAR * series.span)))
+        level = VAGUE * torch.ones_like(lags)
+        self.bases = [trend + level + noise * self.eye for trend in self.trends for noise in NOISES]
+
+    def season(self, period: float) -> Tensor:
+        """Return the covariance of a season of this period, whose shape changes slowly."""
+        shape = torch.exp(-2 * torch.sin(math.pi * self.lags / period).square())
+        return shape * _matern(self.lags / (2 * self.series.span))
+
+    def best(self, seasons: Sequence[float], values: Sequence[Tensor]) -> Tensor:
+        """Return the highest log evidence of each of the values [n], up to a constant."""
+        targets = torch.stack([v - v.mean() for v in values], -1)
+        parts = [self.season(period) for period in seasons]
+        found = [self._evidence(K, targets) for K in self._covariances(parts)]
+        return torch.stack(found).max(0).values
+
+    def _covariances(self, parts: Sequence[Tensor]) -> Iterator[Tensor]:
+        for base in self.bases:
+            if not parts:
+                yield base
+            for size in SIZES if parts else ():
+                yield base + size * sum(parts[1:], parts[0])
+
+    def _evidence(self, K: Tensor, targets: Tensor) -> Tensor:
+        root, info = torch.linalg.cholesky_ex(K)
+        if int(info):
+            return torch.full((targets.shape[-1],), -math.inf, dtype=torch.float64)
+        white = torch.linalg.solve_triangular(root, targets, upper=False)
+        n = len(K)
+        return -0.5 * n * white.square().sum(0).log() - root.diagonal().log().sum()
+
+
+def _matern(lags: Tensor) -> Tensor:
+    """Return the correlation of Matern(3/2) at lags in its lengthscale."""
+    u = math.sqrt(3.0) * lags
+    return (1 + u) * torch.exp(-u)
+
+
+def shape_of(series: Series, may_log: bool) -> Shape:
+    """Choose log y, seasons and a cycle for a series.
+
+    Args:
+        series: All rows.
+        may_log: Whether log y is a choice.
+    """
+    few = series.last(MOST_ROWS)
+    logs = few.logarithm() if may_log else None
+    values = [few.y] if logs is None else [few.y, logs.y]
+    jacobian = torch.zeros(len(values), dtype=torch.float64)
+    if logs is not None:
+        jacobian[1] = -logs.y.sum()
+    shapes = Shapes(few)
+    seasons: list[float] = []
+    heights = shapes.best([], values) + jacobian
+    sure = 0
+    for _ in range(MOST_SEASONS):
+        rest = [p for p in few.periods() if p not in seasons]
+        each = [shapes.best([*seasons, p], values) + jacobian for p in rest]
+        gains = [float(e.max() - heights.max()) for e in each]
+        if not gains or max(gains) < GAIN_OF_SEASON:
+            break
+        place = gains.index(max(gains))
+        seasons.append(rest[place])
+        sure += max(gains) > SURE and sure == len(seasons) - 1
+        heights = each[place]
+    log = bool(len(values) > 1 and heights[1] > heights[0] + GAIN_OF_LOG)
+    chosen = logs if log and logs is not None else few
+    return Shape(log, tuple(seasons), sure, _cycle(chosen, seasons))
+
+
+def _cycle(series: Series, seasons: Sequence[float]) -> float | None:
+    """Return the period at the highest Lomb-Scargle peak after a line and the seasons.
+
+    Lomb (1976). Periods lie between four spacings and half of the span.
+    """
+    t, n = series.t - series.t[0], len(series.t)
+    columns = [torch.ones(n, dtype=t.dtype), t / max(series.span, 1e-300)]
+    for period in seasons:
+        # those below half of the rate of the rows, so that no two are alike at the rows
+        for j in range(1, math.ceil(min(5.0, period / (2 * series.spacing)))):
+            angle = 2 * math.pi * j * t / period
+            columns += [angle.cos(), angle.sin()]
+    design = torch.stack(columns, -1)
+    if n < 2 * design.shape[1]:
+        design = design[:, :2]
+    rest = series.y - design @ torch.linalg.lstsq(design, series.y[:, None]).solution[:, 0]
+    low, high = 2.0 / series.span, 1.0 / (4 * series.spacing)
+    if not high > low:
+        return None
+    count = min(2000, 4 * n)
+    frequency = torch.linspace(low, high, count, dtype=t.dtype)
+    power = lombscargle(t.numpy(), rest.numpy(), (2 * math.pi * frequency).numpy())
+    return 1.0 / float(frequency[int(power.argmax())])
+
+
+def _about(median: float, sd: float) -> InUnitsOfData:
+    return InUnitsOfData(LogNormal(math.log(median), sd))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The kernels of a series, with priors in units of its spacing and span.
+
+    Attributes:
+        series: The series, of y or of log y.
+    """
+
+    series: Series
+
+    @cached_property
+    def rough(self) -> float:
+        """The variance of half a step, at most that of noise alone."""
+        steps = self.series.y.diff()
+        middle = float(steps.square().median()) / 0.455  # of a normal distribution
+        floor = 1e-4 * self.series.variance
+        return max(0.5 * min(middle, float(steps.square().mean())), floor)
+
+    def noise(self) -> InUnitsOfData:
+        return _about(0.3 * self.rough, 1.5)
+
+    def level(self) -> Kernel:
+        return Constant(VAGUE * self.series.variance)
+
+    def smooth(self) -> Kernel:
+        s = self.series
+        return Matern(1.5, _about(s.variance, 1.5), _about(max(s.span / 5, 2 * s.spacing), 0.9))
+
+    def walk(self) -> Kernel:
+        s = self.series
+        length = FAR * s.span
+        return Exponential(_about(self.rough * length / s.spacing, 1.5), length)
+
+    def drift(self) -> Kernel:
+        s = self.series
+        return self.walk() + Linear(_about(12 * s.variance / s.span**2, 1.5))
+
+    def cycle(self, period: float) -> Kernel:
+        own = _about(self.series.variance, 1.5)
+        return Exponential(own, _about(2 * period, 0.9)) * Cosine(1.0, _about(period, 0.1))
+
+    def season(self, period: float) -> Kernel:
+        own = _about(0.3 * self.series.variance, 1.5)
+        wave = Periodic(own, LogNormal(0.0, 0.5), period)
+        return wave * Matern(1.5, 1.0, _about(2 * self.series.span, 0.9))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One candidate: its kernel, the prior of its noise, and whether it is of log y."""
+
+    kernel: Kernel
+    noise: InUnitsOfData
+    log: bool
+
+
+def candidates_of(t: Tensor, y: Tensor, may_log: bool) -> list[Candidate]:
+    """Return the candidates for a series; [] if its times or its values are all the same.
+
+    Args:
+        t: Times [n].
+        y: Values [n].
+        may_log: Whether log y is a choice.
+    """
+    series = Series(t, y)
+    if not series.known or len(series.t) < 4:
+        return []
+    shape = shape_of(series, may_log)
+    parts = Parts((series.logarithm() if shape.log else None) or series)
+    trends = [parts.smooth(), parts.walk(), parts.drift()]
+    if shape.cycle is not None:
+        trends.append(parts.cycle(shape.cycle))
+    found = []
+    for count in range(shape.sure, len(shape.seasons) + 1):
+        for trend in trends:
+            kernel = parts.level() + trend
+            for period in shape.seasons[:count]:
+                kernel = kernel + parts.season(period)
+            found.append(Candidate(kernel, parts.noise(), shape.log))
+    return found
