@@ -12,7 +12,6 @@ from .. import files
 from ..errors import SettingError, counted
 from ..recipes.parsing import recipe_of
 from ..runtime.levels import exact_level
-from ..tables.table_files import STANDARD_INPUT, table_file
 from .data_options import MissingOfKnown, Sep, drops_rows, separator
 from .options import Level, Seed, complete_scores
 from .output import Json, print_json, print_table, results
@@ -22,7 +21,7 @@ __all__ = ["calibrate", "diagnose", "predict"]
 
 PARQUET = ".parquet"
 TABLES = (".csv", PARQUET)  # formats of predictions
-STANDARD_OUTPUT = "-"
+STANDARD = "-"  # the standard input, or output
 
 
 def predict(
@@ -57,9 +56,11 @@ def predict(
     that `ppgp fit --id` has read are the first column. Parquet files, or a folder of them, go to a
     .parquet file in chunks; the same command after one that was stopped goes on where it was.
     """
+    from ..tables.table_files import table_file
+
     exact_level(level)
     drop_missing = drops_rows(missing)
-    printed = str(out) == STANDARD_OUTPUT
+    printed = str(out) == STANDARD
     if not printed:
         files.check_file(out)
     # the table itself may go to the standard output; the messages then go to the standard error
@@ -72,7 +73,7 @@ def predict(
             "rename it: --out predictions.csv",
         )
     files.check_saved(posterior)
-    if calibration is not None and str(data) == str(calibration) == STANDARD_INPUT:
+    if calibration is not None and str(data) == str(calibration) == STANDARD:
         raise SettingError("one table on the standard input", "two", "name a file for one of them")
     known = None
     if calibration is not None:
@@ -164,6 +165,8 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Calibrate several scores on half of the rows, and test their sets on the other half."""
+    from ..tables.table_files import table_file
+
     exact_level(level)
     drop_missing = drops_rows(missing)
     files.check_saved(posterior)

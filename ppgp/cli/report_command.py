@@ -11,7 +11,6 @@ import typer
 from .. import __version__, files
 from ..errors import NotApplicable, SettingError
 from ..runtime.levels import exact_level
-from ..tables.table_files import STANDARD_INPUT, TableFile, table_file
 from .data_options import MissingOfKnown, Sep, drops_rows, separator
 from .options import Level
 from .output import Json, print_json, print_table
@@ -19,6 +18,7 @@ from .output import Json, print_json, print_table
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from ..posterior.posterior import Posterior
+    from ..tables.table_files import TableFile
 
 __all__ = ["report", "rows_for_all"]
 
@@ -171,6 +171,8 @@ def _rows_file(path: Path, sep: str | None) -> TableFile:
     Raises:
         SettingError: If it is the standard input.
     """
+    from ..tables.table_files import STANDARD_INPUT, table_file
+
     if str(path) == STANDARD_INPUT:
         got = "the standard input"
         raise SettingError("a file of rows with their target", got, "write them to a file")

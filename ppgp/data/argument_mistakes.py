@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributions import Independent
 
 from ..errors import DataError, PpgpError, an, counted
+from ..numerics.shapes import broadcast_shapes
 
 __all__ = ["explained", "mask_of_other_shape", "not_finite", "of_dtypes", "spreads_to"]
 
@@ -64,7 +65,7 @@ def of_dtypes(error: Exception) -> bool:
 def spreads_to(shape: Sequence[int], whole: Sequence[int]) -> bool:
     """Return whether a tensor of one shape can be expanded to another one."""
     try:
-        return torch.broadcast_shapes(tuple(shape), tuple(whole)) == tuple(whole)
+        return broadcast_shapes(tuple(shape), tuple(whole)) == tuple(whole)
     except RuntimeError:
         return False
 

@@ -33,6 +33,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..data.argument_mistakes import mask_of_other_shape, of_dtypes, spreads_to
 from ..errors import DataError, NotApplicable, an
+from ..numerics.shapes import broadcast_shapes
 from ..runtime.process_locks import one_at_a_time, silenced, when_abandoned
 from ..runtime.seeding import seeded
 from .graph.batching import Batched, MixedCondition
@@ -567,7 +568,7 @@ def numbers_seen(s: Mapping[str, Any]) -> Tensor:
         counts = counts * torch.as_tensor(mask).to(counts)
     # outside of plates a value may have more rows than its distribution
     rows = value.shape[: value.ndim - len(law.event_shape)]
-    counts = counts.expand(torch.broadcast_shapes(counts.shape, rows))
+    counts = counts.expand(broadcast_shapes(counts.shape, rows))
     if not value.is_floating_point():
         return counts
     missing = value.isnan()

@@ -19,6 +19,7 @@ from ..numerics.gaussian_log_density import (
     profile_log_density,
     restricted_log_density,
 )
+from ..numerics.shapes import broadcast_shapes
 from . import standard_normal
 
 __all__ = ["GPMarginal", "NormalMixture", "PoissonLogNormal", "TrendMarginal"]
@@ -39,7 +40,7 @@ class GPMarginal(dist.TorchDistribution):
 
     def __init__(self, loc: Tensor, covariance: Tensor, validate_args: bool | None = None) -> None:
         self.loc, self.covariance_matrix = loc, covariance
-        batch = torch.broadcast_shapes(loc.shape[:-1], covariance.shape[:-2])
+        batch = broadcast_shapes(loc.shape[:-1], covariance.shape[:-2])
         super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> GPMarginal:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ..errors import NotApplicable
+from ..numerics.shapes import broadcast_shapes
 
 __all__ = ["CountMass", "KnownInPart", "Points", "QuantileFunction"]
 
@@ -161,7 +162,7 @@ class QuantileFunction(KnownInPart):
         outside = (p < known[0] - CLOSE) | (p > known[-1] + CLOSE)
         if bool(outside.any()):
             self.unknown(f"a quantile at {float(p[outside].reshape(-1)[0]):g}")
-        p = p.expand(torch.broadcast_shapes(p.shape, each.shape[:1])).contiguous()
+        p = p.expand(broadcast_shapes(p.shape, each.shape[:1])).contiguous()
         right = torch.searchsorted(known, p).clamp(1, len(known) - 1)
         low, high = known[right - 1], known[right]
         share = ((p - low) / (high - low)).clamp(0.0, 1.0)

@@ -13,6 +13,7 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
+from ..numerics.shapes import broadcast_shapes
 from . import tails, univariate
 from .blocks import by_rows, each_block
 from .known_in_part import KnownInPart
@@ -353,7 +354,7 @@ def _end(distribution: Distribution, name: str, like: Tensor) -> Tensor | None:
 
 
 def _count_quantile(distribution: Distribution, p: Tensor, start: Tensor) -> Tensor:
-    shape = torch.broadcast_shapes(p.shape, start.shape)
+    shape = broadcast_shapes(p.shape, start.shape)
     p, start = p.expand(shape), start.expand(shape)
     if univariate.has_only_mass(distribution):
         return _quantile_by_sum(distribution, p)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..numerics.float_order import between, number, place
+from ..numerics.shapes import broadcast_shapes
 from . import univariate
 
 STEPS = 200
@@ -74,7 +75,7 @@ def root(
     Returns:
         [..., n].
     """
-    shape = torch.broadcast_shapes(start.shape, target.shape)
+    shape = broadcast_shapes(start.shape, target.shape)
     x, target, roots = start.expand(shape), target.expand(shape), start.expand(shape).clone()
     rows = torch.arange(shape[-1], device=start.device)
     part = distribution

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.distributions import StudentT, constraints
 
 from ..numerics.cholesky import LOG_2PI
+from ..numerics.shapes import broadcast_shapes
 
 __all__ = ["StudentTPlusNormal", "expected_log_density"]
 
@@ -234,7 +235,7 @@ class StudentTPlusNormal(dist.TorchDistribution):
         for each value.
         """
         with torch.no_grad():
-            value = value.expand(torch.broadcast_shapes(value.shape, self.batch_shape))
+            value = value.expand(broadcast_shapes(value.shape, self.batch_shape))
             constant = self.df.ndim > 0 and self.df.stride(-1) == 0
             df = self.df[..., :1] if constant else self.df
             x, weight = _same_nodes(df)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..errors import NotApplicable
+from ..numerics.shapes import broadcast_shapes
 
 LEAST = 1e-280  # SciPy's probabilities lose digits or vanish below it, and series are used instead
 SMALL_HAZARD = -30.0  # log of the hazards h whose 1 - exp(-h) is h - h^2 / 2 to rounding
@@ -215,7 +216,7 @@ def _mixture(d: Any, x: Tensor) -> Pair:
 
 
 def _student_plus_normal(d: Any, x: Tensor) -> Pair:
-    loc = d.loc.expand(torch.broadcast_shapes(x.shape, d.loc.shape))
+    loc = d.loc.expand(broadcast_shapes(x.shape, d.loc.shape))
     left = x < loc
     near = d.log_cdf(torch.where(left, x, 2 * loc - x))  # the distribution is symmetric
     far = log1mexp(near.clamp_max(0.0))

@@ -17,6 +17,7 @@ from torch.distributions import Distribution, Independent
 
 from ..errors import NotApplicable
 from ..numerics.cholesky import LOG_2PI
+from ..numerics.shapes import broadcast_shapes
 from . import standard_normal
 from .counts import FORMS, closed_cdf
 from .rows_on_demand import RowsOnDemand
@@ -235,7 +236,7 @@ def _summed_mass(d: Distribution, x: Tensor) -> Tensor:
     finite = x[torch.isfinite(x)]
     top = int(finite.max().floor()) if finite.numel() else 0
     check_reach(top)
-    shape = torch.broadcast_shapes(d.batch_shape, x.shape)
+    shape = broadcast_shapes(d.batch_shape, x.shape)
     upto = x.expand(shape)
     total = torch.zeros(shape, dtype=x.dtype, device=x.device)
     for k in range(max(top, 0) + 1):

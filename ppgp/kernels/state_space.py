@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..capabilities import Capability
 from ..errors import NotApplicable
+from ..numerics.shapes import broadcast_shapes
 from ..numerics.small_matrices import block_diagonal
 
 #: from a number of axes to {hyperparameter: value} with these axes at the end
@@ -173,7 +174,7 @@ def times(M: Tensor, by: Tensor) -> Tensor:
 
 def _together(matrices: Sequence[Tensor]) -> list[Tensor]:
     """Return matrices [s_i, s_i, *shape_i] with one common shape."""
-    shape = torch.broadcast_shapes(*(M.shape[2:] for M in matrices))
+    shape = broadcast_shapes(*(M.shape[2:] for M in matrices))
     return [with_batch(M, len(shape)).expand(*M.shape[:2], *shape) for M in matrices]
 
 

@@ -16,6 +16,7 @@ from torch.nn.functional import logsigmoid
 from ..data.dataset import Dataset
 from ..distributions.logistic_normal import expected_softplus
 from ..errors import SettingError
+from ..numerics.shapes import broadcast_shapes
 from ..priors import Site, finite_numbers
 from .base import Theta, log_of_count
 from .parametric import Parametric
@@ -122,7 +123,7 @@ class Binomial(Parametric):
         return log_of_count(y) - log_of_count(self.value({}, "trials", y) - y)
 
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
-        trials = p["trials"].expand(torch.broadcast_shapes(p["trials"].shape, f.shape))
+        trials = p["trials"].expand(broadcast_shapes(p["trials"].shape, f.shape))
         return dist.Binomial(trials, logits=f.expand(trials.shape), validate_args=False)
 
     def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from ..distributions.gamma_functions import (
 )
 from ..distributions.gamma_times_log_normal import GammaTimesLogNormal
 from ..errors import UnknownName
+from ..numerics.shapes import broadcast_shapes
 from ..priors import PriorLike
 from .base import Theta, root
 from .parametric import Parametric, Predicted
@@ -193,7 +194,7 @@ class Gamma(Parametric):
         return -a * y * torch.exp(-f), by_shape
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
-        a = p["shape"].expand(torch.broadcast_shapes(p["shape"].shape, f.shape))
+        a = p["shape"].expand(broadcast_shapes(p["shape"].shape, f.shape))
         unit = self._by_log_mean(f)
         if kind == "nll":
             return {(0, 0): a * unit**2, (1, 1): a.square() * trigamma_gap(a)}

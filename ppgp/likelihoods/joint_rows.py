@@ -13,6 +13,7 @@ from ..distributions.univariate import JointRows
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.latent_ep import ep_log_evidence
 from ..numerics.latent_laplace import laplace_log_evidence
+from ..numerics.shapes import broadcast_shapes
 from .base import Likelihood, Theta
 from .bernoulli import Bernoulli
 from .scored import Scored
@@ -126,7 +127,7 @@ class LatentRows(JointRows):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the approximate log density of all rows together, [*batch]."""
-        batch = torch.broadcast_shapes(self.batch_shape, value.shape[:-1])
+        batch = broadcast_shapes(self.batch_shape, value.shape[:-1])
         if not batch:
             return self.log_evidence(value)
         values = value.expand(batch + self.event_shape).reshape(-1, *self.event_shape)

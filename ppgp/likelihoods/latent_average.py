@@ -12,6 +12,7 @@ from torch.distributions import Distribution, constraints
 
 from ..distributions import univariate
 from ..numerics.gaussian_nodes import Peak, find_peak
+from ..numerics.shapes import broadcast_shapes
 from .base import hermite, product_nodes
 
 NODES = 64  # over one function, of moments
@@ -85,7 +86,7 @@ class LatentAverage(dist.TorchDistribution):
             z: The first of them, [node, 1 or M, *batch].
             others: The others, [M, K'].
         """
-        batch = torch.broadcast_shapes(z.shape, (len(others), *(1,) * (z.ndim - 2)))
+        batch = broadcast_shapes(z.shape, (len(others), *(1,) * (z.ndim - 2)))
         offsets = [z.expand(batch)[..., None]]
         if self.likelihood.integrates_f:
             offsets.insert(0, torch.zeros_like(offsets[0]))
@@ -149,7 +150,7 @@ class LatentAverage(dist.TorchDistribution):
             value: [..., *batch].
             over_all: Whether it has no limit of 0 on either side of the peak of the density.
         """
-        shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+        shape = broadcast_shapes(value.shape, self.batch_shape)
         value = value.expand(shape)
         others, weights = self._others()
         times = self._nodes_needed(others.shape[-1])

@@ -18,6 +18,7 @@ from ..distributions.negative_binomial import (
     shape_slope,
     shape_slopes,
 )
+from ..numerics.shapes import broadcast_shapes
 from ..priors import PriorLike
 from .base import Theta, log_of_count
 from .parametric import Parametric, Predicted
@@ -105,7 +106,7 @@ class NegativeBinomial(Parametric):
         return -(y + t) * share * rest, shape_slopes(t, f, y)[1]
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
-        t = p["shape"].expand(torch.broadcast_shapes(p["shape"].shape, f.shape))
+        t = p["shape"].expand(broadcast_shapes(p["shape"].shape, f.shape))
         entries = {(0, 0): t * self._shares(p, f)[0]}
         if self.predicted:
             entries[1, 1] = shape_information(t, f)

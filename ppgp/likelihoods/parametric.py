@@ -13,6 +13,7 @@ from torch.distributions import Distribution
 
 from ..arguments import named_arguments
 from ..display.overrides import computed_once
+from ..numerics.shapes import broadcast_shapes
 from ..priors import PriorLike, Site, refuse_negative, site, with_plain_fields
 from ..priors.units import power as to_power
 from .base import Likelihood, Theta, hermite, product_nodes, root, turning_average
@@ -164,7 +165,7 @@ class Parametric(Likelihood, Scored):
 
     def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
         nodes, weights = hermite(self.nodes, mean)
-        shape = torch.broadcast_shapes(mean.shape, *(v.shape for v in p.values()))
+        shape = broadcast_shapes(mean.shape, *(v.shape for v in p.values()))
         column = (-1,) + (1,) * len(shape)
         f = mean + root(variance) * nodes.reshape(column)
         return (self._distribution(p, f).log_prob(y) * weights.reshape(column)).sum(0)
@@ -179,7 +180,7 @@ class Parametric(Likelihood, Scored):
         **options: Any,
     ) -> Tensor:
         """Return E log p(y | f) where log p changes within a few units of f around a turn."""
-        shape = torch.broadcast_shapes(mean.shape, *(v.shape for v in p.values()))
+        shape = broadcast_shapes(mean.shape, *(v.shape for v in p.values()))
 
         def log_prob(f: Tensor) -> Tensor:
             return self._distribution(p, f).log_prob(y)

@@ -16,6 +16,7 @@ from ..data.dataset import Dataset
 from ..distributions.gamma_functions import lower_by_parameter
 from ..distributions.gamma_times_log_normal import GammaTimesLogNormal
 from ..errors import NotApplicable
+from ..numerics.shapes import broadcast_shapes
 from ..priors import PriorLike
 from .base import Theta, root
 from .parametric import Parametric, Predicted
@@ -138,7 +139,7 @@ class Weibull(Parametric):
         return -k.square() * u, k * log_r * (1 - u - k * log_r * u)
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
-        k = p["shape"].expand(torch.broadcast_shapes(p["shape"].shape, f.shape))
+        k = p["shape"].expand(broadcast_shapes(p["shape"].shape, f.shape))
         if kind == "nll":
             shapes = torch.full_like(k, math.pi**2 / 6 + (1 - EULER) ** 2)
             return {(0, 0): k.square(), (0, 1): -k * (1 - EULER), (1, 1): shapes}

@@ -19,6 +19,7 @@ from ..display.overrides import computed
 from ..distributions.tails import log1mexp
 from ..distributions.zero_inflated import ZeroInflatedCounts
 from ..errors import SettingError
+from ..numerics.shapes import broadcast_shapes
 from ..priors import Prior, PriorLike, Site, Uniform, bare, finite_numbers, site
 from .base import Likelihood, Theta, root
 from .parametric import Parametric, Predicted
@@ -153,7 +154,7 @@ class ZeroInflated(Parametric):
         return torch.logit(value) if name == GATE else value
 
     def _built(self, p: Theta, f: Tensor, sd: Tensor | None) -> Distribution:
-        shape = torch.broadcast_shapes(f.shape, *(v.shape for v in p.values()))
+        shape = broadcast_shapes(f.shape, *(v.shape for v in p.values()))
         own = [p[name].expand(shape) for name in self._counts.parameters]
         given = torch.stack(own, -1) if own else f.new_zeros(*shape, 0)
         return ZeroInflatedCounts(f.expand(shape), p[GATE], given, sd, likelihood=self._counts)

@@ -25,6 +25,7 @@ from ..errors import DataError, SettingError, an, counted
 from ..kernels import Kernel
 from ..kernels.base import OutputColumn, output_of_rows
 from ..kernels.units import Factor
+from ..numerics.shapes import broadcast_shapes
 from ..priors import (
     Normal,
     Param,
@@ -392,7 +393,7 @@ class WithMean(Model):
             for name, s in self.mean_of(d).sites(d).items()
             if name in theta
         ]
-        return torch.broadcast_shapes(*axes)
+        return broadcast_shapes(*axes)
 
     def mean_in_units(self, scaler: Scaler) -> MeanLike | None:
         """Return the mean on the scale of the model.

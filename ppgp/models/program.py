@@ -51,6 +51,7 @@ from ..density.plates import plate_of, plates_taking
 from ..distributions import univariate
 from ..errors import DataError, NotApplicable, PpgpError, listed
 from ..numerics.cholesky import LOG_2PI
+from ..numerics.shapes import broadcast_shapes
 from ..priors import Param, Site
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import seeded
@@ -1054,7 +1055,7 @@ def _check_masks(run: Run) -> None:
         if not isinstance(mask, Tensor) or not hasattr(law, "batch_shape"):
             continue
         try:
-            torch.broadcast_shapes(mask.shape, law.batch_shape)
+            broadcast_shapes(mask.shape, law.batch_shape)
         except RuntimeError:
             raise DataError(
                 f"a mask of {name!r} with its shape, {list(law.batch_shape)}",

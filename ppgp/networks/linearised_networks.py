@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import jvp
 
+from ..numerics.shapes import broadcast_shapes
 from .networks import Network, outputs
 
 #: Names of the weights around which a network is linear begin with this word.
@@ -33,7 +34,7 @@ def linearised_outputs(
     point = {name: value.to(X) for name, value in at.items()}
     steps = {name: given[name].to(X) - value for name, value in point.items() if name in given}
     batches = (step.shape[: step.ndim - point[name].ndim] for name, step in steps.items())
-    batch = torch.broadcast_shapes(*batches)
+    batch = broadcast_shapes(*batches)
     each = {}
     for name, value in point.items():
         step = steps.get(name, torch.zeros_like(value))

@@ -25,6 +25,7 @@ from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 
 from ..errors import SettingError, UnknownName, counted
+from ..numerics.shapes import broadcast_shapes
 from ..priors import finite_numbers
 from ..runtime.seeding import stream
 from .row_blocks import Rows, evaluated, rows_at_once
@@ -351,7 +352,7 @@ def outputs(network: Network | nn.Module, given: Mapping[str, Tensor], X: Tensor
     shapes = {name: value.shape for name, value in initial.items()}
     state = {name: given.get(name, value).to(X) for name, value in initial.items()}
     batches = (v.shape[: v.ndim - len(shapes[name])] for name, v in state.items())
-    batch = torch.broadcast_shapes(*batches)
+    batch = broadcast_shapes(*batches)
 
     def run(state: dict[str, Tensor], X: Tensor) -> Tensor:
         flat = X.reshape(-1, X.shape[-1])
@@ -364,7 +365,7 @@ def outputs(network: Network | nn.Module, given: Mapping[str, Tensor], X: Tensor
             return run(state, X)
         blocks = Rows(_OnRows(shared, tuple(state)), rows, random)
         return evaluated(blocks, flat, tuple(state.values())).reshape(*X.shape[:-1], -1)
-    batch = torch.broadcast_shapes(batch, X.shape[:-2])
+    batch = broadcast_shapes(batch, X.shape[:-2])
     each = {k: v.expand(batch + shapes[k]).reshape(-1, *shapes[k]) for k, v in state.items()}
     rows, axis_of_rows = X, None
     if X.ndim > 2:

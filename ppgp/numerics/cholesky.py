@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..display.user_warnings import warn
 from ..errors import NumericalError, NumericalWarning, listed
+from .shapes import broadcast_shapes
 
 LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # jitter, relative to the mean of the diagonal
 JITTER = 1e-8  # relative to the mean of the diagonal of Kmm, for inducing inputs that coincide
@@ -134,7 +135,7 @@ def add_diagonal(K: Float[Tensor, "*b n n"], value: Tensor) -> Float[Tensor, "*b
 
     ``value`` and the diagonal [*batch, n] broadcast, so that one K may serve several values.
     """
-    return K + torch.diag_embed(value.expand(torch.broadcast_shapes(value.shape, K.shape[:-1])))
+    return K + torch.diag_embed(value.expand(broadcast_shapes(value.shape, K.shape[:-1])))
 
 
 def at_least_rounding(variance: Tensor, prior: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from ..density.handlers import Run, quietly
 from ..density.plates import plates_taking
 from ..distributions.univariate import parameters
 from ..errors import DataError
+from ..numerics.shapes import broadcast_shapes
 from ..provenance.provenance import Provenance, Table, numbers
 from ..runtime.seeding import seeded
 from .axes import steps_of_loops
@@ -115,7 +116,7 @@ def _of_rows(site: Mapping[str, Any]) -> Tensor:
     """Return the value of an observed site, [*batch, *event]."""
     value, law = site["value"], site["fn"]
     shape = law.batch_shape + law.event_shape
-    return value.expand(torch.broadcast_shapes(value.shape, shape))
+    return value.expand(broadcast_shapes(value.shape, shape))
 
 
 def columns(value: Any, n: int) -> Table | None:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
+from ...numerics.shapes import broadcast_shapes
 from .machine_math import (
     BOOL,
     FUNCTIONS,
@@ -1421,7 +1422,7 @@ class _Code:
         n, m = right.shape[-2:]
         if n > LARGEST_SYSTEM:
             raise NoForm("a large system")
-        batch = torch.broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
+        batch = broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
         matrix = _spread(matrix, (*batch, n, n))
         right = _spread(right, (*batch, n, m))
         there = self._room((*batch, n, m), torch.float64)

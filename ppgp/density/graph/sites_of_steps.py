@@ -31,6 +31,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from ...data.argument_mistakes import mask_of_other_shape, spreads_to
 from ...distributions import univariate
 from ...errors import DataError, NotApplicable
+from ...numerics.shapes import broadcast_shapes
 from ..layout import OBSERVED, UNOBSERVED
 from .enumerated_steps import UNROLLED, DensitiesOfSteps, LoopOfSites, Variable
 
@@ -239,7 +240,7 @@ class SitesOfSteps(Messenger):
         elif site.computed or not (site.drawn or site.known):
             value = torch.as_tensor(msg["value"])
         else:
-            batch = torch.broadcast_shapes(law.batch_shape, site.batch)
+            batch = broadcast_shapes(law.batch_shape, site.batch)
             value = law.expand(batch)(*msg["args"], **msg["kwargs"])
         if not (site.observed or site.computed or self.slots is not None):
             self._check_support(name, law)
@@ -253,7 +254,7 @@ class SitesOfSteps(Messenger):
         """Give a site of a loop inside this step its value, if it has one."""
         if not site.observed:
             law = msg["fn"]
-            msg["fn"] = law.expand(torch.broadcast_shapes(law.batch_shape, site.batch))
+            msg["fn"] = law.expand(broadcast_shapes(law.batch_shape, site.batch))
             if site.given_at(self._t):
                 name = msg["name"]
                 msg["value"] = site.at(self._t) if self.slots is None else self.slots[name]

@@ -28,6 +28,7 @@ from ...likelihoods import (
 from ...likelihoods.joint_rows import LatentRows, LikelihoodRows
 from ...numerics.laplace_evidence import laplace_log_evidence_under
 from ...numerics.latent_mode import require_mode
+from ...numerics.shapes import broadcast_shapes
 from ...priors import Param, PriorLike, Site
 from ...runtime.result_cache import ResultCache
 from ..base import mini_batch
@@ -316,7 +317,7 @@ class LatentStateSpaceMarginal(LatentRows):
 
     def __init__(self, likelihood: Likelihood, theta: Theta, mean: Tensor, steps: Steps) -> None:
         self.steps = steps
-        batch = torch.broadcast_shapes(mean.shape[:-1], steps.batch)
+        batch = broadcast_shapes(mean.shape[:-1], steps.batch)
         super().__init__(likelihood, theta, mean, batch)
 
     def expand(

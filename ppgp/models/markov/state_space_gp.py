@@ -28,6 +28,7 @@ from ...kernels.fourier_features import Draw
 from ...kernels.state_space import StateSpace
 from ...likelihoods import Likelihood
 from ...numerics.cholesky import add_diagonal
+from ...numerics.shapes import broadcast_shapes
 from ...numerics.small_matrices import product, product_with_transpose, times_vector
 from ...priors import LogNormal, Param, PriorLike, Site, rescaled, site
 from ...runtime.result_cache import ResultCache
@@ -220,7 +221,7 @@ class StateSpaceGP(
         """Return the noise variance of rows, [*b, 1] or [*b, n]; b are the axes of all draws."""
         noise = self.value(theta, "noise", X)[..., None]
         # also where the mean alone is drawn
-        draws = torch.broadcast_shapes(noise.shape[:-1], self.axes_of_mean(theta, X.shape[-1]))
+        draws = broadcast_shapes(noise.shape[:-1], self.axes_of_mean(theta, X.shape[-1]))
         return with_known(noise.expand(*draws, 1), noise_sd)
 
     def noisy_steps(

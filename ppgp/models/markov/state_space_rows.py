@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ...kernels.state_space import StateSpace, with_batch
+from ...numerics.shapes import broadcast_shapes
 from .kalman import Observed, log_density, simulated
 from .parallel_scan import in_lanes, in_rows, lanes_for
 
@@ -90,7 +91,7 @@ def steps_of(space: StateSpace, t: Tensor, noise: Tensor, columns: Tensor | None
         noise = noise[..., order]
     R = in_lanes(noise.expand(*noise.shape[:-1], n), lanes, 1.0)
     every = (F.shape[2:-2], Q.shape[2:-2], P0.shape[2:-1], R.shape[:-2])
-    batch = torch.broadcast_shapes(*every)
+    batch = broadcast_shapes(*every)
 
     def wide(M: Tensor, *event: int) -> Tensor:
         return with_batch(M, len(batch) + len(event)).expand(*M.shape[:2], *batch, *event)
@@ -117,7 +118,7 @@ class StateSpaceMarginal(dist.TorchDistribution):
 
     def __init__(self, loc: Tensor, steps: Steps, validate_args: bool | None = None) -> None:
         self.loc, self.steps = loc, steps
-        batch = torch.broadcast_shapes(loc.shape[:-1], steps.batch)
+        batch = broadcast_shapes(loc.shape[:-1], steps.batch)
         super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape: Any, _instance: object = None) -> StateSpaceMarginal:
