@@ -20,15 +20,6 @@ import pyro
 import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
-from torch.distributions import (
-    Cauchy,
-    Laplace,
-    LogNormal,
-    LowRankMultivariateNormal,
-    MultivariateNormal,
-    Normal,
-    StudentT,
-)
 from torch.fx import GraphModule
 from torch.nn import Parameter
 
@@ -70,7 +61,6 @@ from .graph.tracing import (
     worth_widening,
 )
 from .handlers import (
-    AROUND,
     Run,
     WithoutMissing,
     entries_of_data,
@@ -82,8 +72,10 @@ from .handlers import (
 )
 from .layout import UNOBSERVED, Partly, Slice, laid, names, placed
 from .plates import Batches, check_whole, drawn_rows, plates_taking, sites_in, taken_whole
+from .prior_medians import at_medians, declared_laws
 from .supports import Guard, Guarding, everything, guards
 from .survey import Survey, arguments, other_points, survey
+from .wave_starts import reach_of_waves, starts_of_waves, waves_of
 
 __all__ = ["Graphs", "Sendable", "Target"]
 
@@ -94,17 +86,7 @@ FEWER_FAR = (1.0, -1.0, 30.0, -30.0)  # of a program that runs long
 #: orders.
 Evaluated = Callable[[Tensor, Sequence[int], Callable[[], Sequence[Tensor]]], Sequence[Tensor]]
 STARTS = 100  # points tried before a density is said to be finite nowhere
-LEVELS = 3  # of a hierarchy whose locations are found before a search starts
-#: distributions whose ``loc`` is where their unconstrained values are centred
-WITH_LOCATION = (
-    Normal,
-    LogNormal,
-    StudentT,
-    Laplace,
-    Cauchy,
-    MultivariateNormal,
-    LowRankMultivariateNormal,
-)
+LEVELS = 5  # of a hierarchy whose medians are found before a search starts
 POINTS = 16  # draws at which the supports of a user's program are compared with its first run
 VALUES = "its graph depends on the values (random numbers in it?), or on how often it ran"
 SHAPE = (
@@ -231,6 +213,8 @@ class Target:
         self.notes: list[str] = []
         self.has_curvature = supports(model, LikelihoodDerivatives)
         self._origin: Tensor | None = None
+        self._starts: Tensor | None = None
+        self._reach = torch.empty(0)
         self._steps_at_once = True
         of_the_library = data.is_table
         stored = None if of_the_library else pyro.get_param_store().get_state()
@@ -992,48 +976,77 @@ class Target:
         return names(self.slices)
 
     def origin(self) -> Tensor:
-        """Return z [p] = 0, but the starting value of sites whose prior or model names one.
+        """Return z [p] where searches start: each site at the median of its prior.
 
-        In a user's program, sites whose prior has a location start there.
+        Where a prior has no median, z is 0, or the starting value that the prior names. What the
+        model says of its data comes first.
         """
         if self._origin is None:
-            z = self.survey.like.new_zeros(self.dim)
-            for name, s in self.slices.items():
-                first = self.survey.first[name]
-                if s.param or name in self.survey.flat:
-                    z[s.start : s.stop] = s.transform.inv(first).reshape(-1)
-                elif s.circular:
-                    z[s.start : s.stop] = s.transform.inv(torch.zeros_like(first)).reshape(-1)
-            if not self.data.is_table:
-                z = self._at_locations(z)
+            self._origin, self._reach = self._where_priors_are()
             given = self.model.start(self.data.shared)
-            self._origin = placed(self.slices, z, given) if given else z
+            if given:
+                self._origin = placed(self.slices, self._origin, given)
         return self._origin.clone()
 
-    def _at_locations(self, z: Tensor) -> Tensor:
-        """Return z [p] with real and log-normal sites at the locations of their priors.
+    def starts(self, jacobian: bool = True) -> Tensor:
+        """Return starts z [k, p], the best first: the origin, and others where waves have modes.
 
-        Components of a mixture that have priors apart then start apart. The location of a site may
-        be another site, so that each run of the program brings one more level of a hierarchy to
-        its place.
+        A period also starts at the peaks of the periodogram of y, see ``wave_starts``.
         """
+        origin = self.origin()
+        if not self.waves:
+            return origin[None]
+        if self._starts is None:
+
+            def density(z: Tensor) -> float:
+                with torch.no_grad():
+                    return float(self.joint(z, (), jacobian))
+
+            y = self.data.y
+            self._starts = starts_of_waves(self.waves, y, self.slices, origin, density)
+            self._reach = reach_of_waves(self.waves, self.slices, self._starts[0], self._reach)
+        return self._starts
+
+    @cached_property
+    def waves(self) -> dict[str, Tensor]:
+        """The sites that are periods or frequencies: {site: the columns [n, e] of their waves}."""
+        return waves_of(self.model, self.data, self.slices)
+
+    def _where_priors_are(self) -> tuple[Tensor, Tensor]:
+        """Return z [p] at the medians of the priors, and how far priors reach, [p], at most 1.
+
+        The prior of a site may depend on other sites, so that each run of a user's program brings
+        one more level of a hierarchy to its place.
+        """
+        z = self._without_medians()
+        if self.data.is_table:
+            sites = self.model.sites_at(self.data.d)
+            laws = declared_laws(self.slices, sites, self.survey.like)
+            moved, reach = at_medians(self.slices, laws, z)
+            return moved, reach.clamp_max(1.0)
+        reach = torch.ones_like(z)
         for _ in range(LEVELS):
             try:
                 with quietly(), torch.no_grad(), seeded(0), self._run(z) as run:
                     self.run_program()
             except (RuntimeError, ValueError, ArithmeticError):  # a failed factorisation, perhaps
-                return z
-            moved = z.clone()
-            for name, s in self.slices.items():
-                place = None if s.param else _location(run.sites[name]["fn"])
-                if place is not None and place.isfinite().all():
-                    place = place.expand(s.event)
-                    if isinstance(s.transform, Partly):
-                        place = s.transform.chosen(place)
-                    moved[s.start : s.stop] = place.reshape(-1).to(z)
+                return z, reach
+            laws = {name: run.sites[name]["fn"] for name, s in self.slices.items() if not s.param}
+            moved, reach = at_medians(self.slices, laws, z)
             if torch.equal(moved, z):
                 break
             z = moved
+        return z, reach.clamp_max(1.0)
+
+    def _without_medians(self) -> Tensor:
+        """Return z [p] = 0, but the starting value of params and of sites that name one."""
+        z = self.survey.like.new_zeros(self.dim)
+        for name, s in self.slices.items():
+            first = self.survey.first[name]
+            if s.param or name in self.survey.flat:
+                z[s.start : s.stop] = s.transform.inv(first).reshape(-1)
+            elif s.circular:
+                z[s.start : s.stop] = s.transform.inv(torch.zeros_like(first)).reshape(-1)
         return z
 
     def start(
@@ -1041,7 +1054,8 @@ class Target:
     ) -> Tensor:
         """Return a point z [p] of finite density.
 
-        It is the origin moved by Uniform(-spread, spread), further and further if need be.
+        It is the first of ``starts`` moved by Uniform(-spread, spread), and less where the prior of
+        a site reaches less far; further and further if need be, at last around 0.
 
         Args:
             seed: Of the moves.
@@ -1055,12 +1069,15 @@ class Target:
         if self.data.streamed:
             return self.on_sample.start(seed, spread, jacobian, compile)
         generator = torch.Generator().manual_seed(seed)
-        origin = self.origin()
+        origin = self.starts(jacobian)[0]
         value = gradient = origin.new_tensor(torch.nan)  # of the last attempt
         for attempt in range(STARTS):
-            reach = spread if attempt == 0 else max(spread, 0.05 * attempt)
-            step = (2 * standard_uniform(generator, self.dim) - 1) * reach
-            z = origin + step.to(origin)
+            step = 2 * standard_uniform(generator, self.dim).to(origin) - 1
+            if attempt == 0:
+                z = origin + spread * self._reach * step
+            else:  # the medians of priors may be far from where the density is finite
+                centre = origin if attempt % 2 else self._without_medians()
+                z = centre + max(spread, 0.05 * attempt) * step
             if self.out_of_torch is None:
                 value, gradient = self.value_and_grad(z, jacobian=jacobian, compile=compile)
             else:
@@ -1259,13 +1276,6 @@ def _finite_nowhere(
         f"NaN or infinity at all of {tried} places{reported}",
         do,
     )
-
-
-def _location(law: Any) -> Tensor | None:
-    """Return where the unconstrained value of a prior is centred; None for other priors."""
-    while isinstance(law, AROUND):
-        law = law.base_dist
-    return law.loc if isinstance(law, WITH_LOCATION) else None
 
 
 def _summed(parts: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:

@@ -50,6 +50,9 @@ class Around(Kernel):
     def output_columns(self) -> Mapping[int, OutputColumn]:
         return self.kernel.output_columns()
 
+    def waves(self, X: Tensor) -> Mapping[str, Tensor]:
+        return self.kernel.waves(X)
+
     def has_places(self) -> bool:
         return self.kernel.has_places()
 
@@ -115,6 +118,9 @@ class Unscaled(Around, Markov):
     def sites(self, d: int) -> dict[str, Site | Param]:
         self.check_columns(d)
         return self.kernel.sites(d)
+
+    def waves(self, X: Tensor) -> Mapping[str, Tensor]:
+        return self.kernel.waves(self.rescaled(X))
 
     def factors(self, units: Units) -> dict[str, Factor]:
         return self.kernel.factors(units.divided(self.factor))

@@ -329,6 +329,14 @@ class Kernel:
         """Return the columns of X that tell the output of a row; {} without Coregionalisation."""
         return {}
 
+    def waves(self, X: Float[Tensor, "n d"]) -> Mapping[str, Tensor]:
+        """Return {site: columns} of the periods and frequencies, of which a density has many modes.
+
+        The columns [n, e] are those along which the waves run, in the unit of the site or of its
+        inverse. A site of one number is a period; one of [components, e] numbers are frequencies.
+        """
+        return {}
+
     def check_places(self, X: Float[Tensor, "*b d"], names: Sequence[str] | None = None) -> None:
         """Check the rows of data, which a kernel with places of its own does not take everywhere.
 
@@ -468,6 +476,12 @@ class _Combination(Kernel, Markov):
     def check_places(self, X: Tensor, names: Sequence[str] | None = None) -> None:
         for child in self.children:
             child.check_places(X, names)
+
+    def waves(self, X: Tensor) -> Mapping[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for i, child in enumerate(self.children):
+            found |= prefixed(str(i), child.waves(X))
+        return found
 
     def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
         return [

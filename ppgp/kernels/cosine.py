@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -51,6 +52,9 @@ class Cosine(Kernel, Markov):
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         difference = X1[..., :, None, 0] - other_rows(X1, X2)[..., None, :, 0]
         return h["variance"] * torch.cos(2 * math.pi * difference / h["period"])
+
+    def waves(self, X: Tensor) -> Mapping[str, Tensor]:
+        return {"period": X}
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,6 +122,9 @@ class Deep(Kernel):
         for name, value in buffers.items():
             own[name] = Param(value, trained=False, of_network=True)
         return {**prefixed(NETWORK, own), **inner}
+
+    def waves(self, X: Tensor) -> Mapping[str, Tensor]:
+        return self.kernel.waves(self.features({}, X).detach())
 
     def uncertain_level(self) -> bool:
         return self.kernel.uncertain_level()

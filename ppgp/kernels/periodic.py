@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -74,6 +75,9 @@ class Periodic(Kernel, Markov):
             difference = X1[..., :, None, k] - other[..., None, :, k]
             total = total + torch.sin(math.pi * difference / h["period"]).square()
         return h["variance"] * torch.exp(-2.0 * total / h["lengthscale"].square())
+
+    def waves(self, X: Tensor) -> Mapping[str, Tensor]:
+        return {"period": X}
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -78,6 +79,9 @@ class SpectralMixture(Kernel):
             "frequency": frequency,
             "bandwidth": site("bandwidth", self.bandwidth, (Q, d), positive=True),
         }
+
+    def waves(self, X: Tensor) -> Mapping[str, Tensor]:
+        return {"frequency": X}
 
     def in_units(self, units: Units) -> Kernel:
         weight = rescaled(self.weight, power(units.y_sd, -2), what="weight")

@@ -361,6 +361,9 @@ class Subspace(Around, Markov):
     def output_columns(self) -> Mapping[int, OutputColumn]:
         return {self.columns[c]: column for c, column in self.kernel.output_columns().items()}
 
+    def waves(self, X: Tensor) -> Mapping[str, Tensor]:
+        return self.kernel.waves(self.chosen(X))
+
     def chosen(self, X: Tensor) -> Tensor:
         """Return the columns of X that the kernel sees."""
         self._check(X.shape[-1])

@@ -19,6 +19,7 @@ from .pathfinder import best_on_path, log_densities
 SEARCH_STEPS = 500  # iterations of L-BFGS before the guide starts
 GUIDE_STEPS = 100  # along the natural gradient
 START_SCALE = 0.1  # sd of the guide if nothing is known
+WIDER = (3.0, 10.0)  # balls of so many times this sd are tried too
 DRAWS = 20  # behind the ELBO of each candidate
 SHRINK = (1.0, 0.5, 0.25)  # a Gaussian of the right shape may reach too far into light tails
 #: Nats by which the evidence of a Laplace approximation may exceed its ELBO before other candidates
@@ -33,7 +34,7 @@ def initial_gaussian(
 
     The first candidate is the Laplace approximation, which is returned if it is good. The others
     are the best Gaussian on a path towards the mode (which a mode at infinity does not mislead) and
-    a small ball at the start. The best of all is then improved by some natural-gradient steps over
+    balls at the start. The best of all is then improved by some natural-gradient steps over
     fixed draws: if the shape of the posterior differs from that at its mode, an optimiser of
     rate 0.02 would be slow.
 
@@ -51,7 +52,8 @@ def initial_gaussian(
         raise
     except NumericalError:
         peak = None
-    candidates = [(start, START_SCALE * torch.eye(target.dim).to(start))]
+    ball = START_SCALE * torch.eye(target.dim).to(start)
+    candidates: list[tuple[Tensor, Tensor]] = []
     try:
         if peak is not None:
             laplace = _of_guide(peak.mode, peak.root, correlated)
@@ -63,13 +65,21 @@ def initial_gaussian(
         path = best_on_path(target, start, seed, SEARCH_STEPS)
         if path is not None:
             candidates.append(_of_guide(path.mean, path.root(), correlated))
-        candidates[1:] = [(z, factor * root) for z, root in candidates[1:] for factor in SHRINK]
-        best = max(candidates, key=lambda candidate: _elbo(target, *candidate, e))
+        shrunk = [(z, factor * root) for z, root in candidates for factor in SHRINK]
+        balls = [(start, factor * ball) for factor in (1.0, *WIDER)]
+        begun = [
+            max(each, key=lambda candidate: _elbo(target, *candidate, e))
+            for each in (shrunk, balls)
+            if each
+        ]
     except KeyboardInterrupt:
-        return *candidates[min(1, len(candidates) - 1)], True
-    guide = GaussianGuide(*best, correlated)
+        return *(candidates or [(start, ball)])[0], True
     fixed = matched_draws(draws_for(target.dim), target.dim, generator, start)
-    fit = maximise(guide, target, fixed, GUIDE_STEPS, False)
+    fits = [
+        maximise(GaussianGuide(*one, correlated), target, fixed, GUIDE_STEPS, False)
+        for one in begun
+    ]
+    fit = max(fits, key=lambda each: _last(each.history))
     eye = torch.eye(target.dim).to(start)
     centre = fit.guide.draw(torch.zeros_like(start))
     return centre, (fit.guide.draw(eye) - centre).mT.contiguous(), fit.interrupted
@@ -84,6 +94,13 @@ def _of_guide(origin: Tensor, root: Tensor, correlated: bool) -> tuple[Tensor, T
         return origin, root
     precision = torch.linalg.inv(root @ root.mT).diagonal()
     return origin, torch.diag(precision.rsqrt())
+
+
+def _last(elbos: list[float]) -> float:
+    """Return the last ELBO; minus infinity if it is none, or Ctrl-C came before the first."""
+    if elbos and math.isfinite(elbos[-1]):
+        return elbos[-1]
+    return -math.inf
 
 
 def _mean_field_loss(root: Tensor, correlated: bool) -> float:
