@@ -1110,9 +1110,12 @@ class Target:
     def step_scales(self, z: Tensor) -> Tensor:
         """Return how far each coordinate [p] goes in a step of a search near z.
 
-        It is 1 unless it belongs to a param of which the model's ``step_scales`` says otherwise.
+        It is 1 unless it belongs to a param of which the model's ``step_scales`` says otherwise, or
+        to a period, whose mode a longer step would leave.
         """
         steps = torch.ones_like(z)
+        if self.waves:
+            steps = reach_of_waves(self.waves, self.slices, z, steps)
         if not self.data.is_table or not any(s.param for s in self.slices.values()):
             return steps
         for name, value in self.model.step_scales(self.constrain(z)).items():

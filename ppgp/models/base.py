@@ -28,7 +28,7 @@ from ..errors import (
     an,
     counted,
 )
-from ..likelihoods import Bernoulli, Likelihood
+from ..likelihoods import Bernoulli, Likelihood, StudentT
 from ..likelihoods.target_checks import FOR_REGRESSION, distinct
 from ..priors import (
     Param,
@@ -223,6 +223,11 @@ class Model:
     def two_classes(self) -> bool:
         """Whether labels can only be those of two classes."""
         return isinstance(getattr(self, "likelihood", None), Bernoulli)
+
+    @property
+    def several_modes(self) -> bool:
+        """Whether the heavy tails of its likelihood may give the density several modes."""
+        return isinstance(getattr(self, "likelihood", None), StudentT)
 
     @property
     def covariance(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -30,7 +31,7 @@ from .network_expansion import (
 )
 from .scipy_search import find_mode
 from .search import SearchResult
-from .search_starts import best_of, number_of_starts
+from .search_starts import SHORT, best_of, plan_of_starts
 
 STRUCTURES = ("full", "kron", "last_layer")
 MANY = 1000  # draws
@@ -254,16 +255,17 @@ class Laplace(Inference):
     ) -> SearchResult:
         """Return where the last search begins: the highest end if there are several starts."""
         z0 = starting_point(target, init, seed)
-        starts, enough = number_of_starts(target, self.starts, init)
-        if starts == 1:
+        plan = plan_of_starts(target, self.starts, init)
+        if plan.starts == 1:
             return SearchResult(z0, {})
 
-        def search(target: Target, z: Tensor, seed: int) -> SearchResult:
-            return find_mode(target, z, progress, jacobian=True, steps=self.steps)
+        def of_steps(steps: int, target: Target, z: Tensor, seed: int) -> SearchResult:
+            return find_mode(target, z, progress, jacobian=True, steps=steps)
 
-        best = best_of(target, search, z0, starts, seed, jacobian=True, enough=enough)
-        kept = ("ends", "end_log_densities", "losses_of_starts")
-        return replace(best, stats={name: best.stats[name] for name in kept})
+        search, few_steps = (partial(of_steps, k) for k in (self.steps, min(SHORT, self.steps)))
+        best = best_of(target, search, z0, plan, seed, few_steps=few_steps, jacobian=True)
+        kept = ("ends", "end_log_densities", "losses_of_starts", "starts_elsewhere")
+        return replace(best, stats={k: best.stats[k] for k in kept if k in best.stats})
 
 
 def _precision(target: Target, z: Tensor) -> Tensor:

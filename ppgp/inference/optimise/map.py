@@ -33,7 +33,7 @@ from .kfac import kfac
 from .schedules import SCHEDULES
 from .scipy_search import lbfgs, trust_region_newton
 from .search import Record, SearchOptions, SearchResult, with_edges
-from .search_starts import NEAR, best_of, number_of_starts, scattered
+from .search_starts import NEAR, SHORT, Plan, after_a_bad_end, best_of, plan_of_starts, scattered
 
 Search = Callable[..., SearchResult]
 
@@ -361,17 +361,18 @@ class MAP(Inference):
         search = by_curvature or own.search
         if early_stopping is not None:
             search = partial(search, early_stopping=early_stopping)
-        starts = self.starts
-        if early_stopping is not None and starts is None:
-            starts = 1
-        starts, enough = number_of_starts(target, starts, init)
+        plan = Plan(1)
+        if early_stopping is None or self.starts is not None:
+            plan = plan_of_starts(target, self.starts, init)
+        if plan.short and own.stochastic:  # a few steps from each start say nothing yet
+            plan = Plan(1)
         workers = self.workers
         if early_stopping is not None or options.record.active or not target.team.alone:
             workers = 1  # these follow all searches, one after another
         from_subset = isinstance(target.model, WarmStart) and init is None
         if from_subset and self.starts in (None, 1) and not reweighted:
-            several = partial(best_of, starts=starts, seed=seed, enough=enough, workers=workers)
-            result = _after_a_subset(search, options, target, seed, starts, several)
+            several = partial(best_of, plan=plan, seed=seed, workers=workers)
+            result = _after_a_subset(search, options, target, seed, plan, several)
             if result is not None:
                 return result
         z0 = starting_point(
@@ -382,12 +383,24 @@ class MAP(Inference):
             check=not reweighted,
             compile=reweighted or not own.compiles_late,
         )
-        if starts == 1:
-            return search(options, target, z0, seed)
+        if plan.starts == 1:
+            result = search(options, target, z0, seed)
+            by_default = self.starts is None and init is None and early_stopping is None
+            more = after_a_bad_end(result) if by_default and not own.stochastic else None
+            if more is None:
+                return result
+            plan, z0 = more, result.z
         if in_parallel(workers):
             options = replace(options, progress=False)
+        few_steps = partial(search, replace(options, steps=min(SHORT, options.steps)))
         return best_of(
-            target, partial(search, options), z0, starts, seed, enough=enough, workers=workers
+            target,
+            partial(search, options),
+            z0,
+            plan,
+            seed,
+            few_steps=few_steps,
+            workers=workers,
         )
 
 
@@ -396,7 +409,7 @@ def _after_a_subset(
     options: SearchOptions,
     target: Target,
     seed: int,
-    starts: int,
+    plan: Plan,
     several: Callable[..., SearchResult],
 ) -> SearchResult | None:
     """Search from the place to which the mode of the subset model leads.
@@ -418,7 +431,8 @@ def _after_a_subset(
     z = small.origin()
     if small.dim:
         z = small.start(seed, jacobian=False)
-        first = search_small(small, z, seed) if starts == 1 else several(small, search_small, z)
+        one = plan.starts == 1
+        first = search_small(small, z, seed) if one else several(small, search_small, z)
         if first.interrupted:
             raise KeyboardInterrupt("stopped on the way to the start; there is no point to return")
         z, ends = first.z, first.stats
@@ -428,11 +442,11 @@ def _after_a_subset(
     result = search(replace(options, compile_after=math.inf), target, z, seed)
     kept = {
         name: ends[name]
-        for name in ("ends", "end_log_densities", "losses_of_starts")
+        for name in ("ends", "end_log_densities", "losses_of_starts", "starts_elsewhere")
         if name in ends
     }
     notes = result.notes
-    if kept:  # few steps end near a mode, not in it
+    if kept and not plan.short:  # few steps end near a mode, not in it
         notes = [*notes, *scattered(kept["end_log_densities"], NEAR)]
     if not math.isfinite(result.stats["log_density"]):
         return None

@@ -1,6 +1,7 @@
-"""Several starts of one search: draws from the prior, and the best of the ends.
+"""Several starts of one search: draws from the prior, peaks of a periodogram; the best of the ends.
 
-They are the default where priors leave the scale of a site open.
+They are the default where priors leave the scale of a site open, and where a density has several
+modes by its making: waves, mixtures, heavy tails, networks of few rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ...priors import Prior, Site
 from ...runtime.seeding import seeded, standard_uniform
 from ..base import fresh_weights
 from ..jobs import each
-from .search import SearchResult
+from .search import ENDED, SearchResult
 
 #: Searches by default. All of them miss an end that one search in three reaches in 4 % of fits.
 SEVERAL = 8
@@ -34,52 +35,87 @@ TRIES = 20  # draws from the prior among which one of finite density is sought
 #: Searches by default if so many end alike. They miss an end that half of the searches reach in
 #: 3 % of fits, and one that one in three reaches in 13 %.
 ENOUGH = 5
+#: Searches of few steps by default where a density has several modes by its making, at least.
+FEW = 4
+SHORT = 15  # steps of each of them
+NETWORK_ROWS = 200  # up to so many rows, a network is searched from several places
 #: In nats: a mode with less than e^-3 = 5 % of the height of the best one is no rival.
 NEAR = 3.0
+WAVES = 2.0  # fewer of them over the rows do not tell a period from a trend
+#: In nats: a short search that has ended so far below another may still end near it, or above.
+UNDECIDED = 6.0
+APART = 0.05  # of the unconstrained scale: two ends that are farther apart are not yet one mode
 DIP = 0.1  # nats by which the density falls between two ends that are not one mode
 SAME = 1e-3  # of the unconstrained scale: a search ends closer than this to its mode
 
 Search = Callable[[Target, Tensor, int], SearchResult]
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How many searches are made, and how.
+
+    Attributes:
+        starts: The number of searches.
+        enough: After how many that end alike the rest is left out; None: all searches are made.
+        short: Whether each of them has few steps, and one goes on from the best end.
+    """
+
+    starts: int
+    enough: int | None = None
+    short: bool = False
+
+
 def best_of(
     target: Target,
     search: Search,
     z0: Tensor,
-    starts: int,
+    plan: Plan,
     seed: int,
     *,
+    few_steps: Search | None = None,
     jacobian: bool = False,
-    enough: int | None = None,
     workers: int | None = 1,
 ) -> SearchResult:
-    """Search from z0 and from ``starts - 1`` draws from the prior, and return the highest end.
+    """Search from z0, from other starts of the target and from draws from the prior.
 
     Args:
         target: The density.
         search: ``search(target, z, seed)``, one search. Its stats hold ``log_density``, and notes
             mean that its end is no mode.
         z0: The first start, [p].
-        starts: The number of searches.
+        plan: How many searches are made.
         seed: The seed of the first search; each further search has the next one.
+        few_steps: A search of few steps; under a ``short`` plan it is made from all starts, and
+            ``search`` goes on from the best end, and from the best of those that may be rivals.
         jacobian: Whether the density that is maximised includes the log-Jacobian.
-        enough: End after so many searches if these end alike.
         workers: How many processes search, as in ``jobs.each``.
 
     Returns:
-        The best result. Its stats gain ``ends`` [start, p] on the unconstrained scale,
-        ``end_log_densities`` [start], and ``losses_of_starts``, the losses of each search.
+        The highest end. Its stats gain ``ends`` [start, p] on the unconstrained scale,
+        ``end_log_densities`` [start], ``losses_of_starts``, the losses of each search, and
+        ``starts_elsewhere``, a sentence on the ends that are not the answer.
     """
-    target.settle(jacobian)  # workers have no graph and no value from before
-    search_from = _Start(Sendable(target), search, z0, seed, jacobian)
-    results, interrupted = _results(search_from, starts, enough, workers)
+    if plan.short:
+        workers = 1  # few steps are over before a worker has begun, and before a graph pays
+    else:
+        target.settle(jacobian)  # workers have no graph and no value from before
+    first = few_steps if plan.short and few_steps is not None else search
+    begun = torch.cat([z0[None], target.starts(jacobian)]) if plan.short else z0[None]
+    search_from = _Start(Sendable(target), first, _distinct(begun), seed, jacobian, plan.short)
+    results, interrupted = _results(search_from, plan.starts, plan.enough, workers)
+    if first is not search and not interrupted:
+        results = _gone_on(target, search, results, seed)
+        interrupted = any(result.interrupted for result in results)
     ends = torch.stack([result.z for result in results])
     heights = _heights(results)
-    order = heights.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True).tolist()
+    order = _best_first(heights)
     best = results[order[0]]
     highest = heights[order[0]]
-    converged = [i for i in order if not results[i].notes and heights[i] > highest - NEAR]
-    rivals = _separate_modes(target, ends[converged], heights[converged], jacobian)
+    near = [i for i in order if heights[i] > highest - NEAR]
+    if not plan.short:
+        near = [i for i in near if not results[i].notes]
+    rivals = _separate_modes(target, ends[near], heights[near], jacobian)
     notes = list(best.notes)
     if len(rivals) > 1:
         below = ", ".join(f"{float(highest - height):.2g}" for height in rivals[1:6])
@@ -88,15 +124,45 @@ def best_of(
             "point cannot stand for them all; look at stats['ends'], or draw by NUTS from several "
             "chains"
         )
-    elif not interrupted:
+    elif not interrupted and not plan.short:
         notes += scattered(heights)
+    notes += few_waves(target, best.z)
     stats = {
         **best.stats,
         "ends": ends,
         "end_log_densities": heights,
         "losses_of_starts": tuple(r.stats["losses"] for r in results if "losses" in r.stats),
     }
+    sentence = elsewhere(heights)
+    if sentence:
+        stats["starts_elsewhere"] = sentence
     return SearchResult(best.z, stats, notes, interrupted)
+
+
+def _gone_on(
+    target: Target, search: Search, results: list[SearchResult], seed: int
+) -> list[SearchResult]:
+    """Return the results of short searches, the best of which has gone on to its end.
+
+    So has the next best, if its end may come within ``NEAR`` of the other's.
+    """
+    results = list(results)
+    ended: list[int] = []
+    for _ in range(2):
+        heights = _heights(results)
+        order = _best_first(heights)
+        highest = heights[order[0]]
+        rest = [i for i in order if i not in ended and heights[i] > highest - UNDECIDED]
+        if ended:
+            apart = [
+                i for i in rest if float((results[i].z - results[ended[0]].z).abs().max()) > APART
+            ]
+            rest = apart
+        if not rest or (ended and results[ended[0]].interrupted):
+            break
+        results[rest[0]] = search(target, results[rest[0]].z, seed + rest[0])
+        ended.append(rest[0])
+    return results
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,15 +171,18 @@ class _Start:
 
     sendable: Sendable
     search: Search
-    z0: Tensor
+    begun: Tensor  # starts [k, p]; further ones are draws from the prior
     seed: int
     jacobian: bool
+    short: bool
 
     def __call__(self, number: int) -> tuple[SearchResult, list[Tensor]]:
         """Return the result of one search, and the points that a worker's graph was run at."""
         target, seed = self.sendable.target, self.seed + number
-        start = from_prior(target, seed) if number else self.z0
-        target.settle(self.jacobian)
+        given = number < len(self.begun)
+        start = self.begun[number] if given else from_prior(target, seed)
+        if not self.short:
+            target.settle(self.jacobian)
         result = self.search(target, start, seed)
         return result, (target.visited if self.sendable.received else [])
 
@@ -145,26 +214,68 @@ def _results(
     return in_order(), False
 
 
-def number_of_starts(target: Target, starts: int | None, init: object) -> tuple[int, int | None]:
-    """Return the number of searches, and after how many that end alike the rest is left out.
+def plan_of_starts(target: Target, starts: int | None, init: object) -> Plan:
+    """Return how many searches are made.
 
-    If the caller does not set ``starts``, it is ``SEVERAL`` if priors leave the scale of a site
-    open or discrete sites are summed out, unless the caller gives a start, the density has one
-    mode, or it has as many as a network, which ``Ensemble`` averages. The components of a mixture
-    begin alike at their usual place, where the gradient does not tell them apart.
+    If the caller gives no number and no start, they are several
 
-    The second is None if all searches are made.
+    - short ones, where a density has several modes by its making: the periods and frequencies of
+      waves, heavy tails (``Model.several_modes``), a network with few rows;
+    - up to ``SEVERAL`` whole ones, where priors leave the scale of a site open or discrete sites
+      are summed out. The components of a mixture begin alike at their usual place, where the
+      gradient does not tell them apart.
+
+    A model with one mode has one search, and a network with many rows, whose density has as many
+    modes as a network, which ``Ensemble`` averages.
     """
     if starts is not None:
-        return starts, None
-    one = init is not None or target.model.one_mode or supports(target.model, NetworkWeights)
-    several = not one and (target.enumerates or bool(_vague_sites(target)))
-    return SEVERAL if several else 1, ENOUGH
+        return Plan(starts)
+    if init is not None or target.model.one_mode:
+        return Plan(1)
+    if supports(target.model, NetworkWeights):
+        few = target.data.n is not None and target.data.n <= NETWORK_ROWS
+        return Plan(FEW, short=True) if few else Plan(1)
+    if target.enumerates or bool(_vague_sites(target)):
+        return Plan(SEVERAL, ENOUGH)
+    if target.waves or target.model.several_modes:
+        return Plan(FEW + 2 * max(0, len(target.waves) - 1), short=True)
+    return Plan(1)
+
+
+def after_a_bad_end(result: SearchResult) -> Plan | None:
+    """Return how many more searches are made after one that ended badly; None if it did not."""
+    if result.interrupted or not any(note.startswith(ENDED) for note in result.notes):
+        return None
+    return Plan(FEW, short=True)
+
+
+def elsewhere(heights: Tensor, least: float = DIP) -> str:
+    """Return a sentence on the searches that ended below the best; "" if there are none."""
+    gaps = heights.nan_to_num(nan=-torch.inf).max() - heights
+    low = gaps[~(gaps <= least)]
+    if not len(low):
+        return ""
+    finite = [f"{gap:.2g}" for gap in sorted(low[low.isfinite()].tolist())]
+    where = "at no finite density"
+    if finite:
+        where = " to ".join(dict.fromkeys([finite[0], finite[-1]])) + " nats below the best"
+    return f"{len(low)} of {len(heights)} searches ended elsewhere, {where}"
 
 
 def _heights(results: Sequence[SearchResult]) -> Tensor:
     """Return the log densities of the ends, [start]."""
     return torch.tensor([r.stats["log_density"] for r in results], dtype=torch.float64)
+
+
+def _best_first(heights: Tensor) -> list[int]:
+    """Return the numbers of the searches, that of the highest end first."""
+    return heights.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True).tolist()
+
+
+def _distinct(points: Tensor) -> Tensor:
+    """Return the points [k, p] without those that are there already."""
+    kept = [z for i, z in enumerate(points) if not any(torch.equal(z, p) for p in points[:i])]
+    return torch.stack(kept)
 
 
 def _alike(results: Sequence[SearchResult]) -> bool:
@@ -190,6 +301,22 @@ def scattered(heights: Tensor, least: float = DIP) -> list[str]:
         "answer: see stats['end_log_densities']; where few reach the best, raise starts or give "
         "proper priors"
     ]
+
+
+def few_waves(target: Target, z: Tensor) -> list[str]:
+    """Return a warning for each period of which the rows have less than ``WAVES``, else []."""
+    values = target.constrain(z) if target.waves else {}
+    notes = []
+    for name, columns in target.waves.items():
+        span = float((columns.max(0).values - columns.min(0).values).max())
+        if values[name].ndim or not span < WAVES * float(values[name]):
+            continue
+        notes.append(
+            f"the rows hold {span / float(values[name]):.2g} waves of {name!r}, and below "
+            f"{WAVES:g} several modes of a period, and a trend, fit nearly alike: give it a prior, "
+            "or do not read it as a period"
+        )
+    return notes
 
 
 def from_prior(target: Target, seed: int) -> Tensor:
