@@ -15,8 +15,10 @@ import torch
 from scipy import special
 from torch import Tensor
 from torch.distributions import (
+    LogNormal,
     LowRankMultivariateNormal,
     MultivariateNormal,
+    Normal,
     StudentT,
     TransformedDistribution,
     VonMises,
@@ -89,6 +91,12 @@ def _median_and_reach(name: str, law: Any, s: Slice) -> tuple[Tensor, Tensor] | 
     """Return the median and the reach of a site on the unconstrained scale, each flat."""
     if s.circular:
         return _of_angles(law, s)
+    base = law
+    while isinstance(base, AROUND):
+        base = base.base_dist
+    if isinstance(base, Normal | LogNormal) and not isinstance(s.transform, Partly):
+        loc, scale = (getattr(base, part).detach().expand(s.event) for part in ("loc", "scale"))
+        return loc.reshape(-1), scale.reshape(-1)
     try:
         found = _quantiles(law)
         if found is None:

@@ -345,7 +345,7 @@ def test_chains_agree_with_those_of_the_graph(monkeypatch: pytest.MonkeyPatch) -
             pyro.sample("y", dist.Normal(mu, sd), obs=y)
 
     y = torch.tensor([0.3, 1.2, -0.4, 0.9, 1.5], dtype=F64)
-    how = ppgp.inference.NUTS(draws=1000, chains=2)
+    how = ppgp.inference.NUTS(draws=1000, chains=2, target_accept=0.95)
     made: list[MachineCode | None] = []
 
     def kept(graph: Any) -> MachineCode | None:

@@ -305,12 +305,12 @@ def test_flat_priors_get_several_starts_and_a_warning_about_the_ends() -> None:
 def test_priors_that_leave_a_scale_open_get_several_starts(
     model: models.Model, several: bool
 ) -> None:
-    from ppgp.inference.optimise.search_starts import number_of_starts
+    from ppgp.inference.optimise.search_starts import plan_of_starts
 
     y = (wiggly(1).y > 1).double() if isinstance(model, models.LogisticRegression) else wiggly(1).y
     target = Target(model, Dataset(wiggly(1).X, y))
-    assert (number_of_starts(target, None, None)[0] > 1) is several
-    assert number_of_starts(target, None, target.origin())[0] == 1
+    assert (plan_of_starts(target, None, None).starts > 1) is several
+    assert plan_of_starts(target, None, target.origin()).starts == 1
 
 
 def test_a_program_with_a_wide_prior_gets_several_starts() -> None:

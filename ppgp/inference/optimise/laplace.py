@@ -31,7 +31,7 @@ from .network_expansion import (
 )
 from .scipy_search import find_mode
 from .search import SearchResult
-from .search_starts import SHORT, best_of, plan_of_starts
+from .search_starts import OF_STARTS, SHORT, best_of, plan_of_starts
 
 STRUCTURES = ("full", "kron", "last_layer")
 MANY = 1000  # draws
@@ -178,8 +178,7 @@ class Laplace(Inference):
             except KeyboardInterrupt:  # the draws are complete without their densities
                 notes.append("stopped by Ctrl-C before the draws were weighed against the density")
                 interrupted = True
-        kept = ("ends", "end_log_densities", "losses_of_starts")
-        stats |= {name: result.stats[name] for name in kept if name in result.stats}
+        stats |= {name: result.stats[name] for name in OF_STARTS if name in result.stats}
         stats |= at_the_mode(target, peak.mode, notes)
         if found_jointly(target):
             stats["joint_mode"] = True
@@ -264,8 +263,7 @@ class Laplace(Inference):
 
         search, few_steps = (partial(of_steps, k) for k in (self.steps, min(SHORT, self.steps)))
         best = best_of(target, search, z0, plan, seed, few_steps=few_steps, jacobian=True)
-        kept = ("ends", "end_log_densities", "losses_of_starts", "starts_elsewhere")
-        return replace(best, stats={k: best.stats[k] for k in kept if k in best.stats})
+        return replace(best, stats={k: best.stats[k] for k in OF_STARTS if k in best.stats})
 
 
 def _precision(target: Target, z: Tensor) -> Tensor:

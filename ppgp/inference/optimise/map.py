@@ -33,7 +33,16 @@ from .kfac import kfac
 from .schedules import SCHEDULES
 from .scipy_search import lbfgs, trust_region_newton
 from .search import Record, SearchOptions, SearchResult, with_edges
-from .search_starts import NEAR, SHORT, Plan, after_a_bad_end, best_of, plan_of_starts, scattered
+from .search_starts import (
+    NEAR,
+    OF_STARTS,
+    SHORT,
+    Plan,
+    after_a_bad_end,
+    best_of,
+    plan_of_starts,
+    scattered,
+)
 
 Search = Callable[..., SearchResult]
 
@@ -103,7 +112,8 @@ class MAP(Inference):
     (what BIC and AIC are made of); ``gradient`` (largest entry, unconstrained scale); ``steps``;
     ``losses``; and ``interrupted`` (by Ctrl-C).
     With several starts also ``ends`` [start, p] (unconstrained scale), ``end_log_densities``
-    [start] and ``losses_of_starts``; these are the subset model's if the starts are its own.
+    [start], ``losses_of_starts``, and ``starts_elsewhere``, a sentence on those that ended below
+    the best, if any did; these are the subset model's if the starts are its own.
     With ``hold_out`` also ``held_out_nlpd`` per evaluation and ``held_out_step``, the best step;
     ``log_density`` and the stats of the search are then those of the rows that are not held out.
     ``joint_mode`` if f was searched together with its hyperparameters (an SVGP), a poor fit.
@@ -122,13 +132,16 @@ class MAP(Inference):
             product per layer, Martens & Grosse 2015, and Adam for other sites; Notes tell when it
             pays).
         steps: The largest number of iterations.
-        starts: The number of searches. The first begins at the usual place (or ``init``), the
-            others at draws from the prior (within a factor of e^2 of the usual place where the
-            prior is improper). The highest end is the answer, and a warning reports searches that
-            ended apart. None: 1 with ``init`` or ``hold_out``, and for the linear models, whose
-            density has one mode; otherwise 8 if a prior is improper (``Flat``), the log of a site
-            has a prior sd above 3 or discrete sites are summed out, reduced to 5 if the first 5
-            end alike; otherwise 1.
+        starts: The number of searches. The first begins at the medians of the priors (or
+            ``init``), the others at draws from the prior (within a factor of e^2 of the usual place
+            where the prior is improper). The highest end is the answer, and a warning reports
+            searches that ended apart. None: 1 with ``init`` or ``hold_out``, and for the linear
+            models, whose density has one mode; otherwise 8 if a prior is improper (``Flat``), the
+            log of a site has a prior sd above 3 or discrete sites are summed out, reduced to 5 if
+            the first 5 end alike; otherwise short searches from at least 4 places, the best of
+            which goes on to its end, where a density has several modes by its making (the period
+            of a kernel, which also starts at the peaks of the periodogram; a Student-t likelihood;
+            a network of up to 200 rows) or where one search has not converged; otherwise 1.
         learning_rate: The rate of gd and sgd (on the density per row), of Adam, of AdaGrad and of
             K-FAC. One number, or ``{site: rate}``, with "kernel.network" for all sites under it
             and "" for the rest. None: 0.1 for sgd, 0.05 for Adam, 0.5 for AdaGrad, 0.01 for K-FAC.
@@ -440,11 +453,7 @@ def _after_a_subset(
         z = target.placed(model.warm_start(small.constrain(z), target.data.shared))
     # a model with a subset model is large, and compiling it would not repay
     result = search(replace(options, compile_after=math.inf), target, z, seed)
-    kept = {
-        name: ends[name]
-        for name in ("ends", "end_log_densities", "losses_of_starts", "starts_elsewhere")
-        if name in ends
-    }
+    kept = {name: ends[name] for name in OF_STARTS if name in ends}
     notes = result.notes
     if kept and not plan.short:  # few steps end near a mode, not in it
         notes = [*notes, *scattered(kept["end_log_densities"], NEAR)]

@@ -48,6 +48,9 @@ APART = 0.05  # of the unconstrained scale: two ends that are farther apart are 
 DIP = 0.1  # nats by which the density falls between two ends that are not one mode
 SAME = 1e-3  # of the unconstrained scale: a search ends closer than this to its mode
 
+#: the stats of several starts
+OF_STARTS = ("ends", "end_log_densities", "losses_of_starts", "starts_elsewhere")
+
 Search = Callable[[Target, Tensor, int], SearchResult]
 
 
