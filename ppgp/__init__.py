@@ -44,6 +44,7 @@ _NAMES = {
     "discretised": "geostatistics.kriging_of_blocks",
     "empirical_variogram": "geostatistics.variogram",
     "fit": "inference.fitting.fit",
+    "fit_candidates": "inference.fitting.candidates",
     "fit_variogram": "geostatistics.variogram_fit",
     "from_guide": "inference.fitting.from_guide",
     "full_conformal": "conformal.full_conformal_sets",
@@ -118,6 +119,7 @@ if TYPE_CHECKING:
     from .geostatistics.kriging_of_blocks import block_kriging, discretised
     from .geostatistics.variogram import empirical_variogram
     from .geostatistics.variogram_fit import fit_variogram
+    from .inference.fitting.candidates import fit_candidates
     from .inference.fitting.fit import fit
     from .inference.fitting.from_guide import from_guide
     from .models.advice.advice import advise

@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..capabilities import Updates, supports
+from ..capabilities import Candidates, Updates, supports
 from ..data.dataset import Dataset
 from ..data.new_rows import refuse_without, roles_of
 from ..data.roles import refuse_censored, refuse_weights
 from ..errors import DataError, NotApplicable, SettingError, an, counted
 from ..inference import Inference
+from ..inference.fitting.candidates import fit_candidates
 from ..inference.fitting.fit import fit
 from ..models import Model
 from ..posterior.averaging import Average, average
@@ -39,7 +40,7 @@ GUARANTEE = (
 )
 ORIGINS = 10
 FEWEST_ROWS = 4  # of the first fit
-STEP_ROUNDING = 0.01  # of the median spacing, by which a row may lie beyond a whole step
+STEP_ROUNDING = 0.5  # of the median spacing, by which a row may lie further ahead: months differ
 
 Fitted = Posterior | Average
 
@@ -135,6 +136,7 @@ def calibrate_at_origins(
     origins: int | None,
     horizon: int | None,
     refit: bool,
+    fitted: Fitted | None = None,
     **options: Any,
 ) -> OriginCalibrator:
     """Return the calibrator of forecasts; see ``cross_calibrate``.
@@ -147,6 +149,7 @@ def calibrate_at_origins(
         origins: How many past origins; None: 10.
         horizon: How many rows after each.
         refit: Whether each origin has fits of its own.
+        fitted: The fit to all rows; None: it is made.
         **options: Of ``fit``.
     """
     recipes = [model] if isinstance(model, Model) else model
@@ -171,7 +174,7 @@ def calibrate_at_origins(
         raise NotApplicable("a score with one side", repr(score), do)
     ordered = data.rows(data.X[:, 0].sort(stable=True).indices)
     begins = _origins_of(data.n, count, horizon)
-    posterior = _fitted(recipes, data, how, options)
+    posterior = fitted or _fitted(recipes, data, how, options)
     predictions, windows = [], []
     known: Fitted | None = None  # of the rows before the origin
     done = 0
@@ -192,7 +195,9 @@ def calibrate_at_origins(
 def _fitted(
     recipes: Sequence[Model], data: Dataset, how: Inference | None, options: dict[str, Any]
 ) -> Fitted:
-    """Return the fit of one recipe, or the average by evidence of the fits of several."""
+    """Return the fit of one recipe, or the average by evidence of several or of its candidates."""
+    if len(recipes) == 1 and supports(recipes[0], Candidates):
+        return fit_candidates(recipes[0], data, how, **options)
     found = [fit(recipe.given or recipe, data, how, **options) for recipe in recipes]
     return found[0] if len(found) == 1 else average(found)
 

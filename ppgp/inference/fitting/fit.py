@@ -310,16 +310,31 @@ def _best_candidate(
         or not (how is None or isinstance(how, Inference))
     ):
         return None
-    best: tuple[Model, Posterior] | None = None
-    highest = -math.inf
+    fits = fits_of_candidates(model, data, options)
+    return max(fits, key=lambda pair: pair[1].log_evidence, default=None)
+
+
+def fits_of_candidates(
+    model: Any, data: Dataset, options: Mapping[str, Any]
+) -> list[tuple[Model, Posterior]]:
+    """Return the candidates of a model, each with its fit by MAP.
+
+    Those without an evidence are left out, because their density does not curve down at the mode.
+
+    Args:
+        model: A model with candidates.
+        data: The training rows.
+        options: Those of ``fit``.
+    """
+    found = []
     with catch_warnings():
         simplefilter("ignore", ConvergenceWarning)
         for candidate in model.candidates(data):
             posterior = fit(candidate, data, MAP(starts=1), **{**options, "progress": False})
             with suppress(NumericalError):
-                if posterior.log_evidence > highest:
-                    highest, best = posterior.log_evidence, (candidate, posterior)
-    return best
+                if math.isfinite(posterior.log_evidence):
+                    found.append((candidate, posterior))
+    return found
 
 
 def _told(posterior: Posterior) -> Posterior:
