@@ -146,9 +146,14 @@ class Updates(Capability):
 
 
 class Candidates(Capability):
-    """Several recipes among which the evidence of the rows decides."""
+    """Several recipes among which the evidence of the rows decides.
+
+    Attributes:
+        covariance: The kernel.
+    """
 
     wanted = "a model without a kernel, which has candidates"
+    covariance: Any
     advice = "use models.StateSpaceGP() without a kernel"
 
     @abstractmethod

@@ -15,6 +15,8 @@ LOG_2PI = math.log(2 * math.pi)
 STEP = 1e-4  # of each unconstrained number, for differences of gradients
 NEAR = 1e-3  # nats that are left to climb where the quadratic is taken for exact
 STEPS = 20
+LONGEST = 2.0  # of one step
+FLAT = 1e-6  # of the largest curvature: smaller ones count as so large for the length of a step
 MOST = 1000  # unconstrained numbers, whose second derivatives take as many gradients
 
 
@@ -35,21 +37,24 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
     density = _Density(target)
     value, gradient = density(z)
     for _ in range(STEPS):
-        precision = density.precision(z)
-        root, info = torch.linalg.cholesky_ex(precision)
-        if int(info) or not bool(torch.isfinite(root).all()):
+        values, vectors = torch.linalg.eigh(density.precision(z))
+        if not bool(torch.isfinite(values).all()):
             break
-        step = torch.cholesky_solve(gradient.double()[:, None], root)[:, 0]
-        left = 0.5 * float(gradient.double() @ step)
+        size = values.abs().clamp_min(FLAT * float(values.abs().max()))
+        along = vectors.mT @ gradient.double()
+        left = 0.5 * float((along.square() / size).sum())
         if left < NEAR:
-            half_log_det = float(root.diagonal().log().sum())
-            return float(value) + left + 0.5 * p * LOG_2PI - half_log_det
-        z = z + step.to(z)
-        value, gradient = density(z)
-        while not bool(torch.isfinite(value)) and float(step.norm()) > STEP:
+            if not bool((values > 0).all()):
+                break
+            return float(value) + left + 0.5 * p * LOG_2PI - 0.5 * float(values.log().sum())
+        # uphill also where the density curves up
+        step = vectors @ (along / size)
+        step = step * min(1.0, LONGEST / max(float(step.norm()), LONGEST))
+        there = density(z + step.to(z))
+        while not bool(there[0] > value) and float(step.norm()) > STEP:
             step = 0.5 * step
-            z = z - step.to(z)
-            value, gradient = density(z)
+            there = density(z + step.to(z))
+        z, (value, gradient) = z + step.to(z), there
     raise NumericalError(
         "a density that curves down in every direction at the mode",
         "one that does not",

@@ -97,6 +97,16 @@ class Periodic(Kernel, Markov):
         ]
         return summed([level(partial(variance, 0)), *waves])
 
+    def harmonics_left_out(self, lengthscale: Tensor) -> Tensor:
+        """Return the share of the variance in the harmonics that the state space leaves out.
+
+        It bounds the error of its covariances, as a share of the variance.
+
+        Args:
+            lengthscale: Values of any shape.
+        """
+        return (1 - self._shares(lengthscale).sum(-1)).clamp_min(0.0)
+
     def _shares(self, lengthscale: Tensor) -> Tensor:
         """Return the shares of the variance in the level and each harmonic, [..., 1 + harmonics].
 

@@ -29,7 +29,7 @@ from ..priors import (
     value_of,
 )
 from .around import Around, Unscaled, proportioned
-from .base import Kernel, OutputColumn, Sum, Theta, mapped, replaced, unit_carrier
+from .base import Kernel, OutputColumn, Product, Sum, Theta, mapped, replaced, unit_carrier
 from .fourier_features import Draw, Path
 from .state_space import Markov, StateSpace, require
 from .units import Factor, Units, power
@@ -428,3 +428,22 @@ def as_written(kernel: Kernel) -> Kernel:
     while isinstance(kernel, Unscaled | Multiple):
         kernel = kernel.kernel
     return kernel
+
+
+def in_words(kernel: Kernel) -> str:
+    """Return a kernel in short: ``Constant + Matern(1.5) + Periodic(7) * Matern(1.5)``.
+
+    The numbers are orders and fixed periods.
+    """
+    kernel = as_written(kernel)
+    if isinstance(kernel, Sum):
+        return " + ".join(map(in_words, kernel.children))
+    if isinstance(kernel, Product):
+        words = [
+            f"({in_words(child)})" if isinstance(as_written(child), Sum) else in_words(child)
+            for child in kernel.children
+        ]
+        return " * ".join(words)
+    numbers = [getattr(kernel, name, None) for name in ("nu", "period")]
+    shown = [f"{number:g}" for number in numbers if isinstance(number, int | float)]
+    return type(kernel).__name__ + (f"({', '.join(shown)})" if shown else "")

@@ -22,6 +22,7 @@ from torch.distributions import Distribution
 
 from ..capabilities import (
     BoostedSum,
+    Candidates,
     Components,
     ComponentsByRole,
     GeneralisedLinear,
@@ -69,6 +70,7 @@ from ..errors import (
     counted,
 )
 from ..kernels import Kernel
+from ..kernels.wrappers import in_words
 from ..provenance.provenance import of_table
 from ..runtime.batching import in_chunks
 from ..runtime.levels import exact_level
@@ -226,6 +228,8 @@ class Posterior:
 
     def __repr__(self) -> str:
         model, how = type(self.model).__name__, type(self.how).__name__
+        if isinstance(self.recipe, Candidates) and isinstance(self.recipe.covariance, Kernel):
+            model += f"({in_words(self.recipe.covariance)})"
         text = f"<Posterior of {model} by {how}: {' x '.join(map(str, self.shape))} draws"
         if not self.scaler.is_identity:
             text += " on the standardised scale"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,3 +187,9 @@ def test_few_harmonics_err_by_the_variance_that_they_leave_out(
     found = torch.einsum("i,ijn,j,j->n", H, F, space.covariance(T[0]).diagonal(), H)
     error = (found - k({}, lags[:, None])[0]).abs().max()
     assert float(error) == pytest.approx(1.3 * (1 - shares.sum()), rel=1e-6, abs=1e-14)
+
+
+@pytest.mark.parametrize("harmonics", [0, 2.5, True])
+def test_harmonics_are_a_whole_number(harmonics: Any) -> None:
+    with pytest.raises(SettingError, match="whole number of harmonics"):
+        Periodic(harmonics=harmonics)

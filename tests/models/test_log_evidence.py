@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from scipy import stats
 
 import ppgp
-from ppgp import Dataset, inference, kernels, models
-from ppgp.errors import NotApplicable, SettingError, UnknownName
+from ppgp import Dataset, inference, kernels, models, priors
+from ppgp.errors import NotApplicable, NumericalError, SettingError, UnknownName
 
 F64 = torch.float64
 N = 25
@@ -105,3 +107,49 @@ def test_numbers_of_python_keep_double_precision() -> None:
     in_time = models.StateSpaceGP(scaled, 2.0, mean=0.0).log_evidence(LINE)
     dense = models.GP(scaled, 2.0, mean=0.0).log_evidence(LINE)
     assert in_time == pytest.approx(dense, rel=1e-11)
+
+
+# -- after MAP ------------------------------------------------------------------------------------
+
+SMOOTH = models.GP(kernels.ARD(kernels.Matern(2.5)))
+
+
+def test_after_map_it_is_that_of_laplace() -> None:
+    for model, data in ((SMOOTH, DATA), (models.GP(kernels.Matern(0.5)), LINE)):
+        found = ppgp.fit(model, data, inference.MAP(), progress=False)
+        exact = ppgp.fit(model, data, inference.Laplace(draws=10), progress=False)
+        assert "log_evidence" not in found.stats
+        assert found.log_evidence == pytest.approx(exact.log_evidence, abs=5e-3)
+
+
+def test_after_map_it_is_exact_where_the_density_is_gaussian() -> None:
+    noise, weight = 2.0, priors.Normal(0.0, 1.0)
+    model = models.LinearRegression(weight=weight, bias=priors.Normal(0.0, 1.0), noise=noise)
+    options: dict[str, Any] = {"progress": False, "standardise": False}
+    found = ppgp.fit(model, DATA, inference.MAP(), **options)
+    design = np.c_[np.ones(N), X.numpy()]
+    C = design @ design.T + noise * np.eye(N)
+    expected = stats.multivariate_normal(np.zeros(N), C).logpdf(Y.numpy())
+    assert found.log_evidence == pytest.approx(expected, abs=1e-5)
+
+
+def test_after_map_it_is_refused_where_there_is_no_peak() -> None:
+    def program(y: torch.Tensor) -> None:
+        a = pyro.sample("a", dist.Normal(torch.zeros(2, dtype=F64), 1.0).to_event(1))
+        pyro.factor("ring", 0.5 * a.square().sum() - (a.square().sum() - 4.0) ** 2)
+
+    found = ppgp.fit(program, {"y": torch.zeros(3, dtype=F64)}, inference.MAP(), progress=False)
+    with pytest.raises(NumericalError, match="curves down in every direction"):
+        found.log_evidence
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_methods_without_an_evidence_say_so() -> None:
+    options: dict[str, Any] = {
+        "how": inference.NUTS(draws=5, warmup=5, chains=1),
+        "progress": False,
+    }
+    drawn = ppgp.fit(models.LinearRegression(), DATA, **options)
+    with pytest.raises(NotApplicable, match="a method that knows the evidence"):
+        drawn.log_evidence
+    assert not hasattr(drawn, "log_evidence")

@@ -170,7 +170,7 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
             if not isinstance(self.likelihood, LOGARITHMIC) or not bool((values >= 0).all()):
                 return []
             values = (values + 0.5).log()
-        found = candidates_of(data.X[:, 0], values, False)
+        found = candidates_of(data, values, False)
         return [replace(self, kernel=one.kernel) for one in found]
 
     # -- the program --------------------------------------------------------------------------

@@ -16,19 +16,24 @@ import torch
 from scipy.signal import lombscargle
 from torch import Tensor
 
+from ...data.dataset import Dataset
+from ...data.entries.dates import UNITS, unit_of
 from ...kernels import Constant, Cosine, Exponential, Kernel, Linear, Matern, Periodic
 from ...priors import InUnitsOfData, LogNormal
 
 #: periods in spacings: quarters, days of a week, months, hours of a day, weeks of a year, hours of
 #: a week, days of a year
 PERIODS = (4.0, 7.0, 12.0, 24.0, 52.18, 168.0, 365.25)
+#: those of the calendar, in seconds
+CALENDAR = (86400.0, 7 * 86400.0, 365.25 * 86400.0)
+FEWEST_STEPS = 3.0  # in a period
 PERIODS_SEEN = 2.0  # that the times span at least
 MOST_ROWS = 400  # the last ones, on which shapes are compared
 MOST_SEASONS = 2
 GAIN_OF_LOG = 5.0  # nats by which log y must be better
 GAIN_OF_SEASON = 3.0  # nats that a shape with a further season must gain to be a candidate
 SURE = 12.0  # nats from which candidates without that season are left out
-TOLERANCE = 0.15  # of the spacing: equal steps, such as months, differ by less
+ROUNDS = 3  # in which the spacing is improved
 LENGTHS = (0.02, 0.07, 0.2, 0.6)  # of the trends that are compared, in spans
 NOISES = (0.003, 0.05, 0.5)  # variances of noise, in those of the trend
 SIZES = (0.3, 3.0)  # variances of a season
@@ -60,9 +65,11 @@ class Series:
     Args:
         t: Times [n].
         y: Values [n].
+        unit: The seconds of one unit of t, if it is known from dates.
     """
 
-    def __init__(self, t: Tensor, y: Tensor) -> None:
+    def __init__(self, t: Tensor, y: Tensor, unit: float | None = None) -> None:
+        self.unit = unit
         order = torch.argsort(t)
         self.t, self.y = t[order].double().cpu(), y[order].double().cpu()
         self.span = float(self.t[-1] - self.t[0])
@@ -70,12 +77,20 @@ class Series:
 
     @cached_property
     def spacing(self) -> float:
-        """The usual step of time; the mean of steps that are about equal, such as months."""
+        """The usual step of time, of which the times are about whole numbers of steps apart.
+
+        Months, of 28 to 31 days, have their mean.
+        """
         steps = self.t.diff()
-        steps = steps[steps > 0]
-        middle = steps.median()
-        usual = steps[(steps / middle - 1).abs() < TOLERANCE]
-        return float(usual.mean())
+        found = float(steps[steps > 0].median())
+        for _ in range(ROUNDS):
+            number = (steps / found).round().cumsum(0)
+            number = number - number.mean()
+            total = float(number.square().sum())
+            if not total > 0:
+                break
+            found = float((number * self.t[1:]).sum()) / total
+        return found
 
     @property
     def known(self) -> bool:
@@ -84,16 +99,19 @@ class Series:
 
     def last(self, rows: int) -> Series:
         """Return the last rows."""
-        return Series(self.t[-rows:], self.y[-rows:])
+        return Series(self.t[-rows:], self.y[-rows:], self.unit)
 
     def logarithm(self) -> Series | None:
         """Return the series of log y; None unless all values are positive."""
-        return Series(self.t, self.y.log()) if bool((self.y > 0).all()) else None
+        return Series(self.t, self.y.log(), self.unit) if bool((self.y > 0).all()) else None
 
     def periods(self) -> list[float]:
         """Return the periods that the spacing suggests and the span shows at least twice."""
         each = [p * self.spacing for p in PERIODS]
-        return [p for p in each if p * PERIODS_SEEN <= self.span + self.spacing]
+        if self.unit is not None:
+            each = [seconds / self.unit for seconds in CALENDAR]
+        least, most = FEWEST_STEPS * self.spacing, (self.span + self.spacing) / PERIODS_SEEN
+        return [p for p in each if least <= p <= most]
 
 
 class Shapes:
@@ -264,15 +282,16 @@ class Candidate:
     log: bool
 
 
-def candidates_of(t: Tensor, y: Tensor, may_log: bool) -> list[Candidate]:
+def candidates_of(data: Dataset, y: Tensor, may_log: bool) -> list[Candidate]:
     """Return the candidates for a series; [] if its times or its values are all the same.
 
     Args:
-        t: Times [n].
-        y: Values [n].
+        data: The rows, whose first column is the time.
+        y: Their values [n] on the scale of f.
         may_log: Whether log y is a choice.
     """
-    series = Series(t, y)
+    name = (data.feature_names or ("",))[0]
+    series = Series(data.X[:, 0], y, UNITS.get(unit_of(name) or ""))
     if not series.known or len(series.t) < 4:
         return []
     shape = shape_of(series, may_log)

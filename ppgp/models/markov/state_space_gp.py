@@ -10,10 +10,11 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, ExpTransform
 
 from ...capabilities import (
     Candidates,
+    Capability,
     JointGaussian,
     LatentFunction,
     LeaveOneOut,
@@ -22,18 +23,20 @@ from ...capabilities import (
     require,
 )
 from ...data.dataset import Dataset, Scaler
-from ...errors import DataError, listed
+from ...display.overrides import computed
+from ...errors import DataError, NotApplicable, listed
 from ...kernels import Kernel
 from ...kernels.fourier_features import Draw
 from ...kernels.state_space import StateSpace
 from ...likelihoods import Likelihood
+from ...likelihoods.target_checks import check_positive
 from ...numerics.cholesky import add_diagonal
 from ...numerics.shapes import broadcast_shapes
 from ...numerics.small_matrices import product, product_with_transpose, times_vector
-from ...priors import LogNormal, Param, PriorLike, Site, rescaled, site
+from ...priors import LogNormal, Param, PriorLike, Site, rescaled, site, under
 from ...runtime.result_cache import ResultCache
 from ..base import TakesLikelihood, mini_batch, show_latent
-from ..exact.gp import GP
+from ..exact.gp import GP, gp_marginal
 from ..means import MeanLike, WithMean
 from ..noise import check_aligned, refuse_duplicate_rows, with_known, with_noise
 from ..sites import Theta, draw, first_draw, number_of_draws, split_params
@@ -91,6 +94,8 @@ class StateSpaceGP(
         likelihood: The distribution of y given f in place of Gaussian noise, such as Poisson(). The
             result is a ``LatentStateSpaceGP``. None: Gaussian noise.
         latent: With a likelihood, how f is integrated out: "laplace", or None for the same.
+        log: Whether log y, in place of y, is Gaussian: y is positive, is not standardised, and has
+            no known noise. f, the noise and the kernel are then those of log y.
         standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
@@ -100,7 +105,8 @@ class StateSpaceGP(
         SettingError: If kernel or likelihood is something else, for a negative noise, ``latent``
             without a likelihood, or regressors that are not Normal(0, scale); from ``fit``, for
             more than one column without regressors.
-        DataError: From ``fit``, for equal times under a noise of exactly 0.
+        DataError: From ``fit``, for equal times under a noise of exactly 0; with ``log``, for y
+            that is not positive.
 
     Examples:
         >>> import ppgp, torch
@@ -123,8 +129,8 @@ class StateSpaceGP(
     mean: MeanLike | None = None
     regressors: PriorLike | None = None
     likelihood: Likelihood | None = field(default=None, repr=False, kw_only=True)
+    log: bool = field(default=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
-    known_noise = True
     joint_rows = True
     keeps_factor = True
     sampled_rows = 1000
@@ -133,6 +139,29 @@ class StateSpaceGP(
     def __post_init__(self) -> None:
         super().__post_init__()
         self.process.check()
+
+    def _scales(self) -> str:
+        """What ``fit`` may standardise."""
+        return "X" if self.log else "Xy"
+
+    scales = computed(_scales)
+
+    def _known_noise(self) -> bool:
+        return not self.log
+
+    known_noise = computed(_known_noise)
+
+    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
+        if capability is JointGaussian and self.log:
+            got = f"{type(self).__name__} of log y"
+            return NotApplicable(capability.wanted, got, "leave out log=True")
+        return super().lacks(capability)
+
+    def of_f(self, data: Dataset) -> Dataset:
+        """Return the rows with targets on the scale of f: log y, or y."""
+        if not self.log:
+            return data
+        return data.with_numbers(data.X, data.y.log(), data.columns_with_roles)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         return {
@@ -144,7 +173,7 @@ class StateSpaceGP(
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Return the values of sites that define them, and the scales of highest density."""
         given = super().start(data)
-        return {**given, **first_scales(self, data, given)}
+        return given if self.log else {**given, **first_scales(self, data, given)}
 
     def work(self, n: int, d: int) -> float:
         if self.by_matrix(n, d):
@@ -176,10 +205,12 @@ class StateSpaceGP(
             DataError: For duplicate rows under a noise of exactly 0, whose covariance is singular.
         """
         self.sites_at(data.d)
+        if self.log:
+            check_positive(data)
         if self.noise == 0:
             where = "different rows of X"
             refuse_duplicate_rows(data.X, data.noise_sd, None, where, "noise")
-        return replace(self, mean=self.mean_for(data))
+        return replace(self, mean=self.mean_for(self.of_f(data)))
 
     def in_units(self, scaler: Scaler) -> StateSpaceGP:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
@@ -207,9 +238,14 @@ class StateSpaceGP(
         """
         require(self, Candidates)
         return [
-            replace(self, kernel=one.kernel, noise=self._noise_of(one))
-            for one in candidates_of(data.X[:, 0], data.y, False)
+            replace(self, kernel=one.kernel, noise=self._noise_of(one), log=one.log)
+            for one in candidates_of(data, self.of_f(data).y, self._may_log(data))
         ]
+
+    def _may_log(self, data: Dataset) -> bool:
+        """Return whether log y is a choice, which no number in the units of y forbids."""
+        ours = self.noise == NOISE and self.mean is None and self.regressors is None
+        return ours and not self.log and data.noise_sd is None
 
     def _noise_of(self, one: Candidate) -> PriorLike:
         """Return the prior of the noise: that of the user, or of a candidate."""
@@ -243,12 +279,17 @@ class StateSpaceGP(
             raise mini_batch(self, X, total, "use the full batch, which costs O(n)")
         if noise_sd is not None:
             check_aligned(noise_sd, X)
-        if self.by_matrix(*X.shape):
-            return self._of_matrix.model(X, y, noise_sd=noise_sd)
         theta = draw(self.sites_at(X.shape[-1]), X)
         loc = self.mean_at(theta, X).expand(len(X))
-        steps = self.noisy_steps(theta, X, noise_sd)
-        return pyro.sample("y", StateSpaceMarginal(loc, steps), obs=y)
+        if self.by_matrix(*X.shape):
+            sites, own = under("kernel", self.sites_at(X.shape[-1])), under("kernel", theta)
+            noise = self.noise_at(theta, X, noise_sd)
+            joint = gp_marginal(self.process.kernel, sites, own, X, loc, noise)
+        else:
+            joint = StateSpaceMarginal(loc, self.noisy_steps(theta, X, noise_sd))
+        if self.log:
+            joint = dist.TransformedDistribution(joint, [ExpTransform()])
+        return pyro.sample("y", joint, obs=y)
 
     # -- given the training rows ------------------------------------------------------------------
 
@@ -257,7 +298,7 @@ class StateSpaceGP(
     ) -> GivenRows:
         """Return the process given the training rows, under each draw of theta."""
         drawn, params = split_params(self.sites_at(train.d), theta)
-        count, process = number_of_draws(drawn), self.process
+        count, process, y = number_of_draws(drawn), self.process, self.of_f(train).y
 
         def chunks(m: int) -> Iterator[tuple[slice, Theta]]:
             """Yield the slices of the draws whose matrices fit into ``MEMORY_BUDGET``."""
@@ -269,7 +310,7 @@ class StateSpaceGP(
 
         def conditioned(part: Theta, backwards: bool) -> Smoothed:
             steps = self.noisy_steps(part, train.X, train.noise_sd, backwards)
-            return smoothed(steps, train.y - self.mean_at(part, train.X))
+            return smoothed(steps, y - self.mean_at(part, train.X))
 
         return GivenRows(process, self.mean_at, theta, train, count, chunks, conditioned, kept)
 
@@ -286,20 +327,32 @@ class StateSpaceGP(
         """Return the predictive distribution of y at times X [m, 1]; see ``Model.predict``.
 
         The times lie before, between, at or after the training rows, in any order. The distribution
-        is a Normal, or a MultivariateNormal if ``joint``.
+        is a Normal, or a MultivariateNormal if ``joint``; with ``log`` it is that of log y.
         """
         if self.by_matrix(train.n, train.d):
             options = {"joint": joint, "noise_sd": noise_sd, "kept": kept}
-            return self._of_matrix.predict(theta, X, train, **options)
+            return self._of_y(self._of_matrix.predict(theta, X, self.of_f(train), **options))
         given = self.given_rows(theta, train, kept)
         mean, spread = given.joint(X) if joint else given.marginal(X)
-        return with_noise(mean, spread, self.noise_at(theta, X, noise_sd), joint)
+        return self._of_y(with_noise(mean, spread, self.noise_at(theta, X, noise_sd), joint))
+
+    def _of_y(self, of_f: Distribution) -> Distribution:
+        """Return the distribution of y from that of f plus noise, which is Gaussian."""
+        if not self.log:
+            return of_f
+        if isinstance(of_f, dist.Normal):
+            return dist.LogNormal(of_f.loc, of_f.scale)
+        raise NotApplicable(
+            "one row at a time of StateSpaceGP of log y",
+            "joint=True",
+            "leave out joint, or take exp of functions of posterior.pathwise",
+        )
 
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
     ) -> Distribution:
         if self.by_matrix(train.n, train.d):
-            return self._of_matrix.latent(theta, X, train, kept)
+            return self._of_matrix.latent(theta, X, self.of_f(train), kept)
         mean, variance = self.given_rows(theta, train, kept).marginal(X)
         return dist.Normal(mean, variance.sqrt())
 
@@ -332,11 +385,12 @@ class StateSpaceGP(
             number_of_draws(drawn), (samples,), generator=generator, device="cpu"
         )
         paths: list[tuple[Theta, _DrawnFunctions]] = []
+        y = self.of_f(train).y
         for i in chosen.unique().tolist():
             one = {**params, **{name: value[i] for name, value in drawn.items()}}
             settings = Draw(int((chosen == i).sum()), 0, generator, train.X)
             steps = self.noisy_steps(one, train.X, train.noise_sd)
-            states = _states_at_rows(steps, train.y - self.mean_at(one, train.X), settings)
+            states = _states_at_rows(steps, y - self.mean_at(one, train.X), settings)
             space = self.process.space(one, train.X)
             paths.append((one, _DrawnFunctions(space, steps.times, states, settings)))
 
@@ -348,8 +402,13 @@ class StateSpaceGP(
 
     def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
         if self.by_matrix(train.n, train.d):
-            return self._of_matrix.components(theta, X, train)
+            return self._of_matrix.components(theta, X, self.of_f(train))
         return super().components(theta, X, train)
+
+    def parts_by_role(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
+        if self.by_matrix(train.n, train.d):
+            return self._of_matrix.parts_by_role(theta, X, self.of_f(train))
+        return super().parts_by_role(theta, X, train)
 
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
         """Return the distribution of each y_i given the other rows, batch [draw, n].
@@ -358,17 +417,17 @@ class StateSpaceGP(
         d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12.
         """
         if self.by_matrix(train.n, train.d):
-            return self._of_matrix.loo(theta, train)
+            return self._of_y(self._of_matrix.loo(theta, self.of_f(train)))
         back = torch.argsort(torch.sort(train.X[:, 0], stable=True).indices)
         means, variances = [], []
-        given = self.given_rows(theta, train)
+        given, y = self.given_rows(theta, train), self.of_f(train).y
         for chunk, part in given.chunks(0):
             found = given.smoothed(chunk, part)
             u, d = found.u[..., back], found.d[..., back]
             shape = (chunk.stop - chunk.start, train.n)
-            means.append((train.y - u / d).expand(shape))
+            means.append((y - u / d).expand(shape))
             variances.append((1 / d).expand(shape))
-        return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
+        return self._of_y(dist.Normal(torch.cat(means), torch.cat(variances).sqrt()))
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
@@ -379,7 +438,7 @@ class StateSpaceGP(
     def carry_over(
         self, theta: Theta, old: Dataset, new: Dataset, kept: ResultCache, into: ResultCache
     ) -> None:
-        X, y = new.X[old.n :], new.y[old.n :]
+        X, y = new.X[old.n :], self.of_f(new).y[old.n :]
         sd = None if new.noise_sd is None else new.noise_sd[old.n :]
         if not 0 < len(X) <= FEW or bool(X[:, 0].min() < old.X[:, 0].max()):
             return
@@ -392,25 +451,25 @@ class StateSpaceGP(
 
     def one_step_ahead(
         self, theta: Theta, train: Dataset, new: Dataset, kept: ResultCache
-    ) -> dist.Normal:
+    ) -> Distribution:
         X, last = new.X, train.X[:, 0].max()
         early = (X[:, 0] < last).nonzero()[:, 0].tolist()
         if early:
             do = "pass later rows, or use loo or predict for the others"
             got = f"an earlier time in {listed(early, 'row')}"
             raise DataError("times that are not before the last training row", got, do)
-        given = self.given_rows(theta, train, kept)
+        given, y = self.given_rows(theta, train, kept), self.of_f(new).y
         time, m, P = given.end()
         means, variances = [], []
         for chunk, part in given.chunks(len(X)):
             noise = self.noise_at(part, X, new.noise_sd)
             level = self.mean_at(part, X)
             start = (m[..., chunk], P[..., chunk], time, self.process.space(part, X))
-            found = onward(*start, X[:, 0], new.y - level, noise, columns_of(X))
+            found = onward(*start, X[:, 0], y - level, noise, columns_of(X))
             mean, variance = found.moments()
             means.append(mean + level)
             variances.append(variance + noise)
-        return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
+        return self._of_y(dist.Normal(torch.cat(means), torch.cat(variances).sqrt()))
 
 
 def _states_at_rows(steps: Steps, residual: Tensor, draw: Draw) -> Tensor:
