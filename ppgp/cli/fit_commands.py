@@ -42,6 +42,7 @@ from .recipe_options import (
     advised_models,
     build_models_and_methods,
     check_names,
+    is_series,
     methods_of_models,
     split_names,
     usual_models,
@@ -50,6 +51,7 @@ from .signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
+    from ..posterior.averaging import Average
     from ..posterior.posterior import Posterior
 
 __all__ = ["compare", "fit", "fit_grid", "warn_of_long_fits", "warn_of_many_rows"]
@@ -172,7 +174,8 @@ def fit(
         str | None,
         typer.Option(
             help="a name or recipe; see `ppgp list`; default: gp for numbers, or sgpr for more "
-            "than 5,000 rows; logistic for two classes, softmax for more",
+            "than 5,000 rows; logistic for two classes, softmax for more; for a table with one "
+            "column of dates, the candidates of state-space, averaged by their evidence",
             autocompletion=complete_models,
         ),
     ] = None,
@@ -208,23 +211,28 @@ def fit(
     from ..posterior.summary import cut_short
 
     table = loaded(looked)
-    model = model or usual_models(table, likelihood)[0]
-    method = how or methods_of_models([model], None, "nuts", table.n)[model][0]
-    models, methods = build_models_and_methods(
-        [model], [method], settings or [], likelihood, table.groups or ()
-    )
-    warn_of_many_rows(models, table)
-    warn_of_long_fits([(model, method)], models, methods, table)
-    posterior = fit_posterior(models[model], table, methods[method], seed=seed, progress=progress)
-    interrupted = cut_short(posterior.stats)
-    title = f"{model} by {method}, {posterior.seconds:.1f} s (data units)"
-    if interrupted:
-        title += ", interrupted"
-    table_of_sites = posterior.summary("data")
-    if posterior.shape == (1, 1):  # one point has no spread
-        table_of_sites = table_of_sites[["mean"]].rename(columns={"mean": "value"})
-    summary = table_of_sites.to_dict("index")
-    rows = [{"site": site, **row} for site, row in summary.items()]
+    posterior: Posterior | Average
+    if model is None and likelihood is None and not settings and is_series(table):
+        model, method = "series", how or "map"
+        posterior = _fitted_series(table, how, seed, progress)
+        rows = _weights_of(posterior)
+        title = f"candidates for a series by {method}, {posterior.seconds:.1f} s"
+        interrupted, sentences = False, ()
+    else:
+        model = model or usual_models(table, likelihood)[0]
+        method = how or methods_of_models([model], None, "nuts", table.n)[model][0]
+        models, methods = build_models_and_methods(
+            [model], [method], settings or [], likelihood, table.groups or ()
+        )
+        warn_of_many_rows(models, table)
+        warn_of_long_fits([(model, method)], models, methods, table)
+        options = {"seed": seed, "progress": progress}
+        posterior = fit_posterior(models[model], table, methods[method], **options)
+        interrupted, sentences = cut_short(posterior.stats), posterior.warnings
+        title = f"{model} by {method}, {posterior.seconds:.1f} s (data units)"
+        if interrupted:
+            title += ", interrupted"
+        rows = _rows_of_sites(posterior)
     if not as_json:
         print_table(rows, title)
     saved = out.with_name(f"{out.stem}.partial{out.suffix}") if interrupted else out
@@ -233,13 +241,40 @@ def fit(
     if as_json:
         about = {"data": data, "n": table.n, "model": model, "how": method, "seed": seed}
         run = {"seconds": posterior.seconds, "interrupted": interrupted, "saved": saved}
-        print_json("fit", **about, **run, warnings=posterior.warnings, rows=rows)
+        print_json("fit", **about, **run, warnings=sentences, rows=rows)
     elif interrupted:
         typer.echo(f"the fit was interrupted; its partial posterior: {saved}")
     else:
         typer.echo(f"saved: {saved}")
     if interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _rows_of_sites(posterior: Posterior) -> list[dict[str, Any]]:
+    """Return one row per scalar of the posterior, in the units of the data."""
+    table = posterior.summary("data")
+    if posterior.shape == (1, 1):  # one point has no spread
+        table = table[["mean"]].rename(columns={"mean": "value"})
+    return [{"site": site, **row} for site, row in table.to_dict("index").items()]
+
+
+def _fitted_series(table: Dataset, how: str | None, seed: int, progress: bool) -> Average:
+    """Return the average of the candidates for a series, by a method or by MAP."""
+    from ..inference.fitting.candidates import fit_candidates
+    from ..models import StateSpaceGP
+
+    method = None
+    if how is not None:
+        _, methods = build_models_and_methods(["state-space"], [how], [], None, ())
+        method = methods[how]
+    return fit_candidates(StateSpaceGP(), table, method, seed=seed, progress=progress)
+
+
+def _weights_of(average: Average) -> list[dict[str, Any]]:
+    """Return one row per candidate, the largest weight first."""
+    pairs = zip(average, average.weights.tolist(), strict=True)
+    ordered = sorted(pairs, key=lambda pair: -pair[1])
+    return [{"candidate": name, "weight": weight} for name, weight in ordered]
 
 
 def fit_grid(

@@ -69,11 +69,11 @@ def predicted_table(
             has one.
     """
     from ..data.files.table_files import frame_in
-    from ..posterior.loading import load_posterior
+    from ..posterior.averaging import load_fitted
     from ..posterior.prediction import frame_of
     from ..tables.wrong_rows import numbered
 
-    fitted = load_posterior(posterior)
+    fitted: Any = load_fitted(posterior)
     name = target or fitted.data.target_name
     rows = frame_in(data)
     kept = _kept_columns(rows, fitted, keep)

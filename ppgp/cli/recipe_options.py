@@ -86,6 +86,19 @@ def usual_models(table: Any, likelihood: str | None = None) -> list[str]:
     return ["logistic" if len(table.classes) == 2 else "softmax"]
 
 
+def is_series(table: Any) -> bool:
+    """Return whether a table is a series of numbers: one column of dates, and no other.
+
+    Args:
+        table: The Dataset.
+    """
+    from ..data.entries.dates import unit_of
+
+    names = table.feature_names or ()
+    own = [name for name in table.columns_with_roles if name != "ids"]
+    return len(names) == 1 and unit_of(names[0]) is not None and not table.classes and not own
+
+
 def advised_models(
     table: Any, likelihood: str | None, methods: str | None, usual: str
 ) -> dict[str, list[str]]:

@@ -19,7 +19,7 @@ from ..display import tables as html
 from ..distributions.weighted_mixture import weighted
 from ..errors import DataError, NotApplicable, SettingError, StorageError, UnknownName, an
 from .files import storage
-from .loading import read, ready
+from .loading import load_posterior, read, ready
 from .posterior import Posterior
 from .prediction import Origin, Prediction
 
@@ -179,7 +179,8 @@ class Average:
         """Return the average given further rows too.
 
         Each posterior is updated, and its weight is multiplied by the density of the new rows given
-        the old ones. The draws of hyperparameters stay those of the fits.
+        the old ones. The draws of hyperparameters stay those of the fits. Posteriors of a weight
+        below 1e-4 are left out.
 
         Args:
             X: The new rows [m, d], or a Dataset; see ``Posterior.update``.
@@ -191,7 +192,8 @@ class Average:
         """
         targets = X.y if isinstance(X, Dataset) and y is None else torch.as_tensor(y)
         logs, updated = [], {}
-        for (name, each), weight in zip(self.items(), self.weights, strict=True):
+        for name, weight in zip(*self._used(), strict=True):
+            each = self.posteriors[name]
             ahead = each.one_step_ahead(X, y, **options)
             logs.append(weight.log() + ahead.log_prob(targets).sum().to(weight))
             updated[name] = each.update(X, y, **options)
@@ -238,7 +240,15 @@ class Average:
         Raises:
             StorageError: See ``ppgp.load_posterior``.
         """
-        record, things = read(path, model)
+        return cls._checked(*read(path, model))
+
+    @classmethod
+    def _checked(cls, record: Any, things: Mapping[str, Any]) -> Average:
+        """Return an average that was read, after checking it.
+
+        Raises:
+            StorageError: If it is something else, or damaged.
+        """
         own = isinstance(record, Average) and isinstance(record.posteriors, Mapping)
         if not own or not all(isinstance(p, Posterior) for p in record.posteriors.values()):
             do = "pass a file written by Average.save"
@@ -258,6 +268,14 @@ def _zero_like(parts: Mapping[str, Prediction]) -> Prediction:
     law: Any = one.distribution
     scale = NOTHING * law.scale.mean().expand(law.scale.shape)
     return replace(one, distribution=Normal(torch.zeros_like(law.loc), scale))
+
+
+def load_fitted(path: str | Path) -> Posterior | Average:
+    """Read a Posterior or an Average; see ``ppgp.load_posterior``."""
+    record, things = read(path, None)
+    if isinstance(record, Average):
+        return Average._checked(record, things)
+    return load_posterior(path)
 
 
 def average(

@@ -79,7 +79,10 @@ def load_posterior(path: str | Path, model: Any = None) -> Posterior:
     """
     posterior, things = read(path, model)
     if not isinstance(posterior, Posterior):
-        do = "pass a file that posterior.save wrote; several outputs: ppgp.MultiPosterior.load"
+        do = (
+            "pass a file that posterior.save wrote; several outputs: ppgp.MultiPosterior.load; an "
+            "average: ppgp.Average.load"
+        )
         raise StorageError("a Posterior in the file", type(posterior).__name__, do)
     return ready(posterior, things)
 

@@ -1,8 +1,9 @@
 """Forecasts of the default for a series at the origins of ``series.json``, beside the peers.
 
 ``python tests/tools/forecasts/forecasts_of_ppgp.py tuning`` scores the half of the series that a
-rule may be tuned on, ``judged`` the other half, and both are kept in ``ours.json``. Names of series
-score these alone, and write nothing. ``table`` writes the table of the guide from the two files.
+rule may be tuned on, ``judged`` the other half, and both are kept in ``ours.json``: series that are
+in it are not scored again. Names of series score these alone, and write nothing. ``table`` writes
+the table of the guide from the two files. Seconds are those of the processor.
 """
 
 from __future__ import annotations
@@ -39,24 +40,26 @@ def forecasts(series: Series, n: int) -> list[tuple[Forecast, float]]:
     frame = pd.DataFrame({"date": series.dates, "value": series.values})
     data = ppgp.Dataset.from_frame(frame[:n], "value", dates="days")
     ahead = frame[n : n + series.h]
-    begun = time.perf_counter()
+    begun = time.process_time()
     average = ppgp.fit_candidates(models.StateSpaceGP(), data)
     prediction = average.predict(ahead)
     lower, upper = prediction.interval(LEVEL)
     plain = prediction.mean.numpy(), lower.numpy(), upper.numpy()
-    seconds = time.perf_counter() - begun
+    seconds = time.process_time() - begun
     origins = min(ORIGINS, max(2, n // 2 - series.h))
     settings = (None, None, origins, series.h, False, average)
     calibrator = calibrate_at_origins(models.StateSpaceGP(), data, *settings)
     region = calibrator(ahead, LEVEL)
     calibrated = plain[0], region.lower.numpy(), region.upper.numpy()
-    return [(plain, seconds), (calibrated, time.perf_counter() - begun)]
+    return [(plain, seconds), (calibrated, time.process_time() - begun)]
 
 
-def measured(names: list[str]) -> dict[str, dict[str, Any]]:
-    """Return the scores of the forecasts of some series."""
-    found: dict[str, dict[str, Any]] = {OURS: {}, CALIBRATED: {}}
+def measure(names: list[str], kept: dict[str, Any] | None = None) -> None:
+    """Score the forecasts of some series; write each to ``kept``, unless it is None or has it."""
     for name in names:
+        if kept is not None and name in kept.get(CALIBRATED, {}):
+            continue
+        found: dict[str, dict[str, Any]] = {OURS: {}, CALIBRATED: {}}
         series = read()[name]
         for n in series.origins:
             both = forecasts(series, n)
@@ -65,7 +68,10 @@ def measured(names: list[str]) -> dict[str, dict[str, Any]]:
         windows = found[OURS][name]
         figures = [[w[key] for w in windows] for key in ("mase", "coverage", "seconds")]
         print(f"{name:34}", *figures, [w["coverage"] for w in found[CALIBRATED][name]], flush=True)
-    return found
+        if kept is not None:
+            for method, rows in found.items():
+                kept[method] = dict(sorted((kept.get(method, {}) | rows).items()))
+            write(FILE, kept)
 
 
 def mean(rows: dict[str, Any], name: str, key: str) -> float:
@@ -100,7 +106,7 @@ def table(found: dict[str, Any]) -> str:
         f"On the {len(names)} series that were kept aside to judge, three origins each (geometric",
         "means over series of the ratio of ppgp to the peer, with the 95 % bootstrap interval):",
         "",
-        "| peer | MASE | interval score, calibrated | coverage of 90 % | seconds, median |",
+        "| peer | MASE | interval score, calibrated | coverage of 90 % | CPU seconds, median |",
         "|---|---|---|---|---|",
     ]
     for peer in (*OTHERS, *NAIVE):
@@ -171,12 +177,10 @@ def main(names: list[str]) -> None:
         GUIDE.write_text(f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}")
         print(*misses(found) or ["all goals are met"], sep="\n")
         return
-    for half in {"tuning", "judged"} & set(names):
-        new = measured([name for name, own in halves.items() if own == half])
-        for method, rows in new.items():
-            kept[method] = dict(sorted((kept.get(method, {}) | rows).items()))
-        write(FILE, kept)
-    measured([name for name in names if name in halves])
+    for half in ("tuning", "judged"):
+        if half in names:
+            measure([name for name, own in halves.items() if own == half], kept)
+    measure([name for name in names if name in halves])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,52 @@
+"""A table with one column of dates is fitted as a series by the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from forked import ppgp
+
+import ppgp as library
+from ppgp.cli.recipe_options import is_series
+
+MONTHS = pd.date_range("2020-01-01", periods=48, freq="MS")
+WAVE = 10 + 2 * np.sin(2 * np.pi * np.arange(48) / 12)
+FRAME = pd.DataFrame(
+    {"month": MONTHS, "sales": WAVE + 0.3 * np.random.default_rng(0).normal(size=48)}
+)
+
+
+def test_fit_saves_the_average_of_the_candidates_and_predict_reads_it(tmp_path: Path) -> None:
+    FRAME[:40].to_csv(tmp_path / "past.csv", index=False)
+    FRAME[40:].to_csv(tmp_path / "ahead.csv", index=False)
+    options = ["--dates", "days", "--out", "s.safetensors", "--no-progress"]
+    done = ppgp("fit", "past.csv", "--target", "sales", *options, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["model"] == "series"
+    weights = [row["weight"] for row in found["rows"]]
+    assert sum(weights) == pytest.approx(1.0)
+    assert weights == sorted(weights, reverse=True)
+    average = library.Average.load(tmp_path / "s.safetensors")
+    assert average.weights.sort(descending=True).values.tolist() == pytest.approx(weights)
+    done = ppgp("predict", "s.safetensors", "ahead.csv", "--out", "p.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    forecast = pd.read_csv(tmp_path / "p.csv")
+    error = np.sqrt(np.mean((forecast["mean"] - WAVE[40:]) ** 2))
+    assert error < 0.5 * np.sqrt(np.mean((FRAME["sales"][39] - WAVE[40:]) ** 2))
+    assert (forecast["lower"] < forecast["upper"]).all()
+
+
+def test_only_a_table_of_one_column_of_dates_is_a_series() -> None:
+    from_frame = library.Dataset.from_frame
+    assert is_series(from_frame(FRAME, "sales", dates="years"))
+    assert not is_series(from_frame(FRAME.assign(price=1.5), "sales", dates="years"))
+    assert not is_series(from_frame(FRAME.assign(month=np.arange(48.0)), "sales"))
+    labels = FRAME.assign(sales=np.where(WAVE > 10, "high", "low"))
+    assert not is_series(from_frame(labels, "sales", dates="years"))
+    weighted = from_frame(FRAME.assign(w=1.0), "sales", dates="years", weights="w")
+    assert not is_series(weighted)
