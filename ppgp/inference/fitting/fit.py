@@ -71,6 +71,8 @@ __all__ = ["OWN_METHODS", "default_name", "depends_on_rows", "fit", "found_on", 
 
 STOPPED = "stopped by Ctrl-C"  # what methods say of a fit that ends early
 FEWEST_ROWS = 3  # of a fit
+MOST_TO_COMPARE = 1_000  # rows of a series to all of which every candidate is fitted
+ROWS_TO_COMPARE = 500  # rows that choose among the candidates for more
 MOST_ROUNDS = 3  # fits that may follow a first one, each with a recipe that suits the last
 
 
@@ -320,21 +322,57 @@ def fits_of_candidates(
     """Return the candidates of a model, each with its fit by MAP.
 
     Those without an evidence are left out, because their density does not curve down at the mode.
+    Of more than ``ROWS_TO_COMPARE`` rows the last ones choose, and the best candidate alone is
+    fitted to all of them, from its mode there.
 
     Args:
         model: A model with candidates.
         data: The training rows.
         options: Those of ``fit``.
     """
-    found = []
+    options = {**options, "progress": False}
+    candidates = model.candidates(data)
     with catch_warnings():
         simplefilter("ignore", ConvergenceWarning)
-        for candidate in model.candidates(data):
-            posterior = fit(candidate, data, MAP(starts=1), **{**options, "progress": False})
-            with suppress(NumericalError):
-                if math.isfinite(posterior.log_evidence):
-                    found.append((candidate, posterior))
+        if data.n <= MOST_TO_COMPARE:
+            return _fits(candidates, data, options)
+        last = data.rows(torch.argsort(data.X[:, 0])[-ROWS_TO_COMPARE:])
+        few = _fits(candidates, last, options)
+        if not few:
+            return []
+        best, found = max(few, key=lambda pair: pair[1].log_evidence)
+        init = _on_scale_of(found, data, best, options["standardise"])
+        return [(best, fit(best, data, MAP(starts=1), init=init, **options))]
+
+
+def _fits(
+    candidates: Sequence[Model], data: Dataset, options: Mapping[str, Any]
+) -> list[tuple[Model, Posterior]]:
+    """Return those of the candidates that have an evidence, with their fits."""
+    found = []
+    for candidate in candidates:
+        posterior = fit(candidate, data, MAP(starts=1), **options)
+        with suppress(NumericalError):
+            if math.isfinite(posterior.log_evidence):
+                found.append((candidate, posterior))
     return found
+
+
+def _on_scale_of(found: Posterior, data: Dataset, model: Model, standardise: bool) -> Posterior:
+    """Return the hyperparameters of a fit to other rows on the scale that a fit to data has."""
+    scaler: Scaler = IdentityScaler.for_data(data)
+    if standardise:
+        _, scaler = data.standardised(scale_y="y" in model.scales)
+    one = {name: torch.ones_like(draws) for name, draws in found.draws.items()}
+    before = found.model.data_units(one, found.scaler)
+    after = found.model.data_units(one, scaler)
+    draws = {}
+    for name, value in found.draws.items():
+        was, is_now = before[name], after[name]
+        # a mean is moved as well as scaled
+        if was is not None and is_now is not None and not name.startswith("mean"):
+            draws[name] = value * was / is_now
+    return replace(found, draws=draws)
 
 
 def _told(posterior: Posterior) -> Posterior:

@@ -37,6 +37,8 @@ ROUNDS = 3  # in which the spacing is improved
 LENGTHS = (0.02, 0.07, 0.2, 0.6)  # of the trends that are compared, in spans
 NOISES = (0.003, 0.05, 0.5)  # variances of noise, in those of the trend
 SIZES = (0.3, 3.0)  # variances of a season
+ROWS_OF_MATRIX = 1000  # up to which a matrix of rows is cheaper than many states
+FEW_HARMONICS = 4  # of a season of more rows
 FAR = 10.0  # spans over which a random walk returns to its mean
 VAGUE = 10.0  # variance of the level, in that of y
 
@@ -66,10 +68,13 @@ class Series:
         t: Times [n].
         y: Values [n].
         unit: The seconds of one unit of t, if it is known from dates.
+        of_rows: The spacing of the rows of which these are means; None: these are rows.
     """
 
-    def __init__(self, t: Tensor, y: Tensor, unit: float | None = None) -> None:
-        self.unit = unit
+    def __init__(
+        self, t: Tensor, y: Tensor, unit: float | None = None, of_rows: float | None = None
+    ) -> None:
+        self.unit, self.of_rows = unit, of_rows
         order = torch.argsort(t)
         self.t, self.y = t[order].double().cpu(), y[order].double().cpu()
         self.span = float(self.t[-1] - self.t[0])
@@ -101,13 +106,20 @@ class Series:
         """Return the last rows."""
         return Series(self.t[-rows:], self.y[-rows:], self.unit)
 
+    def blocks(self, most: int) -> Series:
+        """Return the means of at most so many blocks of successive rows."""
+        size = -(-len(self.t) // most)
+        rows = len(self.t) // size * size
+        t, y = (v[-rows:].reshape(-1, size).mean(-1) for v in (self.t, self.y))
+        return Series(t, y, self.unit, of_rows=self.spacing)
+
     def logarithm(self) -> Series | None:
         """Return the series of log y; None unless all values are positive."""
         return Series(self.t, self.y.log(), self.unit) if bool((self.y > 0).all()) else None
 
     def periods(self) -> list[float]:
         """Return the periods that the spacing suggests and the span shows at least twice."""
-        each = [p * self.spacing for p in PERIODS]
+        each = [p * (self.of_rows or self.spacing) for p in PERIODS]
         if self.unit is not None:
             each = [seconds / self.unit for seconds in CALENDAR]
         least, most = FEWEST_STEPS * self.spacing, (self.span + self.spacing) / PERIODS_SEEN
@@ -172,29 +184,63 @@ def shape_of(series: Series, may_log: bool) -> Shape:
         series: All rows.
         may_log: Whether log y is a choice.
     """
-    few = series.last(MOST_ROWS)
-    logs = few.logarithm() if may_log else None
-    values = [few.y] if logs is None else [few.y, logs.y]
-    jacobian = torch.zeros(len(values), dtype=torch.float64)
-    if logs is not None:
-        jacobian[1] = -logs.y.sum()
-    shapes = Shapes(few)
-    seasons: list[float] = []
-    heights = shapes.best([], values) + jacobian
-    sure = 0
-    for _ in range(MOST_SEASONS):
-        rest = [p for p in few.periods() if p not in seasons]
-        each = [shapes.best([*seasons, p], values) + jacobian for p in rest]
-        gains = [float(e.max() - heights.max()) for e in each]
-        if not gains or max(gains) < GAIN_OF_SEASON:
-            break
-        place = gains.index(max(gains))
-        seasons.append(rest[place])
-        sure += max(gains) > SURE and sure == len(seasons) - 1
-        heights = each[place]
-    log = bool(len(values) > 1 and heights[1] > heights[0] + GAIN_OF_LOG)
-    chosen = logs if log and logs is not None else few
-    return Shape(log, tuple(seasons), sure, _cycle(chosen, seasons))
+    logs = series.logarithm() if may_log else None
+    found = _Seasons(series.last(MOST_ROWS), logs and logs.last(MOST_ROWS))
+    found.add(MOST_SEASONS, GAIN_OF_SEASON)
+    log = found.log_is_better
+    seasons, sure = list(found.seasons), found.sure
+    if len(series.t) > MOST_ROWS:
+        whole = (logs if log else None) or series
+        slow = _Seasons(whole.blocks(MOST_ROWS), None)
+        slow.add(1, SURE, longer_than=found.series.span / PERIODS_SEEN)
+        seasons, sure = [*slow.seasons, *seasons], sure + len(slow.seasons)
+    few = (logs if log else None) or series
+    return Shape(log, tuple(seasons), sure, _cycle(few.last(MOST_ROWS), seasons))
+
+
+class _Seasons:
+    """The seasons of a series, found one after another.
+
+    Args:
+        series: Some rows.
+        logs: The same of log y, or None.
+
+    Attributes:
+        seasons: The periods found.
+        sure: How many of them, from the first, gain more than ``SURE``.
+    """
+
+    def __init__(self, series: Series, logs: Series | None) -> None:
+        self.series, self.shapes = series, Shapes(series)
+        self.values = [series.y]
+        self.jacobian = torch.zeros(1, dtype=torch.float64)
+        if logs is not None:
+            self.values.append(logs.y)
+            self.jacobian = torch.stack([self.jacobian[0], -logs.y.sum()])
+        self.seasons: list[float] = []
+        self.sure = 0
+        self.heights = self._heights([])
+
+    def _heights(self, seasons: Sequence[float]) -> Tensor:
+        return self.shapes.best(seasons, self.values) + self.jacobian
+
+    @property
+    def log_is_better(self) -> bool:
+        """Whether the logarithm has the higher evidence by ``GAIN_OF_LOG``."""
+        return len(self.heights) > 1 and bool(self.heights[1] > self.heights[0] + GAIN_OF_LOG)
+
+    def add(self, most: int, least: float, longer_than: float = 0.0) -> None:
+        """Add seasons, each the best of those left, while they gain at least so many nats."""
+        for _ in range(most):
+            rest = [p for p in self.series.periods() if p not in self.seasons and p > longer_than]
+            each = [self._heights([*self.seasons, p]) for p in rest]
+            gains = [float(e.max() - self.heights.max()) for e in each]
+            if not gains or max(gains) < least:
+                break
+            place = gains.index(max(gains))
+            self.sure += max(gains) >= SURE and self.sure == len(self.seasons)
+            self.seasons.append(rest[place])
+            self.heights = each[place]
 
 
 def _cycle(series: Series, seasons: Sequence[float]) -> float | None:
@@ -268,9 +314,13 @@ class Parts:
         return Exponential(own, _about(2 * period, 0.9)) * Cosine(1.0, _about(period, 0.1))
 
     def season(self, period: float) -> Kernel:
-        own = _about(0.3 * self.series.variance, 1.5)
+        own, slow = _about(0.3 * self.series.variance, 1.5), _about(2 * self.series.span, 0.9)
+        if len(self.series.t) > ROWS_OF_MATRIX:  # every state costs time
+            return Periodic(own, LogNormal(0.0, 0.5), period, FEW_HARMONICS) * Exponential(
+                1.0, slow
+            )
         wave = Periodic(own, LogNormal(0.0, 0.5), period)
-        return wave * Matern(1.5, 1.0, _about(2 * self.series.span, 0.9))
+        return wave * Matern(1.5, 1.0, slow)
 
 
 @dataclass(frozen=True)

@@ -45,13 +45,12 @@ from .kalman import passes, root, simulated
 from .latent_state_space_gp import with_likelihood
 from .markov_process import columns_of, first_scales
 from .parallel_scan import in_rows
-from .series_rule import Candidate, candidates_of
+from .series_rule import ROWS_OF_MATRIX, Candidate, candidates_of
 from .state_space_predictions import GivenRows, PartsOfProcess, Smoothed, onward, smoothed
 from .state_space_rows import StateSpaceMarginal, Steps
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
 UNCOMPILED = 1500  # rows times states from which a graph of all steps takes long to compile
-ROWS_OF_MATRIX = 1000  # up to which a matrix of rows is cheaper than many states
 MANY_STATES = 8
 FEW = 2000  # new rows that are filtered one by one
 NOISE = LogNormal(-2.0, 1.0)  # the default, which does not count as given
