@@ -155,7 +155,8 @@ class Average:
         """Return the mixtures of trend, season, cycle and regressors, in the units of y.
 
         A model without a season, for example, has a season of 0 without doubt. The means add up to
-        the mean of ``latent``, minus the weighted mean of the models' means.
+        the mean of ``latent``, minus the weighted mean of the models' means. Parts of models of
+        log y are of log y, and such models are averaged with one another alone.
 
         Args:
             X: The new rows [m, d], as in ``predict``.
@@ -164,9 +165,13 @@ class Average:
             ``{role: Prediction}``; see ``Posterior.components``, by="role".
 
         Raises:
-            NotApplicable: If a model has no kernel.
+            NotApplicable: If a model has no kernel, or some are of log y and others of y.
         """
         used, weights = self._used()
+        logs = {bool(getattr(self.posteriors[name].model, "log", False)) for name in used}
+        if len(logs) > 1:
+            do = "call components of one of them, such as average[average.best]"
+            raise NotApplicable("parts in one unit", "models of y and of log y", do)
         each = [self.posteriors[name].components(X, by="role") for name in used]
         roles = [role for role in ROLES if any(role in parts for parts in each)]
         mixed = {}

@@ -565,8 +565,9 @@ class Posterior:
     def components(self, X: Any, by: str = "term") -> dict[str, Prediction]:
         """Return the distribution of each term of an additive model, in the units of y.
 
-        The means add up to the mean of ``latent`` minus the mean of the model, which belongs to no
-        term. The widths of intervals do not add up, because the terms are negatively correlated.
+        Those of a model of log y, such as ``StateSpaceGP(log=True)``, are of log y. The means add
+        up to the mean of ``latent`` minus the mean of the model, which belongs to no term. The
+        widths of intervals do not add up, because the terms are negatively correlated.
 
         Args:
             X: The new rows [m, d], as in ``predict``.

@@ -180,3 +180,16 @@ def test_the_components_of_an_average_are_mixtures_by_role() -> None:
     torch.testing.assert_close(total, average.latent(X).mean, rtol=1e-8, atol=1e-8)
     lower, upper = season.interval(0.5)
     assert bool((lower <= upper).all())
+
+
+def test_parts_of_y_and_of_log_y_are_not_added() -> None:
+    of_y, X = of_series(StateSpaceGP, NUMBERS)
+    data = Dataset(of_y.data.X, of_y.data.y + 5)
+    recipes = [StateSpaceGP(NUMBERS, noise=0.05, log=log) for log in (True, False)]
+    fits = [ppgp.fit(one, data, inference.MAP(), progress=False) for one in recipes]
+    average = ppgp.average(fits, by=[0.5, 0.5])
+    with pytest.raises(NotApplicable, match="parts in one unit, got models of y and of log y"):
+        average.components(X)
+    y = torch.full((3,), 6.0).double()
+    mixed = 0.5 * sum(fit.predict(X).cdf(y) for fit in fits)
+    torch.testing.assert_close(average.predict(X).cdf(y), mixed)
