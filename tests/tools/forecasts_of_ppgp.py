@@ -1,9 +1,9 @@
 """Forecasts of the default for a series at the origins of ``series.json``, beside the peers.
 
-``python tests/tools/forecasts/forecasts_of_ppgp.py tuning`` scores the half of the series that a
+``python tests/tools/forecasts_of_ppgp.py tuning`` scores the half of the series that a
 rule may be tuned on, ``judged`` the other half, and both are kept in ``ours.json``: series that are
 in it are not scored again. Names of series score these alone, and write nothing. ``table`` writes
-the table of the guide from the two files. Seconds are those of the processor.
+the table of the guide, and fails where a goal is missed. Seconds are those of the processor.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from forecasts_of_peers import FILE as PEERS
 from forecasts_of_peers import LEVEL, Forecast, scores, write
 from series_of_packages import Series, half_of, read
 
-FILE = Path(__file__).with_name("ours.json")
-GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "time-series.md"
+FILE = Path(__file__).with_name("forecasts") / "ours.json"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "time-series.md"
 BEGIN, END = "<!-- table of forecasts -->", "<!-- end of the table of forecasts -->"
 NAIVE = ("seasonal naive", "last value")
 OTHERS = ("ETSModel", "AutoETS", "AutoTheta")
@@ -74,6 +74,12 @@ def measure(names: list[str], kept: dict[str, Any] | None = None) -> None:
             write(FILE, kept)
 
 
+def judged(found: dict[str, Any]) -> list[str]:
+    """Return the series that judge and are scored."""
+    halves = half_of(list(read()))
+    return [name for name, half in halves.items() if half == "judged" and name in found[OURS]]
+
+
 def mean(rows: dict[str, Any], name: str, key: str) -> float:
     """Return a score of a series, the mean over its origins."""
     return float(np.mean([window[key] for window in rows[name]]))
@@ -100,8 +106,7 @@ def coverage(found: dict[str, Any], names: list[str], method: str) -> np.ndarray
 
 def table(found: dict[str, Any]) -> str:
     """Return the text of the guide: ratios and coverage on the half that judged, and series."""
-    halves = half_of(list(found[OURS]))
-    names = [name for name, half in halves.items() if half == "judged"]
+    names = judged(found)
     lines = [
         f"On the {len(names)} series that were kept aside to judge, three origins each (geometric",
         "means over series of the ratio of ppgp to the peer, with the 95 % bootstrap interval):",
@@ -142,7 +147,7 @@ def _row(found: dict[str, Any], names: list[str], method: str) -> str:
 
 def misses(found: dict[str, Any]) -> list[str]:
     """Return which goals the half that judged misses, in words."""
-    names = [name for name, half in half_of(list(found[OURS])).items() if half == "judged"]
+    names = judged(found)
     said = []
     for peer in OTHERS:
         figure = ratio(found, names, OURS, peer, "mase")
@@ -175,8 +180,9 @@ def main(names: list[str]) -> None:
         before, rest = GUIDE.read_text().split(BEGIN)
         after = rest.split(END)[1]
         GUIDE.write_text(f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}")
-        print(*misses(found) or ["all goals are met"], sep="\n")
-        return
+        missed = misses(found)
+        print(*missed or ["all goals are met"], sep="\n")
+        raise SystemExit(bool(missed))
     for half in ("tuning", "judged"):
         if half in names:
             measure([name for name, own in halves.items() if own == half], kept)

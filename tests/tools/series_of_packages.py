@@ -1,6 +1,6 @@
 """Series of packages and simulated ones, on which the forecasts of ppgp and its peers are judged.
 
-``python tests/tools/forecasts/series_of_packages.py`` writes ``series.json`` beside this file,
+``python tests/tools/series_of_packages.py`` writes ``forecasts/series.json`` beside this file,
 in an environment that has statsmodels, sktime, pmdarima, vega_datasets and statsforecast. The
 half that a series belongs to follows from its place in alphabetical order, so that nobody chooses:
 the rule may look at ``tuning``, and is judged on ``judged``.
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-FILE = Path(__file__).with_name("series.json")
+FILE = Path(__file__).with_name("forecasts") / "series.json"
 LONGEST = 500  # the last points of longer series are taken
 ORIGINS = 3
 #: frequency -> (rows in a season, steps ahead): those of the M4 competition

@@ -1,6 +1,6 @@
 """Forecasts of other libraries at the origins of ``series.json``, as scores in ``peers.json``.
 
-``python tests/tools/forecasts/forecasts_of_peers.py`` runs where statsmodels and statsforecast are
+``python tests/tools/forecasts_of_peers.py`` runs where statsmodels and statsforecast are
 installed; ppgp need not be. A window has the mean absolute error and the interval score of 90 %
 (Gneiting & Raftery 2007), both over the mean absolute difference of the training rows from those
 a season before (Hyndman & Koehler 2006), the share of rows covered, and the processor's seconds.
@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from series_of_packages import Series, read
 
-FILE = Path(__file__).with_name("peers.json")
+FILE = Path(__file__).with_name("forecasts") / "peers.json"
 LEVEL = 0.9
 NORMAL = 1.6448536269514722  # the 95 % quantile of N(0, 1)
 LONGEST_SEASON = 24  # of exponential smoothing
