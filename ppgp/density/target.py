@@ -58,6 +58,7 @@ from .graph.tracing import (
     one_point,
     several_of,
     traced,
+    values_alone,
     worth_widening,
 )
 from .handlers import (
@@ -99,10 +100,12 @@ PYTHON_NUMBER = (
 )
 #: z [p] -> value, gradient [p], in float64
 OfNumPy = Callable[[np.ndarray], tuple[float, np.ndarray]]
+OfValues = Callable[..., tuple[Tensor, ...]]  # z [p] -> (value,)
 Coded = MachineCode | BranchingCode
 Key = tuple[int | None, bool, int | None]  # rows of a mini-batch, with Jacobian, number of points
 FEWEST, MOST = 8, 64  # points that are compared, of draws and of earlier calls each
 SHARE = 20  # draws per point
+MANY_VALUES = 200  # log densities without a gradient for which a graph of their own is compiled
 ROWS = 2_048  # whose covariances with the inducing inputs have a gradient at once
 PLACES = 5  # draws of the prior at which validation is tried
 FEW_PLACES = 2  # of a program that runs long
@@ -682,6 +685,8 @@ class Target:
         with torch.no_grad():
             if graph is None or self._graphs.eager:
                 return torch.stack([self.log_density(point) for point in points])
+            if len(points) >= MANY_VALUES:
+                graph = self._graphs.values_alone() or graph
             return torch.stack([graph(point)[0] for point in points])
 
     def value_and_grad_of_rows(
@@ -1388,6 +1393,7 @@ class Graphs:
     _recorded: dict[tuple[int | None, bool], _Recorded] = field(init=False, default_factory=dict)
     _of_tables: dict[tuple[Any, ...], ValueAndGradient] = field(init=False, default_factory=dict)
     _machine_code: dict[bool, Coded | None] = field(init=False, default_factory=dict)
+    _values: tuple[OfValues | None] | None = field(init=False, default=None)
 
     @property
     def eager(self) -> bool:
@@ -1420,6 +1426,20 @@ class Graphs:
     @property
     def _dtype(self) -> torch.dtype:
         return self.density.survey.like.dtype
+
+    def values_alone(self) -> OfValues | None:
+        """Return z [p] -> (value,), without the gradient; None where the gradient costs little.
+
+        Points at which the graph of a user's program runs are remembered, so that it stays.
+        """
+        density = self.density
+        if self.watch or self.eager or not density.team.alone or density.random is not None:
+            return None
+        if self._values is None:
+            recorded = self._recorded[None, True]
+            found = values_alone(recorded.graph, (recorded.points[0].clone(),))
+            self._values = (found,)
+        return self._values[0]
 
     def machine_code(self, jacobian: bool) -> OfNumPy | None:
         """Return z [p] -> value, gradient [p] of NumPy as machine code; None if there is none.

@@ -223,3 +223,28 @@ def test_a_latent_mixture_is_one_sentence(how: inference.Inference) -> None:
         match="'m' on MixtureSameFamilyConstraint: for a mixture draw its component",
     ):
         ppgp.fit(program, {"y": torch.tensor(1.0)}, how, progress=False)
+
+
+def test_many_log_densities_come_from_a_graph_without_a_gradient() -> None:
+    X = torch.linspace(-2, 2, 90, dtype=torch.float64)[:, None]
+    target = Target(models.GP(kernels.RBF()), Dataset(X, X[:, 0].sin()))
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(200, target.dim, generator=generator, dtype=torch.float64)
+    expected = torch.stack([target.value_and_grad(point)[0] for point in z])
+    torch.testing.assert_close(target.log_densities(z), expected, rtol=1e-10, atol=1e-10)
+    alone = target._graphs.values_alone()
+    assert alone is not None
+    assert len(alone(z[0])) == 1
+
+
+def test_few_rows_and_programs_of_users_keep_the_graph_with_a_gradient() -> None:
+    def program(y: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(torch.tensor(0.0, dtype=torch.float64), 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(m, 1.0), obs=y)
+
+    y = torch.linspace(-1, 1, 5, dtype=torch.float64)
+    few = Target(models.GP(kernels.RBF()), Dataset(y[:, None], y))
+    for target in (few, Target(Program(program), {"y": y})):
+        target.compiled()
+        assert target._graphs.values_alone() is None

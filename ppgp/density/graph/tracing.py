@@ -22,6 +22,7 @@ from .recorder import Layout, recorded
 from .simplify import by_value, simplified
 
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
+LARGE = 2**16  # numbers computed for one point, from which a graph without gradient is worth it
 HEAVY = 2**20  # numbers computed for one point, from which TorchScript is not worth its start
 #: operations of a graph up to which TorchScript optimises it, at the first calls; without that, a
 #: graph of 2,700 took as long at each call, and a third of a second less at the first two
@@ -118,6 +119,23 @@ def traced(
     return owned(widened) if few else _compiled(widened, example)
 
 
+@_sources_forgotten()
+def values_alone(
+    graph: fx.GraphModule, example: tuple[Tensor, ...]
+) -> Callable[..., tuple[Tensor, ...]] | None:
+    """Return a graph of one point without its gradient: (z [p], *tables) -> (value,).
+
+    It is None where the gradient is too small a part of the work to repay the compiling.
+    """
+    if any(_calls_loop(node) for node in graph.graph.nodes) or sum(_sizes(graph)) < LARGE:
+        return None
+    operations = fx.Graph()
+    value, _ = cast(Any, operations.graph_copy(graph.graph, {}))
+    operations.output((value,))
+    operations.eliminate_dead_code()
+    return _compiled(fx.GraphModule(graph, operations), example)
+
+
 def owned(module: fx.GraphModule) -> fx.GraphModule:
     """Return a graph, changed so that each call returns memory of its own.
 
@@ -146,7 +164,8 @@ def _compiled(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGra
     function = scripted(graph, example)
     if function is graph:
         return owned(graph)
-    return WithoutAutograd(function, optimised=len(graph.graph.nodes) <= MANY)
+    few = len(graph.graph.nodes) <= MANY
+    return cast(ValueAndGradient, WithoutAutograd(function, optimised=few))
 
 
 def scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:
@@ -184,14 +203,13 @@ class WithoutAutograd:
     function: ValueAndGradient
     optimised: bool = True
 
-    def __call__(self, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, z: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
         # the setting is that of one thread
         search = nullcontext() if self.optimised else torch.jit.optimized_execution(False)
         with torch.inference_mode(), search:
-            value, gradient = self.function(z, *tables)
+            results = self.function(z, *tables)
         # autograd takes no tensor from inside; a copy is any other tensor
-        form = torch.contiguous_format
-        return value.clone(memory_format=form), gradient.clone(memory_format=form)
+        return tuple([x.clone(memory_format=torch.contiguous_format) for x in results])
 
 
 def _with_one_dtype(module: fx.GraphModule) -> None:

@@ -30,7 +30,8 @@ class GaussianGuide:
         self.origin, self.root, self.correlated = origin, root, correlated
         self.log_det_root = float(torch.linalg.slogdet(root).logabsdet)
         self.loc, self.log_scale = torch.zeros_like(origin), torch.zeros_like(origin)
-        self.lower = torch.zeros_like(root) if correlated else None
+        several = correlated and len(origin) > 1  # one number has no correlation
+        self.lower = torch.zeros_like(root) if several else None
 
     def copy(self) -> GaussianGuide:
         """Return a guide with its own copy of the parameters."""

@@ -142,14 +142,13 @@ class _StochasticFit:
         self.origin, self.root = origin, root
         self.guide = GaussianGuide(origin, root, correlated)
         self.averaged = GaussianGuide(origin, root, correlated)
-        # p^2 / 2 covariances that all move at once would overshoot at the rate of the p means
-        factors = [1.0, 1.0, target.dim**-0.5]
-        self.optimizer = class_of(options.optimizer)(
-            [
-                {"params": [parameter], "factor": factor}
-                for parameter, factor in zip(self.guide.parameters(), factors, strict=False)
-            ]
-        )
+        loc, log_scale, *lower = self.guide.parameters()
+        groups: list[dict[str, Any]] = [{"params": [loc, log_scale], "factor": 1.0}]
+        if lower:
+            # p^2 / 2 covariances that all move at once would overshoot at the rate of the p means
+            groups.append({"params": lower, "factor": target.dim**-0.5})
+        # one operation a group in place of ten a parameter, which is much of a step
+        self.optimizer = class_of(options.optimizer)(groups, fused=origin.device.type == "cpu")
         self.generator = torch.Generator().manual_seed(seed)
         self.taken = 0
 

@@ -36,7 +36,7 @@ from ...runtime.seeding import permutation
 from ...runtime.team import ALONE, Team
 from ..advice.memory_checks import check_memory_of_predictions, check_memory_of_rows
 from ..base import broken_network, mini_batch
-from ..exact.gp import GP
+from ..exact.gp import GP, GPMarginal, gp_marginal
 from ..means import MeanLike, WithMean, rows_of_mean
 from ..noise import with_noise
 from ..sites import Theta, draw, medians, one_by_one
@@ -215,7 +215,8 @@ class SGPR(WithMean, LatentFunction, LeaveOneOut, WarmStart, Reselects, Updates,
         Z = ready._select(self._medians(data.X), data.X, data.y)
         if self._selection in GREEDY:
             say_if_fewer(Z, self.inducing, data.X)
-        return replace(ready, Z=Z, inducing=len(Z))
+        # in the order of the rows, by which ``model`` finds the exact GP
+        return replace(ready, Z=data.X if len(Z) == data.n else Z, inducing=len(Z))
 
     def in_units(self, scaler: Scaler) -> SGPR:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
@@ -357,7 +358,20 @@ class SGPR(WithMean, LatentFunction, LeaveOneOut, WarmStart, Reselects, Updates,
                 "use the full batch (its cost grows linearly with the rows), or SVGP",
             )
         theta = draw(self.sites_at(X.shape[-1]), X)
-        return pyro.sample("y", self._marginal(theta, X, self._inducing_param(X), team), obs=y)
+        Z = self._inducing_param(X)
+        held = not (self.learn or self.reselect)
+        if held and team is ALONE and Z.shape == X.shape and torch.equal(Z, X):
+            return pyro.sample("y", self._exact_marginal(theta, X), obs=y)
+        return pyro.sample("y", self._marginal(theta, X, Z, team), obs=y)
+
+    def _exact_marginal(self, theta: Theta, X: Tensor) -> GPMarginal:
+        """Return the distribution of y where each row is an inducing input: that of the exact GP.
+
+        The bound is then the density itself, which takes a third of the time.
+        """
+        noise, loc = self.value(theta, "noise", X), self.mean_at(theta, X).expand(len(X))
+        sites, hyper = self.kernel.sites(X.shape[-1]), under("kernel", theta)
+        return gp_marginal(self.kernel, sites, hyper, X, loc, noise.reshape(1))
 
     def _marginal(self, theta: Theta, X: Tensor, Z: Tensor, team: Team = ALONE) -> SparseMarginal:
         """Return the approximate distribution of y at X for one draw theta {site: [*event]}."""

@@ -220,6 +220,21 @@ def test_the_graph_computes_each_chunk_twice(monkeypatch: pytest.MonkeyPatch) ->
     assert sum(shape == (6, 16) for shape in shapes) == 8
 
 
+@pytest.mark.parametrize("kernel", [KERNEL, KERNEL + White(0.3)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_with_all_rows_the_density_is_that_of_the_exact_gp(
+    kernel: kernels.Kernel, dtype: torch.dtype
+) -> None:
+    data = waves(40)
+    data = Dataset(data.X.to(dtype), data.y.to(dtype))
+    sparse = models.SGPR(kernel, inducing=40).prepare(data)
+    target, exact = Target(sparse, data), Target(models.GP(kernel), data)
+    z = target.origin() + 0.1
+    tolerance = {} if dtype == F64 else {"rtol": 1e-4, "atol": 1e-3}
+    for found, expected in zip(target.value_and_grad(z), exact.value_and_grad(z), strict=True):
+        torch.testing.assert_close(found, expected, **tolerance)
+
+
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 @pytest.mark.parametrize("learn", [False, True])
 def test_a_subset_model_improves_the_start(learn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
