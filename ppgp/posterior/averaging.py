@@ -284,7 +284,7 @@ def load_fitted(path: str | Path) -> Posterior | Average:
 
 
 def average(
-    posteriors: Mapping[str, Posterior] | Sequence[Posterior],
+    posteriors: Mapping[str, Any] | Sequence[Any],
     by: str | Tensor | Sequence[float] = "evidence",
 ) -> Average:
     """Return an average of posteriors of the same rows, weighted by their evidence.

@@ -203,7 +203,7 @@ def test_what_cannot_be_averaged_is_refused() -> None:
     with pytest.raises(SettingError, match="one posterior or more"):
         ppgp.average({})
     with pytest.raises(SettingError, match="posteriors, in a list or by name"):
-        ppgp.average([fits["walk"], 3])  # type: ignore[list-item]
+        ppgp.average([fits["walk"], 3])
     with pytest.raises(SettingError, match='by="evidence", or weights'):
         ppgp.average(fits, by="stacking")
     with pytest.raises(DataError, match="3 weights of 0 or more that sum to 1"):
