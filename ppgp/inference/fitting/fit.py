@@ -73,6 +73,7 @@ STOPPED = "stopped by Ctrl-C"  # what methods say of a fit that ends early
 FEWEST_ROWS = 3  # of a fit
 MOST_TO_COMPARE = 1_000  # rows of a series to all of which every candidate is fitted
 ROWS_TO_COMPARE = 500  # rows that choose among the candidates for more
+ROWS_BETWEEN = 8_000  # on which a search begins for more, where a step costs far less
 MOST_ROUNDS = 3  # fits that may follow a first one, each with a recipe that suits the last
 
 
@@ -336,13 +337,17 @@ def fits_of_candidates(
         simplefilter("ignore", ConvergenceWarning)
         if data.n <= MOST_TO_COMPARE:
             return _fits(candidates, data, options)
-        last = data.rows(torch.argsort(data.X[:, 0])[-ROWS_TO_COMPARE:])
-        few = _fits(candidates, last, options)
+        in_order = torch.argsort(data.X[:, 0])
+        few = _fits(candidates, data.rows(in_order[-ROWS_TO_COMPARE:]), options)
         if not few:
             return []
         best, found = max(few, key=lambda pair: pair[1].log_evidence)
-        init = _on_scale_of(found, data, best, options["standardise"])
-        return [(best, fit(best, data, MAP(starts=1), init=init, **options))]
+        for n in (ROWS_BETWEEN, data.n):
+            if n <= data.n:
+                rows = data.rows(in_order[-n:]) if n < data.n else data
+                init = _on_scale_of(found, rows, best, options["standardise"])
+                found = fit(best, rows, MAP(starts=1), init=init, **options)
+        return [(best, found)]
 
 
 def _fits(
