@@ -24,7 +24,7 @@ from .columns import name_of, names_of
 from .entries import magnitudes
 from .entries.arrays import as_pandas, check_inputs, destination, laid_out
 from .entries.row_numbers import chosen_rows
-from .frame_parts import parts_of
+from .frame_parts import parts_of, with_time_first
 from .groups import coded_groups
 from .roles import ROLES, at_rows, column_laid_out, columns_given, moved, role_names_of, same_column
 from .targets import check_targets, in_order_of_texts
@@ -78,6 +78,8 @@ class Dataset(TrainingData):
             north), by name, or by number where columns have no names. ``fit`` scales them by one
             factor, so that distances and directions between rows stay in proportion; every other
             column has its own factor. ``Kriging`` never scales X.
+        time: The column of X that is the time, by name or number. Models of a series read it from
+            the first column, where ``from_frame`` puts it.
         noise_name: The name of the column of ``noise_sd``; ``predict`` reads the known noise of a
             frame's rows from that column.
         missing: "refuse" or "keep": whether X may hold NaN, a missing value. ``fit`` refuses it for
@@ -165,6 +167,7 @@ class Dataset(TrainingData):
     ids: tuple[str, ...] | None = None
     group_levels: dict[str, tuple[str, ...]] | None = None
     role_names: dict[str, str] | None = None
+    time: str | int | None = None
     is_table: ClassVar[bool] = True
 
     def __init__(
@@ -189,6 +192,7 @@ class Dataset(TrainingData):
         ids: Any = None,
         group_levels: Mapping[str, Sequence[Any]] | None = None,
         role_names: Mapping[str, str] | None = None,
+        time: str | int | None = None,
     ) -> None:
         X = as_pandas(X)
         if feature_names is None:
@@ -223,6 +227,8 @@ class Dataset(TrainingData):
                 columns[name] = ROLES[name].check(column, len(X), X)
         if coordinates is not None:
             coordinates = check_columns(coordinates, names, X.shape[1], "coordinates")
+        if time is not None:
+            (time,) = check_columns([time], names, X.shape[1], "time")
         if categorical is not None:
             categorical = check_columns(categorical, names, X.shape[1], "categorical")
         checked = {
@@ -239,6 +245,7 @@ class Dataset(TrainingData):
             "censored_name": named.pop("right_censored", None),
             "group_levels": levels_of_groups,
             "role_names": named or None,
+            "time": time,
         }
         vars(self).update(columns | checked, n=X.shape[0], d=X.shape[1])
         labelled = classes is None and found is not None
@@ -281,6 +288,13 @@ class Dataset(TrainingData):
         """Return the part of the table that this rank of a team has; see ``Team.share``."""
         first, last = (self.n * r // team.size for r in (team.rank, team.rank + 1))
         return self.rows(slice(first, last)).in_team(team)
+
+    @property
+    def time_column(self) -> int | None:
+        """The number of the column of X that is the time; None: no column is named so."""
+        if isinstance(self.time, str):
+            return (self.feature_names or ()).index(self.time)
+        return self.time
 
     @property
     def total(self) -> int:
@@ -352,6 +366,8 @@ class Dataset(TrainingData):
             parts += f", {ROLES[name].words(column)}"
         if self.coordinates:
             parts += f", coordinates {', '.join(map(str, self.coordinates))}"
+        if self.time is not None:
+            parts += f", time {self.time}"
         if self.categorical:
             parts += f", categorical {', '.join(map(str, self.categorical))}"
         absent = int(self.X.isnan().sum())
@@ -377,6 +393,8 @@ class Dataset(TrainingData):
         for number, name in enumerate(self._names_of_inputs):
             values = self.X[:, number]
             role = "coordinate" if number in self.together else "input"
+            if number == self.time_column:
+                role = "time"
             if number in self.coded:
                 yield name, "categories", "", "", _counts(values, levels.get(number))
             else:
@@ -420,6 +438,7 @@ class Dataset(TrainingData):
         groups: Sequence[str] | None = None,
         ids: str | None = None,
         dates: str = "refuse",
+        time: str | None = None,
     ) -> Dataset:
         """Return a Dataset from a frame.
 
@@ -444,6 +463,8 @@ class Dataset(TrainingData):
             dates: "refuse", "years": a column of dates becomes 2000 + days since 1 January 2000 /
                 365.25, named ``date (years)``; or "days", "hours", "minutes" or "seconds" since
                 then. ``predict`` takes the column of dates itself.
+            time: The input column that is the time, which becomes the first of X. Dates in it
+                become days unless ``dates`` says another unit.
 
         Raises:
             UnknownName: If there is no such column; the message offers the nearest name.
@@ -452,6 +473,8 @@ class Dataset(TrainingData):
         """
         roles = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
         roles |= {"trials": trials, "weights": weights, "ids": ids}
+        if time is not None:
+            frame, dates = with_time_first(frame, time, target, dates)
         found = parts_of(frame, target, roles, groups, categories, dates, missing, one_hot)
         return found.built(
             cls,
@@ -466,6 +489,7 @@ class Dataset(TrainingData):
             noise_name=noise_sd,
             censored_name=right_censored,
             role_names={role: str(name) for role, name in roles.items() if name is not None},
+            time=None if time is None else str(found.inputs.columns[0]),
             **found.columns,
         )
 

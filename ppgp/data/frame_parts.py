@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..display.user_warnings import warn
-from ..errors import DataError, DataWarning, an, counted
+from ..errors import DataError, DataWarning, SettingError, UnknownName, an, counted
 from ..tables.cells import fill_or_keep, in_one, no_values, places_of, refuse_quantity
 from ..tables.names import check_asked, refuse_no_rows
 from ..tables.wrong_rows import WrongRows, numbered
 from .categories import coded
 from .columns import indicators, numeric
 from .entries.arrays import as_pandas
-from .entries.dates import refuse_other_dates, with_numbers
+from .entries.dates import holds_dates, refuse_other_dates, with_numbers
 from .targets import ordered_categories
 
 T = TypeVar("T")
@@ -65,6 +65,31 @@ def check_frame(frame: Any) -> Any:
             got = "an array"
         raise DataError("a pandas DataFrame", got, do)
     return frame
+
+
+def with_time_first(frame: Any, time: str, target: str, dates: str) -> tuple[Any, str]:
+    """Return a frame whose first column is the time, and the unit of its dates.
+
+    Args:
+        frame: A frame of pandas, Arrow or polars.
+        time: The column of the time.
+        target: The column of the target.
+        dates: As ``Dataset.from_frame`` takes it.
+
+    Raises:
+        UnknownName: If there is no such column; the message offers the nearest name.
+        SettingError: If it is the target.
+        DataError: If ``frame`` is no frame.
+    """
+    frame = check_frame(frame)
+    columns = list(frame.columns)
+    if time not in columns:
+        raise UnknownName("column", time, columns)
+    if time == target:
+        raise SettingError("another column than the target as time", repr(time), "name the time")
+    if dates == "refuse" and holds_dates(frame[time]):
+        dates = "days"
+    return frame[[time, *(column for column in columns if column != time)]], dates
 
 
 def parts_of(

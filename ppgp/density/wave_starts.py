@@ -40,7 +40,8 @@ def waves_of(model: Any, data: Any, slices: Mapping[str, Slice]) -> dict[str, Te
     if kernel is None or data.streamed or not (data.team.alone and data.workers.alone):
         return {}
     named = {}
-    for name, columns in kernel.waves(data.X).items():
+    read = model.covariance_columns(data.d)
+    for name, columns in kernel.waves(data.X[:, read]).items():
         site = next((s for s in slices if s.endswith("." + name)), None)
         if site is not None:
             named[site] = columns

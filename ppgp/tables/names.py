@@ -35,8 +35,8 @@ WORDS = {
     "categories": ("refuse", "one-hot", "codes"),
     "dates": ("refuse", "years", "days", "hours", "minutes", "seconds"),
 }
-KINDS = {"coordinates": "coordinate", "categorical": "categorical column"}
-EXAMPLES = {"coordinates": '["east", "north"]', "categorical": '["colour"]'}
+KINDS = {"coordinates": "coordinate", "categorical": "categorical column", "time": "time column"}
+EXAMPLES = {"time": '["date"]', "coordinates": '["east", "north"]', "categorical": '["colour"]'}
 
 
 def refuse_twice(names: Iterable[str]) -> None:

@@ -48,7 +48,7 @@ def with_numbers(frame: Any, unit: str) -> Any:
     Raises:
         DataError: If most entries of a column are dates, but not all.
     """
-    names = {c: f"{c} ({unit})" for c in frame.columns if _holds_dates(frame[c])}
+    names = {c: f"{c} ({unit})" for c in frame.columns if holds_dates(frame[c])}
     numbers = {c: numbers_of(frame[c], str(c), unit) for c in names}
     return frame.assign(**numbers).rename(columns=names) if names else frame
 
@@ -64,7 +64,7 @@ def unit_of(name: str) -> str | None:
     return unit[:-1] if head and unit.endswith(")") and unit[:-1] in UNITS else None
 
 
-def _holds_dates(column: Any) -> bool:
+def holds_dates(column: Any) -> bool:
     """Return whether a column has dates, or texts that all read as dates and not as numbers."""
     if column.dtype.kind in "fiubcm" or not column.notna().any():
         return False

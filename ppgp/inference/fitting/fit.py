@@ -73,6 +73,9 @@ STOPPED = "stopped by Ctrl-C"  # what methods say of a fit that ends early
 FEWEST_ROWS = 3  # of a fit
 MOST_TO_COMPARE = 1_000  # rows of a series to all of which every candidate is fitted
 ROWS_TO_COMPARE = 500  # rows that choose among the candidates for more
+STEPS_OF_ALL = 20  # of a search over more rows
+SETTLED = 0.1  # nats, which the last steps of a search gain less than
+OF_STEPS = "the search ended after"
 ROWS_BETWEEN = 8_000  # on which a search begins for more, where a step costs far less
 MOST_ROUNDS = 3  # fits that may follow a first one, each with a recipe that suits the last
 
@@ -314,6 +317,8 @@ def _best_candidate(
     ):
         return None
     fits = fits_of_candidates(model, data, options)
+    if len(fits) == 1:  # whose evidence decides nothing
+        return fits[0]
     return max(fits, key=lambda pair: pair[1].log_evidence, default=None)
 
 
@@ -346,8 +351,22 @@ def fits_of_candidates(
             if n <= data.n:
                 rows = data.rows(in_order[-n:]) if n < data.n else data
                 init = _on_scale_of(found, rows, best, options["standardise"])
-                found = fit(best, rows, MAP(starts=1), init=init, **options)
+                how = MAP(starts=1, steps=STEPS_OF_ALL)
+                found = _settled(fit(best, rows, how, init=init, **options))
         return [(best, found)]
+
+
+def _settled(posterior: Posterior) -> Posterior:
+    """Return a posterior without a note on the number of steps, if the last ones gained little.
+
+    A step over many rows takes a second, and the last digits of the mode say nothing.
+    """
+    losses = posterior.stats["losses"]
+    settled = len(losses) > 5 and float(losses[-5:].max() - losses.min()) < SETTLED
+    if not settled:
+        return posterior
+    kept = tuple(note for note in posterior.warnings if not note.startswith(OF_STEPS))
+    return replace(posterior, warnings=kept)
 
 
 def _fits(

@@ -113,6 +113,14 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
         super().__post_init__()
         self.process.check()
 
+    @property
+    def covariance(self) -> Kernel:
+        """The kernel of the latent function."""
+        return self.process.kernel
+
+    def covariance_columns(self, d: int) -> list[int]:
+        return [0]  # the time
+
     def sites(self, d: int) -> dict[str, Site | Param]:
         kernel = self.process.sites(d, type(self).__name__, self.likelihood)
         return {**kernel, **self.likelihood.sites(), **self.mean_of(d).sites(d)}
@@ -139,6 +147,7 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
             SettingError: For more than one column without ``regressors``.
             DataError: If y does not suit the likelihood.
         """
+        self.process.check_time(data)
         self.sites_at(data.d)
         mean = self.mean_for(data)
         return replace(self, likelihood=self.likelihood.prepare(data), mean=mean)
@@ -171,7 +180,8 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
                 return []
             values = (values + 0.5).log()
         found = candidates_of(data, values, False)
-        return [replace(self, kernel=one.kernel) for one in found]
+        own = replace(self, regressors=self.process.regressors_for(data))
+        return [replace(own, kernel=one.kernel) for one in found]
 
     # -- the program --------------------------------------------------------------------------
 

@@ -103,6 +103,23 @@ class MarkovProcess:
             raise SettingError(wanted, f"{len(scale)} scales", "correct regressors")
         return prefixed("kernel", self.kernel.sites(1))
 
+    def regressors_for(self, data: Dataset) -> PriorLike | None:
+        """Return the prior of the weights, which is Normal(0, 1) where the rows name the time."""
+        if self.regressors is None and data.d > 1 and data.time_column == 0:
+            return Normal(0.0, 1.0)
+        return self.regressors
+
+    def check_time(self, data: Dataset) -> None:
+        """Check that the time is the first column, if the rows name it.
+
+        Raises:
+            SettingError: If it is another column.
+        """
+        if data.time_column not in (None, 0):
+            got = f"column {data.time_column}, {data.time}"
+            do = "move it to the front, as Dataset.from_frame(table, target, time=) does"
+            raise SettingError("the time as the first column of X", got, do)
+
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Check that the matrices of n rows fit into memory.
 

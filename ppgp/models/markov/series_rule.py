@@ -32,6 +32,7 @@ MOST_ROWS = 400  # the last ones, on which shapes are compared
 MOST_SEASONS = 2
 GAIN_OF_LOG = 5.0  # nats by which log y must be better
 GAIN_OF_SEASON = 3.0  # nats that a shape with a further season must gain to be a candidate
+SURE_OF_BLOCKS = 60.0  # nats, as a walk may gain some 30
 SURE = 12.0  # nats from which candidates without that season are left out
 ROUNDS = 3  # in which the spacing is improved
 LENGTHS = (0.02, 0.07, 0.2, 0.6)  # of the trends that are compared, in spans
@@ -192,7 +193,7 @@ def shape_of(series: Series, may_log: bool) -> Shape:
     if len(series.t) > MOST_ROWS:
         whole = (logs if log else None) or series
         slow = _Seasons(whole.blocks(MOST_ROWS), None)
-        slow.add(1, SURE, longer_than=found.series.span / PERIODS_SEEN)
+        slow.add(1, SURE_OF_BLOCKS, longer_than=found.series.span / PERIODS_SEEN)
         seasons, sure = [*slow.seasons, *seasons], sure + len(slow.seasons)
     few = (logs if log else None) or series
     return Shape(log, tuple(seasons), sure, _cycle(few.last(MOST_ROWS), seasons))
@@ -278,9 +279,11 @@ class Parts:
 
     Attributes:
         series: The series, of y or of log y.
+        few_states: Whether each state costs time.
     """
 
     series: Series
+    few_states: bool = False
 
     @cached_property
     def rough(self) -> float:
@@ -315,7 +318,7 @@ class Parts:
 
     def season(self, period: float) -> Kernel:
         own, slow = _about(0.3 * self.series.variance, 1.5), _about(2 * self.series.span, 0.9)
-        if len(self.series.t) > ROWS_OF_MATRIX:  # every state costs time
+        if self.few_states:
             return Periodic(own, LogNormal(0.0, 0.5), period, FEW_HARMONICS) * Exponential(
                 1.0, slow
             )
@@ -341,11 +344,16 @@ def candidates_of(data: Dataset, y: Tensor, may_log: bool) -> list[Candidate]:
         may_log: Whether log y is a choice.
     """
     name = (data.feature_names or ("",))[0]
+    if data.d > 1:  # what the regressors explain is no trend
+        design = torch.cat([torch.ones_like(data.X[:, :1]), data.X], -1)
+        weights = torch.linalg.lstsq(design, y[:, None], driver="gelsd").solution[2:]
+        y = y - (data.X[:, 1:] @ weights)[:, 0]
     series = Series(data.X[:, 0], y, UNITS.get(unit_of(name) or ""))
     if not series.known or len(series.t) < 4:
         return []
     shape = shape_of(series, may_log)
-    parts = Parts((series.logarithm() if shape.log else None) or series)
+    by_states = data.n > ROWS_OF_MATRIX or data.d > 1
+    parts = Parts((series.logarithm() if shape.log else None) or series, by_states)
     trends = [parts.smooth(), parts.walk(), parts.drift()]
     if shape.cycle is not None:
         trends.append(parts.cycle(shape.cycle))

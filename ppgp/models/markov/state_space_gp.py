@@ -139,6 +139,14 @@ class StateSpaceGP(
         super().__post_init__()
         self.process.check()
 
+    @property
+    def covariance(self) -> Kernel:
+        """The kernel of the latent function."""
+        return self.process.kernel
+
+    def covariance_columns(self, d: int) -> list[int]:
+        return [0]  # the time
+
     def _scales(self) -> str:
         """What ``fit`` may standardise."""
         return "X" if self.log else "Xy"
@@ -203,6 +211,7 @@ class StateSpaceGP(
             SettingError: For more than one column.
             DataError: For duplicate rows under a noise of exactly 0, whose covariance is singular.
         """
+        self.process.check_time(data)
         self.sites_at(data.d)
         if self.log:
             check_positive(data)
@@ -227,7 +236,7 @@ class StateSpaceGP(
         priors in units of the spacing and the span.
 
         Args:
-            data: The training rows.
+            data: The training rows. If they name the time, other columns are regressors.
 
         Returns:
             Recipes that can each be fitted alone; [] where the times or y are all the same.
@@ -236,14 +245,15 @@ class StateSpaceGP(
             NotApplicable: If there is a kernel.
         """
         require(self, Candidates)
+        own = replace(self, regressors=self.process.regressors_for(data))
         return [
-            replace(self, kernel=one.kernel, noise=self._noise_of(one), log=one.log)
+            replace(own, kernel=one.kernel, noise=self._noise_of(one), log=one.log)
             for one in candidates_of(data, self.of_f(data).y, self._may_log(data))
         ]
 
     def _may_log(self, data: Dataset) -> bool:
         """Return whether log y is a choice, which no number in the units of y forbids."""
-        ours = self.noise == NOISE and self.mean is None and self.regressors is None
+        ours = self.noise == NOISE and self.mean is None and data.d == 1
         return ours and not self.log and data.noise_sd is None
 
     def _noise_of(self, one: Candidate) -> PriorLike:

@@ -492,11 +492,6 @@ class PartsOfProcess(Candidates, Components, ComponentsByRole, IntegratedCoeffic
         """The process of time, and the regressors."""
         return MarkovProcess(Matern() if self.kernel is None else self.kernel, self.regressors)
 
-    @property
-    def covariance(self) -> Kernel:
-        """The kernel of the latent function."""
-        return self.process.kernel
-
     @abstractmethod
     def given_rows(
         self, theta: Theta, train: Dataset, kept: ResultCache | None = None
