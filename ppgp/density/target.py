@@ -1002,10 +1002,11 @@ class Target:
         if not self.waves:
             return origin[None]
         if self._starts is None:
+            graph = self.compiled(None, jacobian)
 
             def density(z: Tensor) -> float:
                 with torch.no_grad():
-                    return float(self.joint(z, (), jacobian))
+                    return float(graph(z)[0])
 
             y = self.data.y
             self._starts = starts_of_waves(self.waves, y, self.slices, origin, density)
@@ -1016,6 +1017,13 @@ class Target:
     def waves(self) -> dict[str, Tensor]:
         """The sites that are periods or frequencies: {site: the columns [n, e] of their waves}."""
         return waves_of(self.model, self.data, self.slices)
+
+    @cached_property
+    def alike(self) -> list[Slice]:
+        """The places of the lengthscales of equal terms of a kernel, which begin alike."""
+        kernel = self.model.covariance if self.data.is_table else None
+        ends = () if kernel is None else kernel.alike(self.data.d)
+        return [s for name, s in self.slices.items() if any(name.endswith(f".{e}") for e in ends)]
 
     def _where_priors_are(self) -> tuple[Tensor, Tensor]:
         """Return z [p] at the medians of the priors, and how far priors reach, [p], at most 1.

@@ -53,6 +53,9 @@ class Around(Kernel):
     def waves(self, X: Tensor) -> Mapping[str, Tensor]:
         return self.kernel.waves(X)
 
+    def alike(self, d: int) -> tuple[str, ...]:
+        return self.kernel.alike(d)
+
     def has_places(self) -> bool:
         return self.kernel.has_places()
 

@@ -337,6 +337,10 @@ class Kernel:
         """
         return {}
 
+    def alike(self, d: int) -> tuple[str, ...]:
+        """Return the sites of the lengthscales of equal terms, which a search leaves equal."""
+        return ()
+
     def check_places(self, X: Float[Tensor, "*b d"], names: Sequence[str] | None = None) -> None:
         """Check the rows of data, which a kernel with places of its own does not take everywhere.
 
@@ -561,6 +565,14 @@ class Sum(_Combination):
         tensor([[2.0000, 2.6065],
                 [2.6065, 5.0000]])
     """
+
+    def alike(self, d: int) -> tuple[str, ...]:
+        found = []
+        for i, child in enumerate(self.children):
+            if self.children.count(child) > 1:
+                sites = prefixed(str(i), child.sites(d))
+                found += [name for name in sites if name.endswith("lengthscale")]
+        return tuple(found)
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         return reduce(add, [child(part, X1, X2) for child, part in self.parts(theta)])

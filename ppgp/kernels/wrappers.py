@@ -364,6 +364,9 @@ class Subspace(Around, Markov):
     def waves(self, X: Tensor) -> Mapping[str, Tensor]:
         return self.kernel.waves(self.chosen(X))
 
+    def alike(self, d: int) -> tuple[str, ...]:
+        return self.kernel.alike(len(self.columns))
+
     def chosen(self, X: Tensor) -> Tensor:
         """Return the columns of X that the kernel sees."""
         self._check(X.shape[-1])

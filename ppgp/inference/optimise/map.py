@@ -38,8 +38,8 @@ from .search_starts import (
     OF_STARTS,
     SHORT,
     Plan,
-    after_a_bad_end,
     best_of,
+    gone_elsewhere,
     plan_of_starts,
     scattered,
 )
@@ -396,16 +396,15 @@ class MAP(Inference):
             check=not reweighted,
             compile=reweighted or not own.compiles_late,
         )
+        few_steps = partial(search, replace(options, steps=min(SHORT, options.steps)))
         if plan.starts == 1:
             result = search(options, target, z0, seed)
             by_default = self.starts is None and init is None and early_stopping is None
-            more = after_a_bad_end(result) if by_default and not own.stochastic else None
-            if more is None:
+            if not by_default or own.stochastic:
                 return result
-            plan, z0 = more, result.z
+            return gone_elsewhere(target, result, partial(search, options), few_steps, seed)
         if in_parallel(workers):
             options = replace(options, progress=False)
-        few_steps = partial(search, replace(options, steps=min(SHORT, options.steps)))
         return best_of(
             target,
             partial(search, options),

@@ -19,7 +19,7 @@ from torch.distributions import Independent, constraints
 
 from ...capabilities import NetworkWeights, supports
 from ...density.handlers import Run, mapping, quietly
-from ...density.layout import Partly
+from ...density.layout import Partly, Slice
 from ...density.target import Sendable, Target
 from ...priors import Prior, Site
 from ...runtime.seeding import seeded, standard_uniform
@@ -36,14 +36,18 @@ TRIES = 20  # draws from the prior among which one of finite density is sought
 #: 3 % of fits, and one that one in three reaches in 13 %.
 ENOUGH = 5
 #: Searches of few steps by default where a density has several modes by its making, at least.
-FEW = 4
-SHORT = 15  # steps of each of them
+FEW = 3
+SHORT = 12  # steps of each of them
 NETWORK_ROWS = 200  # up to so many rows, a network is searched from several places
 #: In nats: a mode with less than e^-3 = 5 % of the height of the best one is no rival.
 NEAR = 3.0
 WAVES = 2.0  # fewer of them over the rows do not tell a period from a trend
 #: In nats: a short search that has ended so far below another may still end near it, or above.
 UNDECIDED = 6.0
+STEPS = (-2.5, -1.25, 1.25)  # of the log of lengthscales, to places where a mode may be
+UNLIKE = 1.3  # steps of the log between the lengthscales of terms of a kernel
+HARDLY_LOWER = 1.0  # in nats: a point so near an end, and elsewhere, is the start of a search
+ROUNDS = 2  # of searches from other lengthscales, each from a better end than the last
 APART = 0.05  # of the unconstrained scale: two ends that are farther apart are not yet one mode
 DIP = 0.1  # nats by which the density falls between two ends that are not one mode
 SAME = 1e-3  # of the unconstrained scale: a search ends closer than this to its mode
@@ -100,12 +104,13 @@ def best_of(
         ``starts_elsewhere``, a sentence on the ends that are not the answer.
     """
     if plan.short:
-        workers = 1  # few steps are over before a worker has begun, and before a graph pays
-    else:
-        target.settle(jacobian)  # workers have no graph and no value from before
+        workers = 1  # few steps are over before a worker has begun
+    target.settle(jacobian)  # workers have no graph and no value from before
     first = few_steps if plan.short and few_steps is not None else search
-    begun = torch.cat([z0[None], target.starts(jacobian)]) if plan.short else z0[None]
-    search_from = _Start(Sendable(target), first, _distinct(begun), seed, jacobian, plan.short)
+    begun = z0[None]
+    if plan.short:
+        begun = torch.cat([begun, target.starts(jacobian), _terms_apart(target, z0)])
+    search_from = _Start(Sendable(target), first, _distinct(begun), seed, jacobian)
     results, interrupted = _results(search_from, plan.starts, plan.enough, workers)
     if first is not search and not interrupted:
         results = _gone_on(target, search, results, seed)
@@ -157,10 +162,7 @@ def _gone_on(
         highest = heights[order[0]]
         rest = [i for i in order if i not in ended and heights[i] > highest - UNDECIDED]
         if ended:
-            apart = [
-                i for i in rest if float((results[i].z - results[ended[0]].z).abs().max()) > APART
-            ]
-            rest = apart
+            rest = [i for i in rest if _apart(results[i].z, results[ended[0]].z)]
         if not rest or (ended and results[ended[0]].interrupted):
             break
         results[rest[0]] = search(target, results[rest[0]].z, seed + rest[0])
@@ -177,15 +179,13 @@ class _Start:
     begun: Tensor  # starts [k, p]; further ones are draws from the prior
     seed: int
     jacobian: bool
-    short: bool
 
     def __call__(self, number: int) -> tuple[SearchResult, list[Tensor]]:
         """Return the result of one search, and the points that a worker's graph was run at."""
         target, seed = self.sendable.target, self.seed + number
         given = number < len(self.begun)
         start = self.begun[number] if given else from_prior(target, seed)
-        if not self.short:
-            target.settle(self.jacobian)
+        target.settle(self.jacobian)
         result = self.search(target, start, seed)
         return result, (target.visited if self.sendable.received else [])
 
@@ -223,7 +223,8 @@ def plan_of_starts(target: Target, starts: int | None, init: object) -> Plan:
     If the caller gives no number and no start, they are several
 
     - short ones, where a density has several modes by its making: the periods and frequencies of
-      waves, heavy tails (``Model.several_modes``), a network with few rows;
+      waves, equal terms of a kernel, heavy tails (``Model.several_modes``), a network with few
+      rows;
     - up to ``SEVERAL`` whole ones, where priors leave the scale of a site open or discrete sites
       are summed out. The components of a mixture begin alike at their usual place, where the
       gradient does not tell them apart.
@@ -237,19 +238,103 @@ def plan_of_starts(target: Target, starts: int | None, init: object) -> Plan:
         return Plan(1)
     if supports(target.model, NetworkWeights):
         few = target.data.n is not None and target.data.n <= NETWORK_ROWS
-        return Plan(FEW, short=True) if few else Plan(1)
+        return Plan(SEVERAL, short=True) if few else Plan(1)
     if target.enumerates or bool(_vague_sites(target)):
         return Plan(SEVERAL, ENOUGH)
-    if target.waves or target.model.several_modes:
-        return Plan(FEW + 2 * max(0, len(target.waves) - 1), short=True)
+    if target.waves or target.model.several_modes or target.alike:
+        return Plan(FEW + max(0, 2 * len(target.waves) - 1), short=True)
     return Plan(1)
 
 
-def after_a_bad_end(result: SearchResult) -> Plan | None:
-    """Return how many more searches are made after one that ended badly; None if it did not."""
-    if result.interrupted or not any(note.startswith(ENDED) for note in result.notes):
-        return None
-    return Plan(FEW, short=True)
+def gone_elsewhere(
+    target: Target,
+    result: SearchResult,
+    search: Search,
+    few_steps: Search,
+    seed: int,
+    *,
+    jacobian: bool = False,
+) -> SearchResult:
+    """Return a result, or a better one where the search ended badly or beside a likely mode.
+
+    A search that has not converged is followed by several. Where the rows are noise to a kernel
+    with long lengthscales, and a function that changes fast to one with short ones, both are modes:
+    a point with other lengthscales that is hardly lower than the end is the start of a search too.
+    """
+    if result.interrupted:
+        return result
+    if any(note.startswith(ENDED) for note in result.notes):
+        plan = Plan(SEVERAL, short=True)
+        return best_of(target, search, result.z, plan, seed, few_steps=few_steps, jacobian=jacobian)
+    for _ in range(ROUNDS):
+        better = _in_a_mode_beside(target, result, search, few_steps, seed, jacobian)
+        if better is None:
+            break
+        result = better
+    return result
+
+
+def _in_a_mode_beside(
+    target: Target,
+    result: SearchResult,
+    search: Search,
+    few_steps: Search,
+    seed: int,
+    jacobian: bool,
+) -> SearchResult | None:
+    """Return the end of a search from other lengthscales, if it is higher; None otherwise."""
+    height = result.stats["log_density"]
+    likely = []
+    for z in _other_lengthscales(target, result.z):
+        with torch.no_grad():
+            value = float(target.joint(z, (), jacobian))
+        if value > height - HARDLY_LOWER:
+            likely.append((value, z))
+    for _, z in sorted(likely, key=lambda pair: -pair[0]):
+        other = few_steps(target, z, seed)
+        if other.stats["log_density"] > height - DIP and _apart(other.z, result.z):
+            other = search(target, other.z, seed)
+            if other.stats["log_density"] > height + SAME:
+                return other
+    return None
+
+
+def _apart(z: Tensor, other: Tensor) -> bool:
+    """Whether two ends of searches of few steps are not yet one mode."""
+    return float((z - other).abs().max()) > APART
+
+
+def _lengthscales(target: Target) -> list[Slice]:
+    """Return the places of the lengthscales of a kernel; none where there is no table of rows."""
+    if not target.data.is_table or target.data.streamed:
+        return []
+    return [s for name, s in target.slices.items() if name.endswith("lengthscale") and not s.param]
+
+
+def _other_lengthscales(target: Target, z: Tensor) -> list[Tensor]:
+    """Return z [p] with shorter lengthscales, and with longer ones."""
+    own = _lengthscales(target)
+    moved = []
+    for step in STEPS if own else ():
+        other = z.clone()
+        for s in own:
+            other[s.start : s.stop] += step
+        moved.append(other)
+    return moved
+
+
+def _terms_apart(target: Target, z: Tensor) -> Tensor:
+    """Return starts z [k, p] with the lengthscales of equal terms of a kernel apart.
+
+    These have equal gradients where they are equal, and a search leaves them so.
+    """
+    own = target.alike
+    if not own:
+        return z.new_zeros((0, len(z)))
+    other = z.clone()
+    for i, s in enumerate(own):
+        other[s.start : s.stop] += UNLIKE * (i - 0.5 * (len(own) - 1))
+    return other[None]
 
 
 def elsewhere(heights: Tensor, least: float = DIP) -> str:
