@@ -88,7 +88,7 @@ class _Density:
 
     def precision(self, z: Tensor) -> Tensor:
         """Return minus the second derivatives [p, p] in float64."""
-        if self.target.has_curvature:
+        if self.target.has_curvature or self.target.survey.kinked:
             return -self.target.curvature(z)[2].double()
         columns = []
         for i in range(self.target.dim):

@@ -16,6 +16,7 @@ from ..priors import FlatDistribution, Param
 from ..runtime.seeding import standard_normal
 from .enumeration import check_enumerable, plate_nesting
 from .handlers import Run, is_deterministic, is_discrete, mapping, partly
+from .kinks import is_kinked
 from .layout import OBSERVED, UNOBSERVED, Angle, Partly, Slice
 
 MANY = 100  # latent sites, or steps of a loop, of a program that runs long
@@ -42,6 +43,8 @@ class Survey:
         nesting: How deeply plates are nested, if discrete sites are summed out; None otherwise.
         latents: The names of all latent sample sites.
         deterministic: The values of deterministic sites that a value of z determines.
+        kinked: Whether an observed site has a law with a kink, such as that of Laplace. Where
+            discrete sites are summed out it is False: the sum has another information.
         runs_long: Whether it has very many latent sites, or a ``ppgp.scan`` of very many steps.
     """
 
@@ -60,6 +63,7 @@ class Survey:
     latents: frozenset[str]
     deterministic: dict[str, Tensor]
     runs_long: bool
+    kinked: bool
 
 
 def arguments(model: Any, data: Any, tables: Tables = ()) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -176,6 +180,7 @@ def survey(
             name: s["value"] for name, s in run.samples() if is_deterministic(s) and nesting is None
         },
         runs_long=max((len(latents), *steps)) > MANY,
+        kinked=nesting is None and any(is_kinked(s["fn"]) for s in run.observed().values()),
     )
 
 

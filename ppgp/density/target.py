@@ -71,6 +71,7 @@ from .handlers import (
     quietly,
     site_log_prob,
 )
+from .kinks import InExpectation, share_of_information
 from .layout import UNOBSERVED, Partly, Slice, laid, names, placed
 from .plates import Batches, check_whole, drawn_rows, plates_taking, sites_in, taken_whole
 from .prior_medians import at_medians, declared_laws
@@ -834,10 +835,10 @@ class Target:
             z: The unconstrained sites, [p].
             jacobian: As in ``log_density``.
             expected: Whether the formula has minus the Fisher information of the likelihood in
-                place of its Hessian.
+                place of its Hessian. Where observed sites have kinks it always has.
         """
-        if self.has_curvature:
-            return self.curvature_by_formula(z, jacobian, expected)
+        if self.has_curvature and not (self.survey.kinked and not self.data.is_sample):
+            return self.curvature_by_formula(z, jacobian, expected or self.survey.kinked)
         return (*self.value_and_grad(z, jacobian=jacobian), self.hessian(z, jacobian=jacobian))
 
     def curvature_by_formula(
@@ -888,9 +889,24 @@ class Target:
         return J.mT @ gradient, J.mT @ H @ J + bend
 
     def hessian(self, z: Tensor, *, jacobian: bool = True) -> Tensor:
-        """Return the second derivatives of the log density at z, [p, p]."""
+        """Return the second derivatives of the log density at z, [p, p].
+
+        Those of observed sites with kinks are minus the expected information, averaged over the
+        spread of the posterior: see ``kinks``.
+        """
+        if not self.survey.kinked:
+            return self._second_derivatives(z, jacobian, nullcontext())
+        whole = InExpectation(1.0)
+        with_kinks = self._second_derivatives(z, jacobian, whole)
+        without = self._second_derivatives(z, jacobian, InExpectation(0.0))
+        share = share_of_information(with_kinks, without, whole.rows)
+        return without + share * (with_kinks - without)
+
+    def _second_derivatives(self, z: Tensor, jacobian: bool, handler: Any) -> Tensor:
+        """Return the second derivatives [p, p] of the log density of a program under a handler."""
         z = z.detach().to(self.survey.like).requires_grad_(True)
-        value = self.joint(z, (), jacobian)
+        with handler:
+            value = self.joint(z, (), jacobian)
         (gradient,) = torch.autograd.grad(value, z, create_graph=True)
         if self.team.alone or not self.model.sums_over_team:
             try:

@@ -369,7 +369,9 @@ class MAP(Inference):
         own = OPTIMIZERS[self.optimizer]
         for capability in own.needs:
             require(target.model, capability)
-        by_curvature = own.search_with_curvature if target.has_curvature else None
+        by_curvature = own.search_with_curvature
+        if not target.has_curvature or (by_curvature is not None and target.survey.kinked):
+            by_curvature = None  # Newton's steps end far from a kink
         reweighted = by_curvature is not None
         search = by_curvature or own.search
         if early_stopping is not None:

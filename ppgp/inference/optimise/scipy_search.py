@@ -18,7 +18,8 @@ from ...runtime.progress import bar
 from ...runtime.threads import blas_on_one_thread
 from .held_out_rows import EarlyStopping
 from .irls import irls
-from .search import Record, SearchOptions, SearchResult, is_steep
+from .kink_search import to_kink
+from .search import Record, SearchOptions, SearchResult, is_steep, steepest
 
 #: Of the value in one iteration, at which L-BFGS ends: in float64, and in float32.
 RELATIVE_GAIN, RELATIVE_GAIN_IN_SINGLE = 1e-13, 1e-10
@@ -41,7 +42,7 @@ def find_mode(
     options = SearchOptions(
         steps=steps, jacobian=jacobian, progress=progress, record=record or Record()
     )
-    search = irls if target.has_curvature else lbfgs
+    search = irls if target.has_curvature and not target.survey.kinked else lbfgs
     return search(options, target, z0, 0)
 
 
@@ -231,11 +232,16 @@ def _maximised(
         z = torch.from_numpy(objective.best_z).to(z0)
         value, slope = objective.best, objective.slope
     steep = is_steep(slope, float(value), z0.dtype)
-    if not stopped_early and (iterations >= options.steps or steep):
-        do = (
-            "check the priors, or fit with more starts; the gradient is not 0 at a mode where the "
-            "density has a kink, as that of an absolute error has"
-        )
+    at_kink: dict[str, Any] = {}
+    if steep and not (stopped_early or interrupted) and early_stopping is None:
+        least = steepest(float(value), z0.dtype)
+        end = to_kink(objective.callback, z.double().cpu().numpy(), least)
+        if end is not None and end.value >= value:
+            z, value, slope = torch.from_numpy(end.z).to(z0), end.value, end.slope
+            steep = slope > least
+            at_kink = {} if steep else {"kinks": end.directions}
+    if not stopped_early and (steep or (iterations >= options.steps and not at_kink)):
+        do = "check the priors, or fit with more starts"
         if iterations >= options.steps:
             do = "raise steps, or check the priors"
         notes.append(
@@ -246,6 +252,7 @@ def _maximised(
         "gradient": slope,
         "steps": iterations,
         "losses": torch.tensor(objective.losses, dtype=torch.float64),
+        **at_kink,
     }
     return SearchResult(z, stats, notes, interrupted)
 
