@@ -85,7 +85,7 @@ def _expected(law: Any, share: float) -> Any:
         return dist.Independent(_expected(law.base_dist, share), law.reinterpreted_batch_ndims)
     if isinstance(law, dist.MaskedDistribution):
         return _expected(law.base_dist, share).mask(law._mask)
-    left = right = getattr(law, "scale", None)
+    left = right = law.scale
     if isinstance(law, dist.AsymmetricLaplace):
         left, right = law.left_scale, law.right_scale
     found = copy(law)

@@ -888,24 +888,25 @@ class Target:
                 bend[own, own] = jacobian_of(pulled, free)
         return J.mT @ gradient, J.mT @ H @ J + bend
 
-    def hessian(self, z: Tensor, *, jacobian: bool = True) -> Tensor:
+    def hessian(self, z: Tensor, *, jacobian: bool = True, handler: Any = None) -> Tensor:
         """Return the second derivatives of the log density at z, [p, p].
 
         Those of observed sites with kinks are minus the expected information, averaged over the
         spread of the posterior: see ``kinks``.
-        """
-        if not self.survey.kinked:
-            return self._second_derivatives(z, jacobian, nullcontext())
-        whole = InExpectation(1.0)
-        with_kinks = self._second_derivatives(z, jacobian, whole)
-        without = self._second_derivatives(z, jacobian, InExpectation(0.0))
-        share = share_of_information(with_kinks, without, whole.rows)
-        return without + share * (with_kinks - without)
 
-    def _second_derivatives(self, z: Tensor, jacobian: bool, handler: Any) -> Tensor:
-        """Return the second derivatives [p, p] of the log density of a program under a handler."""
+        Args:
+            z: The unconstrained sites, [p].
+            jacobian: As in ``log_density``.
+            handler: A handler of Pyro under which the program runs; None: there is none.
+        """
+        if self.survey.kinked and handler is None:
+            whole = InExpectation(1.0)
+            with_kinks = self.hessian(z, jacobian=jacobian, handler=whole)
+            without = self.hessian(z, jacobian=jacobian, handler=InExpectation(0.0))
+            share = share_of_information(with_kinks, without, whole.rows)
+            return without + share * (with_kinks - without)
         z = z.detach().to(self.survey.like).requires_grad_(True)
-        with handler:
+        with handler or nullcontext():
             value = self.joint(z, (), jacobian)
         (gradient,) = torch.autograd.grad(value, z, create_graph=True)
         if self.team.alone or not self.model.sums_over_team:

@@ -26,7 +26,9 @@ class Laplace(Parametric):
     """y = f + Laplace noise, with density exp(-abs(y - f) / scale) / (2 scale).
 
     Duan et al. (2020). f [n], the median of y, is in the units of y. With ``scale=Predicted()`` the
-    log of the scale is a second function of x, and the functions are [2, n].
+    log of the scale is a second function of x, and the functions are [2, n]. The density has a kink
+    where f is y: MAP ends at kinks, as quantile regression does, and Laplace's method has the
+    expected information of Koenker (2005), section 4.2, which holds where the noise has this law.
 
     Args:
         scale: Prior of the scale, which is the mean absolute deviation, a number that fixes it, or

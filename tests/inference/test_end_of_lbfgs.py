@@ -61,7 +61,7 @@ def test_a_search_that_ends_at_a_kink_has_converged_and_says_so() -> None:
     options = SearchOptions(steps=1000, jacobian=True, progress=False)
     found = lbfgs(options, Kinked(0.0), z0, 0)
     assert not found.notes
-    assert found.stats["kinks"] == 5
+    assert found.stats["at_kink"]
     assert float((found.z - 1).abs().max()) < 1e-6
     assert found.stats["gradient"] < 1e-3
 

@@ -78,13 +78,11 @@ def expand_at_mode(target: Target, z0: Tensor, progress: bool, steps: int) -> Pe
         ImproperPosterior: If the density is constant along a line through the mode.
     """
     options = SearchOptions(steps=steps, jacobian=True, progress=progress, record=Record())
-    if (
-        target.has_curvature and not target.survey.kinked
-    ):  # the formula takes one pass, autograd one for each coordinate
-        result = irls(options, target, z0, 0)
+    search = irls if target.has_curvature and not target.survey.kinked else lbfgs
+    result = search(options, target, z0, 0)
+    if target.has_curvature:  # the formula takes one pass, autograd one for each coordinate
         return expanded(target, result, -target.curvature(result.z)[2])
-    result = lbfgs(options, target, z0, 0)
-    return expanded(target, result, -target.curvature(result.z)[2])
+    return expanded(target, result, -target.hessian(result.z))
 
 
 def expanded(target: Target, result: SearchResult, precision: Tensor) -> Peak:

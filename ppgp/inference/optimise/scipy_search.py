@@ -19,7 +19,7 @@ from ...runtime.threads import blas_on_one_thread
 from .held_out_rows import EarlyStopping
 from .irls import irls
 from .kink_search import to_kink
-from .search import Record, SearchOptions, SearchResult, is_steep, steepest
+from .search import Record, SearchOptions, SearchResult, is_steep
 
 #: Of the value in one iteration, at which L-BFGS ends: in float64, and in float32.
 RELATIVE_GAIN, RELATIVE_GAIN_IN_SINGLE = 1e-13, 1e-10
@@ -233,14 +233,18 @@ def _maximised(
         value, slope = objective.best, objective.slope
     steep = is_steep(slope, float(value), z0.dtype)
     at_kink: dict[str, Any] = {}
-    if steep and not (stopped_early or interrupted) and early_stopping is None:
-        least = steepest(float(value), z0.dtype)
-        end = to_kink(objective.callback, z.double().cpu().numpy(), least)
+    stuck = iterations < options.steps and not (stopped_early or interrupted)
+    if steep and stuck and early_stopping is None:
+        end = to_kink(
+            objective.callback,
+            z.double().cpu().numpy(),
+            lambda slope: not is_steep(slope, float(value), z0.dtype),
+        )
         if end is not None and end.value >= value:
             z, value, slope = torch.from_numpy(end.z).to(z0), end.value, end.slope
-            steep = slope > least
-            at_kink = {} if steep else {"kinks": end.directions}
-    if not stopped_early and (steep or (iterations >= options.steps and not at_kink)):
+            steep = is_steep(slope, value, z0.dtype)
+            at_kink = {"at_kink": True} if end.at_kink and not steep else {}
+    if not stopped_early and (steep or iterations >= options.steps):
         do = "check the priors, or fit with more starts"
         if iterations >= options.steps:
             do = "raise steps, or check the priors"

@@ -211,13 +211,8 @@ STEEP, STEEP_IN_SINGLE = 1e-3, 2e-2
 
 def is_steep(slope: float, value: float, dtype: torch.dtype) -> bool:
     """Return whether the largest entry of a gradient is too large for a mode of this density."""
-    return slope > steepest(value, dtype)
-
-
-def steepest(value: float, dtype: torch.dtype) -> float:
-    """Return the largest entry of a gradient at a mode of this density."""
     least = STEEP if dtype == torch.float64 else STEEP_IN_SINGLE
-    return least * max(1.0, abs(value) ** 0.5)
+    return slope > least * max(1.0, abs(value) ** 0.5)
 
 
 @dataclass(frozen=True)
