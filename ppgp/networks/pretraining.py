@@ -13,6 +13,7 @@ from ..errors import DataError, SettingError, an
 from ..priors import finite_numbers
 from ..provenance.found_on import mark, origin_of
 from ..runtime.seeding import seeded
+from ..runtime.torch_optimisers import Adam
 from .networks import Network, width
 
 BATCH = 64
@@ -132,7 +133,7 @@ def regressor(
     with seeded(seed, data.X.device), torch.enable_grad():
         head = nn.Linear(features, 1).to(data.X)
         with_head = nn.Sequential(module, head)
-        optimizer = torch.optim.Adam(with_head.parameters(), lr=learning_rate)
+        optimizer = Adam(with_head.parameters(), lr=learning_rate)
         steps = -(-data.n // batch_size) * epochs
         cycle = torch.optim.lr_scheduler.OneCycleLR(
             optimizer, learning_rate, total_steps=max(steps, 2)

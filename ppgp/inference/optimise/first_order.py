@@ -20,6 +20,7 @@ from ...networks.networks import drops_out, training
 from ...runtime.process_group import at_step
 from ...runtime.progress import bar
 from ...runtime.seeding import seeded
+from ...runtime.torch_optimisers import Adagrad, Adam
 from ..base import continue_batches, draw_batch, numbers_of, order_of_batches
 from .held_out_rows import EarlyStopping
 from .schedules import scheduled
@@ -27,17 +28,17 @@ from .search import SearchOptions, SearchResult, is_steep
 
 #: ``{name: class}`` of the optimisers that MAP and SVI name. A step in one entry depends on the
 #: gradients of that entry alone, so several searches can share one optimiser.
-OF_TORCH: dict[str, type[torch.optim.Adam | torch.optim.Adagrad]] = {
-    "adam": torch.optim.Adam,  # Kingma & Ba (2015)
-    "adagrad": torch.optim.Adagrad,  # Duchi, Hazan & Singer (2011)
+OF_TORCH: dict[str, type[Adam | Adagrad]] = {
+    "adam": Adam,  # Kingma & Ba (2015)
+    "adagrad": Adagrad,  # Duchi, Hazan & Singer (2011)
 }
 
 PREFIX = "adam"  # of both, as in the checkpoints of earlier versions
 
 
-def class_of(name: str) -> type[torch.optim.Adam | torch.optim.Adagrad]:
+def class_of(name: str) -> type[Adam | Adagrad]:
     """Return the class of an optimiser; Adam for others, which move some of the sites by it."""
-    return OF_TORCH.get(name, torch.optim.Adam)
+    return OF_TORCH.get(name, Adam)
 
 
 def memory_of(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from ...density.target import Target
 from ...errors import NotApplicable
 from ...networks.networks import training
 from ...runtime.seeding import seeded
+from ...runtime.torch_optimisers import Adam
 from ..base import numbers_of
 from .curvature_of_rows import CurvatureOfRows
 from .first_order import Gradients, Steps, ascend, dropout_seed, memory_of, restore_memory
@@ -94,7 +95,7 @@ class _Steps(Steps):
         self.pieces = [z[s.start : s.stop] for s in self.others.values()]
         self.adam: torch.optim.Optimizer | None = None
         if self.pieces:
-            self.adam = torch.optim.Adam([{"params": [piece]} for piece in self.pieces])
+            self.adam = Adam([{"params": [piece]} for piece in self.pieces])
 
     def __call__(self, gradient: Tensor, factor: float) -> None:
         if self.taken % REFRESH == 0:

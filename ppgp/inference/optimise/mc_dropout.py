@@ -21,6 +21,7 @@ from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
 from ...runtime.seeding import permutation, standard_uniform
+from ...runtime.torch_optimisers import Adam
 from ..base import Inference, finish, starting_point
 from ..options import Count, Positive, Share
 from .dense_network import Dense
@@ -169,7 +170,7 @@ class MCDropout(Inference):
         penalty = self.lengthscale**2 * (1 - p) / (2 * len(X) * precision)
         loss_of = penalised_loss(network, penalty)
         z = first.expand(len(rates), -1).clone()
-        optimizer = torch.optim.Adam([z], lr=self.learning_rate)
+        optimizer = Adam([z], lr=self.learning_rate)
         units = [shape[1] for shape in network.shapes]
         size = min(self.batch_size, len(X))
         graph = loss_of
