@@ -1019,11 +1019,10 @@ class Target:
         if not self.waves:
             return origin[None]
         if self._starts is None:
-            graph = self.compiled(None, jacobian)
 
             def density(z: Tensor) -> float:
                 with torch.no_grad():
-                    return float(graph(z)[0])
+                    return float(self.joint(z, (), jacobian))
 
             y = self.data.y
             self._starts = starts_of_waves(self.waves, y, self.slices, origin, density)
@@ -1039,7 +1038,9 @@ class Target:
     def alike(self) -> list[Slice]:
         """The places of the lengthscales of equal terms of a kernel, which begin alike."""
         kernel = self.model.covariance if self.data.is_table else None
-        ends = () if kernel is None else kernel.alike(self.data.d)
+        ends: tuple[str, ...] = ()
+        if kernel is not None:
+            ends = kernel.alike(len(self.model.covariance_columns(self.data.d)))
         return [s for name, s in self.slices.items() if any(name.endswith(f".{e}") for e in ends)]
 
     def _where_priors_are(self) -> tuple[Tensor, Tensor]:

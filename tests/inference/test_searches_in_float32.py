@@ -118,7 +118,7 @@ def test_the_mode_of_groups(rows: int, rate: float, monkeypatch: pytest.MonkeyPa
         taken.append(0)
         with pytest.warns(ppgp.errors.ConvergenceWarning, match="raise steps"):
             ppgp.fit(model, table, MAP(steps=2), progress=False)
-    assert 0 < taken[-1] <= 2 * taken[-2]
+    assert 0 < taken[-1] <= 3 * taken[-2]
 
 
 @pytest.mark.parametrize("rate", [3.0, 100.0, 1e4])
@@ -144,7 +144,7 @@ def test_the_mode_of_a_latent_process(rate: float, monkeypatch: pytest.MonkeyPat
         target = ppgp.Target(model.prepare(data), data)
         value = target.log_density(target.origin())
         assert bool(torch.isfinite(value))
-    assert 0 < taken[-1] <= 2 * taken[-2]
+    assert 0 < taken[-1] <= 3 * taken[-2]
 
 
 @pytest.mark.parametrize("optimizer", ["gd", "gauss_newton"])

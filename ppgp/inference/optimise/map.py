@@ -138,7 +138,7 @@ class MAP(Inference):
             searches that ended apart. None: 1 with ``init`` or ``hold_out``, and for the linear
             models, whose density has one mode; otherwise 8 if a prior is improper (``Flat``), the
             log of a site has a prior sd above 3 or discrete sites are summed out, reduced to 5 if
-            the first 5 end alike; otherwise short searches from at least 4 places, the best of
+            the first 5 end alike; otherwise short searches from 3 to 8 places, the best of
             which goes on to its end, where a density has several modes by its making (the period
             of a kernel, which also starts at the peaks of the periodogram; a Student-t likelihood;
             a network of up to 200 rows) or where one search has not converged; otherwise 1.

@@ -281,6 +281,7 @@ class SearchResult:
 #: Distances on the unconstrained scale from which a site is near the edge of its support, and at
 #: it: exp(-4) is 0.02, and exp(-7) is 0.001.
 NEAR_EDGE, AT_EDGE = 4.0, 7.0
+SHORT_OF_STEPS = "raise steps"  # in the note on a search that took all steps it was allowed
 ENDED = "the search ended after"  # the first words of the note on a search with a gradient left
 
 

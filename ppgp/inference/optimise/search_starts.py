@@ -25,7 +25,7 @@ from ...priors import Prior, Site
 from ...runtime.seeding import seeded, standard_uniform
 from ..base import fresh_weights
 from ..jobs import each
-from .search import ENDED, SearchResult
+from .search import ENDED, SHORT_OF_STEPS, SearchResult
 
 #: Searches by default. All of them miss an end that one search in three reaches in 4 % of fits.
 SEVERAL = 8
@@ -35,7 +35,8 @@ TRIES = 20  # draws from the prior among which one of finite density is sought
 #: Searches by default if so many end alike. They miss an end that half of the searches reach in
 #: 3 % of fits, and one that one in three reaches in 13 %.
 ENOUGH = 5
-#: Searches of few steps by default where a density has several modes by its making, at least.
+#: Searches of few steps by default where a density has several modes by its making; one more
+#: where it has waves.
 FEW = 3
 SHORT = 12  # steps of each of them
 NETWORK_ROWS = 200  # up to so many rows, a network is searched from several places
@@ -104,13 +105,14 @@ def best_of(
         ``starts_elsewhere``, a sentence on the ends that are not the answer.
     """
     if plan.short:
-        workers = 1  # few steps are over before a worker has begun
-    target.settle(jacobian)  # workers have no graph and no value from before
+        workers = 1  # few steps are over before a worker has begun, or a graph has paid
+    else:
+        target.settle(jacobian)  # workers have no graph and no value from before
     first = few_steps if plan.short and few_steps is not None else search
     begun = z0[None]
     if plan.short:
         begun = torch.cat([begun, target.starts(jacobian), _terms_apart(target, z0)])
-    search_from = _Start(Sendable(target), first, _distinct(begun), seed, jacobian)
+    search_from = _Start(Sendable(target), first, _distinct(begun), seed, jacobian, plan.short)
     results, interrupted = _results(search_from, plan.starts, plan.enough, workers)
     if first is not search and not interrupted:
         results = _gone_on(target, search, results, seed)
@@ -179,14 +181,23 @@ class _Start:
     begun: Tensor  # starts [k, p]; further ones are draws from the prior
     seed: int
     jacobian: bool
+    short: bool
 
     def __call__(self, number: int) -> tuple[SearchResult, list[Tensor]]:
         """Return the result of one search, and the points that a worker's graph was run at."""
         target, seed = self.sendable.target, self.seed + number
         given = number < len(self.begun)
         start = self.begun[number] if given else from_prior(target, seed)
-        target.settle(self.jacobian)
-        result = self.search(target, start, seed)
+        if not self.short:
+            target.settle(self.jacobian)
+        try:
+            result = self.search(target, start, seed)
+        except (ValueError, ArithmeticError) as error:
+            if not number:
+                raise
+            # a draw from the prior may lie where numbers overflow, which the program refuses
+            nowhere = {"log_density": -math.inf, "losses": torch.empty(0)}
+            result = SearchResult(start, nowhere, [f"a search failed: {error}"])
         return result, (target.visited if self.sendable.received else [])
 
 
@@ -242,7 +253,7 @@ def plan_of_starts(target: Target, starts: int | None, init: object) -> Plan:
     if target.enumerates or bool(_vague_sites(target)):
         return Plan(SEVERAL, ENOUGH)
     if target.waves or target.model.several_modes or target.alike:
-        return Plan(FEW + max(0, 2 * len(target.waves) - 1), short=True)
+        return Plan(FEW + min(len(target.waves), 1), short=True)
     return Plan(1)
 
 
@@ -261,8 +272,8 @@ def gone_elsewhere(
     with long lengthscales, and a function that changes fast to one with short ones, both are modes:
     a point with other lengthscales that is hardly lower than the end is the start of a search too.
     """
-    if result.interrupted:
-        return result
+    if result.interrupted or any(SHORT_OF_STEPS in note for note in result.notes):
+        return result  # the user allows so many steps
     if any(note.startswith(ENDED) for note in result.notes):
         plan = Plan(SEVERAL, short=True)
         return best_of(target, search, result.z, plan, seed, few_steps=few_steps, jacobian=jacobian)
@@ -424,7 +435,7 @@ def from_prior(target: Target, seed: int) -> Tensor:
         with quietly(), seeded(own), torch.no_grad(), Run({}, params=target.params) as run:
             target.run_program()
         z = _start(target, run.sites, jump)
-        value, gradient = target.value_and_grad(z, jacobian=False)
+        value, gradient = target.value_and_grad(z, jacobian=False, compile=False)
         if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
             return z
     return target.start(seed, SPREAD, jacobian=False)
