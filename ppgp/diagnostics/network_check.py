@@ -99,7 +99,7 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
         >>> check.findings
         ()
         >>> round(check.density, 1)
-        1.2
+        1.5
         >>> check.gain > 0
         True
     """
