@@ -125,9 +125,6 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
         kernel = self.process.sites(d, type(self).__name__, self.likelihood)
         return {**kernel, **self.likelihood.sites(), **self.mean_of(d).sites(d)}
 
-    def covariance_columns(self, d: int) -> list[int]:
-        return [0]  # the time
-
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Return the values of sites that define them, and the scales of highest density."""
         given = super().start(data)

@@ -177,9 +177,6 @@ class StateSpaceGP(
             **self.mean_of(d).sites(d),
         }
 
-    def covariance_columns(self, d: int) -> list[int]:
-        return [0]  # the time
-
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Return the values of sites that define them, and the scales of highest density."""
         given = super().start(data)
