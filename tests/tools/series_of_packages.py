@@ -205,7 +205,8 @@ def gather() -> list[Series]:
     for source, make in sources.items():
         for name, start, freq, values in make():
             known = pd.Series(np.asarray(values, dtype=float))
-            y = known[known.first_valid_index() : known.last_valid_index()].to_numpy()
+            # up to the last value that is known, which is left out
+            y = known.iloc[known.first_valid_index() : known.last_valid_index()].to_numpy()
             assert np.isfinite(y).all(), name
             dates = pd.date_range(start, periods=len(y), freq=freq)[-LONGEST:]
             rounded = [float(f"{value:.6g}") for value in y[-LONGEST:]]
