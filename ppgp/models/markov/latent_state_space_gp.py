@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...capabilities import Candidates, require
 from ...data.dataset import Dataset, Scaler
-from ...errors import NotApplicable
+from ...errors import NotApplicable, SettingError
 from ...kernels import Kernel
 from ...likelihoods import (
     Bernoulli,
@@ -239,15 +239,19 @@ def with_likelihood(
     *,
     likelihood: Any = None,
     latent: Any = None,
+    log: bool = False,
     standardised: bool = False,
 ) -> LatentStateSpaceGP:
     """Return the LatentStateSpaceGP that ``StateSpaceGP`` with these arguments makes.
 
     Raises:
-        SettingError: If latent is given without a likelihood, or noise beside one.
+        SettingError: If latent is given without a likelihood, or noise or log beside one.
         NotApplicable: For another ``latent`` than "laplace".
     """
     check_latent(likelihood, noise)
+    if log:
+        do = "leave one of them out: LogNormal() is the likelihood of log y"
+        raise SettingError("log=True without a likelihood", repr(likelihood), do)
     if latent not in (None, "laplace"):
         do = "use GP(kernel, likelihood=..., latent=...) on few rows"
         raise NotApplicable("latent='laplace' for StateSpaceGP", repr(latent), do)

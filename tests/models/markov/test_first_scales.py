@@ -39,7 +39,7 @@ def test_a_slow_function_keeps_its_long_lengthscale() -> None:
     slow = Dataset(TIMES, torch.sin(TIMES[:, 0] / 8) + 0.1 * ERRORS)
     first = first_scales(StateSpaceGP(), slow, {})
     assert float(first["kernel.lengthscale"]) >= 0.3 * float(TIMES.std())
-    assert float(fitted(StateSpaceGP(), slow).draws_in("data")["kernel.lengthscale"]) > 3
+    assert float(fitted(StateSpaceGP(Matern()), slow).draws_in("data")["kernel.lengthscale"]) > 3
 
 
 @pytest.mark.parametrize(

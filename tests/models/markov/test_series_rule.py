@@ -14,9 +14,10 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, inference, kernels, likelihoods, models
-from ppgp.errors import DataError, NotApplicable
+from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.models.markov import state_space_gp
 from ppgp.models.markov.series_rule import Series, shape_of
+from ppgp.priors import Normal
 
 F64 = torch.float64
 OPTIONS: dict[str, Any] = {"how": inference.MAP(starts=1), "progress": False}
@@ -180,6 +181,23 @@ def test_log_y_is_a_gp_of_the_logarithm(kernel: kernels.Kernel) -> None:
     torch.testing.assert_close(one.loo().quantile(0.5).log(), two.loo().mean, rtol=1e-5, atol=1e-7)
     with pytest.raises(NotApplicable, match="leave out joint"):
         one.predict(new, joint=True)
+
+
+def test_log_y_has_no_other_likelihood() -> None:
+    with pytest.raises(SettingError, match="log=True without a likelihood"):
+        models.StateSpaceGP(KERNEL, likelihood=likelihoods.Poisson(), log=True)
+
+
+def test_regressors_beside_a_time_have_a_prior() -> None:
+    X, y = weekly(60)
+    holiday = torch.zeros(60, 1, dtype=F64)
+    holiday[::9] = 1.0
+    data = Dataset(torch.cat([X, holiday], -1), y + 20 * holiday[:, 0], time=0)
+    found = models.StateSpaceGP().candidates(data)
+    assert found
+    assert all(one.regressors == Normal(0.0, 1.0) and not one.log for one in found)
+    season = [k for k in leaves(found[0].kernel) if isinstance(k, kernels.Periodic)]
+    assert [k.period for k in season] == [7.0]
 
 
 def test_log_y_needs_positive_targets() -> None:
