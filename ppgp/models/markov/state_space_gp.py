@@ -71,10 +71,11 @@ class StateSpaceGP(
     """Exact GP regression on one column in O(n): y ~ N(mean, K + noise I + diag(noise_sd^2)).
 
     The same model as ``GP``, with K [n, n] at n times, for kernels whose function is part of a
-    Markov process in time: Matern, Exponential, Constant, Linear, Cosine, their sums, products of
-    stationary ones, and Scale. Hartikainen & Sarkka (2010); Sarkka & Solin (2019), chapter 12. The
-    rows are filtered and smoothed in parallel over runs of time, Sarkka & Garcia-Fernandez (2021),
-    with the slopes of Koopman & Shephard (1992). Times may be irregular, in any order, and equal;
+    Markov process in time: Matern, Exponential, Constant, Linear, Cosine, Periodic, their sums,
+    products of stationary ones, and Scale. Hartikainen & Sarkka (2010); Sarkka & Solin (2019),
+    chapter 12. The rows are filtered and smoothed in parallel over runs of time, Sarkka &
+    Garcia-Fernandez (2021), with the slopes of Koopman & Shephard (1992); up to 1,000 rows under a
+    kernel of many states go by their covariance. Times may be irregular, in any order, and equal;
     times without y are rows to predict. Regressors are further states that never change, Durbin &
     Koopman (2012), section 6.2.
 
