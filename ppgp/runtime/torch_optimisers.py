@@ -6,12 +6,15 @@ package is compiled by it. Where a version of torch hides nothing, these are its
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.optim import Optimizer
 
 __all__ = ["Adagrad", "Adam"]
+
+Kind = TypeVar("Kind", bound=Optimizer)
+HIDDEN = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
 
 
 def _seen(method: Any) -> Any:
@@ -19,22 +22,15 @@ def _seen(method: Any) -> Any:
     return getattr(method, "__wrapped__", method)
 
 
-class _WithoutCompiler:
-    """The methods of ``Optimizer`` as they are written."""
-
-    add_param_group = _seen(Optimizer.add_param_group)
-    load_state_dict = _seen(Optimizer.load_state_dict)
-    state_dict = _seen(Optimizer.state_dict)
-    zero_grad = _seen(Optimizer.zero_grad)
-
-
-class Adam(_WithoutCompiler, torch.optim.Adam):
-    """Adam (Kingma & Ba 2015)."""
-
-    step = torch.no_grad()(_seen(torch.optim.Adam.step))
+def _without_compiler(kind: type[Kind]) -> type[Kind]:
+    """Return a class of optimisers whose methods are as they are written."""
+    methods: dict[str, Any] = {name: _seen(getattr(kind, name)) for name in HIDDEN}
+    methods["step"] = torch.no_grad()(_seen(kind.step))
+    own: Any = type(kind.__name__, (kind,), {"__module__": __name__, **methods})
+    return own
 
 
-class Adagrad(_WithoutCompiler, torch.optim.Adagrad):
-    """AdaGrad (Duchi, Hazan & Singer 2011)."""
-
-    step = torch.no_grad()(_seen(torch.optim.Adagrad.step))
+#: Kingma & Ba (2015)
+Adam: type[torch.optim.Adam] = _without_compiler(torch.optim.Adam)
+#: Duchi, Hazan & Singer (2011)
+Adagrad: type[torch.optim.Adagrad] = _without_compiler(torch.optim.Adagrad)

@@ -34,6 +34,7 @@ from ppgp.models import (
 )
 from ppgp.networks.networks import MLP
 from ppgp.priors import Flat, Normal
+from ppgp.runtime import torch_optimisers
 
 ROWS = 60
 NETWORK = NeuralRegression(MLP((6,), activation="tanh"), Gaussian(), Normal(0.0, 0.5))
@@ -172,7 +173,7 @@ def test_a_step_that_ctrl_c_cuts_short_is_taken_again(
     """Parameters and random numbers have moved when it comes; the file has them as they were."""
     whole = fitted(name)
     taken = 0
-    step = torch.optim.Adam.step
+    step = torch_optimisers.Adam.step
 
     def interrupted(optimizer: torch.optim.Adam, *arguments: Any) -> Any:
         nonlocal taken
@@ -182,7 +183,7 @@ def test_a_step_that_ctrl_c_cuts_short_is_taken_again(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(torch.optim.Adam, "step", interrupted)
+        patched.setattr(torch_optimisers.Adam, "step", interrupted)
         cut = fitted(name, tmp_path / "cut.ckpt")
     assert cut.stats["interrupted"]
     assert differences(fitted(name, tmp_path / "cut.ckpt"), whole) == []

@@ -25,10 +25,11 @@ import torch
 
 import ppgp
 from ppgp import inference, models
+from ppgp.runtime.torch_optimisers import Adam
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 warnings.simplefilter("ignore")
-step = torch.optim.Adam.step
+step = Adam.step
 searching = []
 
 
@@ -39,7 +40,7 @@ def told(self, *args):
     return step(self, *args)
 
 
-torch.optim.Adam.step = told
+Adam.step = told
 X = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
 data = ppgp.Dataset(X, X[:, 0])
 while True:

@@ -28,7 +28,7 @@ from .search import SearchOptions, SearchResult, is_steep
 
 #: ``{name: class}`` of the optimisers that MAP and SVI name. A step in one entry depends on the
 #: gradients of that entry alone, so several searches can share one optimiser.
-OF_TORCH: dict[str, type[Adam | Adagrad]] = {
+OF_TORCH: dict[str, type[torch.optim.Adam | torch.optim.Adagrad]] = {
     "adam": Adam,  # Kingma & Ba (2015)
     "adagrad": Adagrad,  # Duchi, Hazan & Singer (2011)
 }
@@ -36,7 +36,7 @@ OF_TORCH: dict[str, type[Adam | Adagrad]] = {
 PREFIX = "adam"  # of both, as in the checkpoints of earlier versions
 
 
-def class_of(name: str) -> type[Adam | Adagrad]:
+def class_of(name: str) -> type[torch.optim.Adam | torch.optim.Adagrad]:
     """Return the class of an optimiser; Adam for others, which move some of the sites by it."""
     return OF_TORCH.get(name, Adam)
 
