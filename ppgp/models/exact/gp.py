@@ -40,6 +40,7 @@ from ...numerics.triangles import solved
 from ...priors import (
     LogNormal,
     Param,
+    Prior,
     PriorLike,
     Site,
     prefixed,
@@ -73,6 +74,9 @@ MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of all chunks of draws at o
 #: bytes in one matrix of a chunk of draws on the CPU, so that its matrices stay in the cache of the
 #: processor, and the allocator uses their memory again and does not ask the system for new pages
 CACHED = 8 * 2**20
+#: The floor of an estimated noise variance, relative to the variance of y: with a smaller one the
+#: rounding of a covariance of smooth functions would be seen in the density.
+LEAST_NOISE = 3e-8
 ROWS_AT_ONCE = 2048
 
 #: the slice of some draws, and theta there
@@ -105,7 +109,11 @@ class GP(
     Args:
         kernel: Any kernel of ``ppgp.kernels``, or a sum, product or wrapping of them.
         noise: Prior or number for the noise variance (a number is in the square of the units of y).
-            0: no estimated noise; the GP interpolates unless the Dataset has known noise.
+            0: no estimated noise; the GP interpolates unless the Dataset has known noise. An
+            estimated noise has a floor: s becomes (s^2 + (3e-8 v)^2)^(1/2) with the variance v of
+            y, as ``fit`` standardises it. Values without noise, as of a simulator, are so
+            interpolated to about 2e-4 of their standard deviation; below, the rounding of the
+            covariance would decide where the search ends.
         mean: The mean of f: a number or a prior for a constant, ``LinearMean()``, or a function of
             X [n, d] that returns [n], both in the units of the data. None: the mean of the training
             rows (0 in a recipe that was not prepared); where the kernel has a
@@ -259,6 +267,8 @@ class GP(
     def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         """Return the variance of the noise, [*draw, 1], or [*draw, n] where some is known."""
         noise = self.value(theta, "noise", X).unsqueeze(-1)
+        if self.standardised and isinstance(self.noise, Prior):
+            noise = (noise.square() + LEAST_NOISE**2).sqrt()
         return noise if noise_sd is None else with_known(noise, noise_sd)
 
     # -- given the training rows, a chunk of draws at a time ------------------------------------
