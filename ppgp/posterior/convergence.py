@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable, UnknownName, an, counted_are
@@ -223,6 +224,12 @@ def ess_of_each(x: np.ndarray, quantity: str) -> np.ndarray:
         return np.min([effective_sizes({"x": x}, method)["x"] for method in methods], axis=0)
 
 
+#: An R-hat beyond which chains may sit in different modes, and the part of the draws of a chain
+#: that does not overlap with that of another.
+APART = 1.5
+MIDDLE = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
+
+
 @dataclass(frozen=True, eq=False)
 class Mixing:
     """R-hat and effective sample sizes of chains, for ``fit``, ``diagnose`` and ``compare``.
@@ -234,6 +241,7 @@ class Mixing:
         statistics: ``{statistic: [scalar]}`` of these, named as the columns of a summary; None for
             chains of fewer than four draws.
         stuck: Whether all draws are equal.
+        modes: A sentence on chains that sit in different modes; "" if there is no sign of it.
     """
 
     chains: int
@@ -241,6 +249,7 @@ class Mixing:
     names: list[str]
     statistics: dict[str, np.ndarray] | None
     stuck: bool
+    modes: str = ""
 
     @property
     def r_hat(self) -> tuple[float, str]:
@@ -280,6 +289,8 @@ class Mixing:
             )
             return warnings
         r_hat, where = self.r_hat if self.chains > 1 else (math.nan, "")
+        if r_hat > RHAT_LIMIT and self.modes:
+            warnings.append(self.modes)
         if r_hat > RHAT_LIMIT:
             warnings.append(
                 f"R-hat is {r_hat:.3f} for {where} (wanted at most {RHAT_LIMIT}): the chains do "
@@ -322,7 +333,46 @@ def mixing(posterior: Posterior, table: Any = None) -> Mixing:
             of_all = chain_statistics(sites, chains, posterior.circular, errors=False)
         found = [kind for kind in ("ess_bulk", "ess_tail", "r_hat") if kind in of_all]
         statistics = {kind: np.asarray(of_all[kind])[list(moves.values())] for kind in found}
-    return Mixing(chains, draws, names, statistics, stuck=not names and draws > 1)
+    mix = Mixing(chains, draws, names, statistics, stuck=not names and draws > 1)
+    r_hat, where = mix.r_hat
+    if not r_hat > APART:
+        return mix
+    one = {
+        name: value.reshape(chains, draws, -1)[..., j]
+        for site, value in sites.items()
+        for j, name in enumerate(known[site])
+    }
+    return replace(mix, modes=_different_modes(one[where], where, posterior.stats.get("lp")))
+
+
+def _different_modes(values: Tensor, name: str, lp: Any) -> str:
+    """Return a sentence on chains whose draws of a scalar do not overlap; "" if all do.
+
+    Args:
+        values: The draws of the scalar on which the chains agree least, [chain, draw].
+        name: Its name.
+        lp: The log densities of the draws, [chain, draw], or something else.
+    """
+    low, middle, high = values.double().quantile(MIDDLE.to(values.device), dim=1).cpu()
+    groups: list[list[int]] = []
+    reached = -math.inf
+    for chain in low.argsort().tolist():
+        if not groups or float(low[chain]) > reached:
+            groups.append([])
+        groups[-1].append(chain)
+        reached = max(reached, float(high[chain]))
+    if len(groups) < 2:
+        return ""
+    places = ", ".join(f"{float(middle[group].median()):.3g} ({len(group)})" for group in groups)
+    sentence = f"the chains sit in {len(groups)} modes: {name} is near {places} in so many of them"
+    if isinstance(lp, Tensor) and lp.shape == values.shape:
+        heights = [float(lp[group].double().mean()) for group in groups]
+        below = f"{max(heights) - min(heights):.3g}"
+        best = float(middle[groups[heights.index(max(heights))]].median())
+        sentence += (
+            f", and the log density is highest near {best:.3g}, {below} nats above the lowest"
+        )
+    return f"{sentence}: start the chains from one by init=, or give a prior that tells them apart"
 
 
 def convergence_warnings(posterior: Posterior) -> list[str]:
