@@ -15,6 +15,7 @@ import torch
 from scipy import special
 from torch import Tensor
 from torch.distributions import (
+    Cauchy,
     LogNormal,
     LowRankMultivariateNormal,
     MultivariateNormal,
@@ -85,6 +86,13 @@ def declared_laws(
         for name, site in known.items()
         if isinstance(site, Site) and not site.fixed and site.start is None
     }
+
+
+def has_several_modes(law: Any) -> bool:
+    """Return whether the density of data under this law may have several modes in its location."""
+    while isinstance(law, AROUND):
+        law = law.base_dist
+    return isinstance(law, StudentT | Cauchy) or "Mixture" in type(law).__name__
 
 
 def _median_and_reach(name: str, law: Any, s: Slice) -> tuple[Tensor, Tensor] | None:

@@ -74,7 +74,7 @@ from .handlers import (
 from .kinks import InExpectation, share_of_information
 from .layout import UNOBSERVED, Partly, Slice, laid, names, placed
 from .plates import Batches, check_whole, drawn_rows, plates_taking, sites_in, taken_whole
-from .prior_medians import at_medians, declared_laws
+from .prior_medians import at_medians, declared_laws, has_several_modes
 from .supports import Guard, Guarding, everything, guards
 from .survey import Survey, arguments, other_points, survey
 from .wave_starts import reach_of_waves, starts_of_waves, waves_of
@@ -218,6 +218,7 @@ class Target:
         self.has_curvature = supports(model, LikelihoodDerivatives)
         self._origin: Tensor | None = None
         self._starts: Tensor | None = None
+        self._mixes = False
         self._reach = torch.empty(0)
         self._steps_at_once = True
         of_the_library = data.is_table
@@ -1034,6 +1035,12 @@ class Target:
         """The sites that are periods or frequencies: {site: the columns [n, e] of their waves}."""
         return waves_of(self.model, self.data, self.slices)
 
+    @property
+    def mixes(self) -> bool:
+        """Whether a user's program observes a mixture, or a law with heavy tails."""
+        self.origin()
+        return self._mixes
+
     @cached_property
     def alike(self) -> list[Slice]:
         """The places of the lengthscales of equal terms of a kernel, which begin alike."""
@@ -1063,6 +1070,7 @@ class Target:
             except (RuntimeError, ValueError, ArithmeticError):  # a failed factorisation, perhaps
                 return z, reach
             laws = {name: run.sites[name]["fn"] for name, s in self.slices.items() if not s.param}
+            self._mixes = any(has_several_modes(s["fn"]) for s in run.observed().values())
             moved, reach = at_medians(self.slices, laws, z)
             if torch.equal(moved, z):
                 break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyro
@@ -358,3 +359,59 @@ def test_the_components_of_a_mixture_are_told_apart() -> None:
         # the prior shrinks a mean of three rows by 1 / 301, and draws have an sd of 0.6
         assert torch.allclose(found, torch.tensor([-4.98, 4.98], dtype=y.dtype), atol=0.7)
         assert any(RIVALS in warning for warning in several.warnings)
+
+
+F64 = torch.float64
+GENERATED = torch.Generator().manual_seed(11)
+
+
+def heavy_tails(y: Tensor) -> None:
+    """Each cluster of the rows is a mode of the location, and so is the middle."""
+    m = pyro.sample("m", dist.Normal(torch.zeros((), dtype=F64), 10.0))
+    law: Any = dist.StudentT(torch.tensor(2.0, dtype=F64), m, 0.3)
+    pyro.sample("y", law.expand(y.shape).to_event(1), obs=y)
+
+
+def one_factor(y: Tensor) -> None:
+    """Loadings of 0 are a saddle: the density is the same at L and at -L."""
+    loadings = pyro.sample("loadings", dist.Normal(torch.zeros(3, dtype=F64), 1.0).to_event(1))
+    C = torch.outer(loadings, loadings) + 0.3 * torch.eye(3, dtype=F64)
+    law: Any = dist.MultivariateNormal(torch.zeros(3, dtype=F64), C)
+    pyro.sample("y", law.expand([len(y)]).to_event(1), obs=y)
+
+
+def mixture(y: Tensor) -> None:
+    """A mixture that is summed out by hand."""
+    means = pyro.sample("means", dist.Normal(torch.zeros(3, dtype=F64), 5.0).to_event(1))
+    shares = dist.Categorical(torch.full((3,), 1 / 3, dtype=F64))
+    law = dist.MixtureSameFamily(shares, dist.Normal(means, 0.7))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", law, obs=y)
+
+
+def around(centres: list[float], rows: int) -> Tensor:
+    """Return rows around each centre."""
+    noise = 0.3 * torch.randn(len(centres), rows, generator=GENERATED, dtype=F64)
+    return (torch.tensor(centres, dtype=F64)[:, None] + noise).reshape(-1)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("program", "y"),
+    [
+        (heavy_tails, torch.cat([around([-5.0], 12), around([5.0], 8)])),
+        (
+            one_factor,
+            torch.randn(60, 1, generator=GENERATED, dtype=F64)
+            * torch.tensor([1.0, -1.0, 0.7], dtype=F64),
+        ),
+        (mixture, around([-5.0, 0.0, 6.0], 15)),
+    ],
+    ids=["heavy tails", "a saddle", "a mixture"],
+)
+def test_programs_with_several_modes_end_in_the_best(program: Any, y: Tensor) -> None:
+    found, many = (
+        ppgp.fit(program, {"y": y}, how, progress=False)
+        for how in (inference.MAP(), inference.MAP(starts=16))
+    )
+    assert found.stats["log_density"] >= many.stats["log_density"] - 0.1

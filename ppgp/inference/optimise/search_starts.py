@@ -22,7 +22,7 @@ from ...density.handlers import Run, mapping, quietly
 from ...density.layout import Partly, Slice
 from ...density.target import Sendable, Target
 from ...priors import Prior, Site
-from ...runtime.seeding import seeded, standard_uniform
+from ...runtime.seeding import seeded, standard_normal, standard_uniform
 from ..base import fresh_weights
 from ..jobs import each
 from .search import ENDED, SHORT_OF_STEPS, SearchResult
@@ -48,6 +48,8 @@ UNDECIDED = 6.0
 STEPS = (-2.5, -1.25, 1.25)  # of the log of lengthscales, to places where a mode may be
 UNLIKE = 1.3  # steps of the log between the lengthscales of terms of a kernel
 HARDLY_LOWER = 1.0  # in nats: a point so near an end, and elsewhere, is the start of a search
+CLIMBS = 4  # steps up the gradient from there, which away from a saddle lead above it
+BESIDE = 0.1  # sd of the places beside the end of a search of a program
 ROUNDS = 2  # of searches from other lengthscales, each from a better end than the last
 APART = 0.05  # of the unconstrained scale: two ends that are farther apart are not yet one mode
 DIP = 0.1  # nats by which the density falls between two ends that are not one mode
@@ -252,6 +254,8 @@ def plan_of_starts(target: Target, starts: int | None, init: object) -> Plan:
         return Plan(SEVERAL, short=True) if few else Plan(1)
     if target.enumerates or bool(_vague_sites(target)):
         return Plan(SEVERAL, ENOUGH)
+    if not target.data.is_table and target.mixes:
+        return Plan(SEVERAL, short=True)
     if target.waves or target.model.several_modes or target.alike:
         return Plan(FEW + min(len(target.waves), 1), short=True)
     return Plan(1)
@@ -295,11 +299,14 @@ def _in_a_mode_beside(
 ) -> SearchResult | None:
     """Return the end of a search from other lengthscales, if it is higher; None otherwise."""
     height = result.stats["log_density"]
-    likely = []
-    for z in _other_lengthscales(target, result.z):
+    likely: list[tuple[float, Tensor]] = []
+    if target.random is not None or not target.team.alone:
+        return None  # a value by itself says nothing, or is that of the rows of one process
+    for z in _other_lengthscales(target, result.z, jacobian):
         with torch.no_grad():
             value = float(target.joint(z, (), jacobian))
-        if value > height - HARDLY_LOWER:
+        bar = height - HARDLY_LOWER if target.data.is_table else height + SAME
+        if value > bar:
             likely.append((value, z))
     for _, z in sorted(likely, key=lambda pair: -pair[0]):
         other = few_steps(target, z, seed)
@@ -322,8 +329,14 @@ def _lengthscales(target: Target) -> list[Slice]:
     return [s for name, s in target.slices.items() if name.endswith("lengthscale") and not s.param]
 
 
-def _other_lengthscales(target: Target, z: Tensor) -> list[Tensor]:
-    """Return z [p] with shorter lengthscales, and with longer ones."""
+def _other_lengthscales(target: Target, z: Tensor, jacobian: bool = False) -> list[Tensor]:
+    """Return z [p] with shorter lengthscales, and with longer ones; of a program, places beside z.
+
+    A program is symmetric, perhaps, and a search from its middle has stayed there: where it is a
+    saddle, a place beside it is higher.
+    """
+    if not target.data.is_table:
+        return _beside(target, z, jacobian)
     own = _lengthscales(target)
     moved = []
     for step in STEPS if own else ():
@@ -332,6 +345,21 @@ def _other_lengthscales(target: Target, z: Tensor) -> list[Tensor]:
             other[s.start : s.stop] += step
         moved.append(other)
     return moved
+
+
+def _beside(target: Target, z: Tensor, jacobian: bool) -> list[Tensor]:
+    """Return the end [p] of a few steps up the gradient from a place beside z."""
+    if target.out_of_torch is not None:
+        return []
+    generator = torch.Generator().manual_seed(0)
+    point = z + BESIDE * standard_normal(generator, len(z)).to(z)
+    for _ in range(CLIMBS):
+        _, slope = target.value_and_grad(point, jacobian=jacobian, compile=False)
+        length = slope.norm()
+        if not bool(length.isfinite()) or not bool(length > 0):
+            return []
+        point = point + 2 * BESIDE * slope / length
+    return [point]
 
 
 def _terms_apart(target: Target, z: Tensor) -> Tensor:
