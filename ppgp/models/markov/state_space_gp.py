@@ -97,6 +97,8 @@ class StateSpaceGP(
         log: Whether log y, in place of y, is Gaussian: y is positive, is not standardised, and has
             no known noise. f, the noise and the kernel are then those of log y.
         standardised: Set by ``fit``: whether the numbers are on the scale of the model.
+        few_by_matrix: Set by ``candidates``: whether few rows go by their covariance, whatever the
+            number of states.
 
     Raises:
         NotApplicable: For a kernel without a state space; the message names its nearest relative.
@@ -130,6 +132,7 @@ class StateSpaceGP(
     regressors: PriorLike | None = None
     likelihood: Likelihood | None = field(default=None, repr=False, kw_only=True)
     log: bool = field(default=False, kw_only=True)
+    few_by_matrix: bool = field(default=False, repr=False, compare=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
     joint_rows = True
     keeps_factor = True
@@ -194,7 +197,8 @@ class StateSpaceGP(
 
     def by_matrix(self, n: int, d: int) -> bool:
         """Return whether the covariance of n rows is cheaper than so many states."""
-        return d == 1 and n <= ROWS_OF_MATRIX and self.process.width(d) >= MANY_STATES
+        cheaper = self.few_by_matrix or self.process.width(d) >= MANY_STATES
+        return d == 1 and n <= ROWS_OF_MATRIX and cheaper
 
     @cached_property
     def _of_matrix(self) -> GP:
@@ -246,7 +250,7 @@ class StateSpaceGP(
             NotApplicable: If there is a kernel.
         """
         require(self, Candidates)
-        own = replace(self, regressors=self.process.regressors_for(data))
+        own = replace(self, regressors=self.process.regressors_for(data), few_by_matrix=True)
         return [
             replace(own, kernel=one.kernel, noise=self._noise_of(one), log=one.log)
             for one in candidates_of(data, self.of_f(data).y, self._may_log(data))
