@@ -19,7 +19,7 @@ from torch.distributions import Independent, constraints
 
 from ...capabilities import NetworkWeights, supports
 from ...density.handlers import Run, mapping, quietly
-from ...density.layout import Partly, Slice
+from ...density.layout import Partly
 from ...density.target import Sendable, Target
 from ...priors import Prior, Site
 from ...runtime.seeding import seeded, standard_normal, standard_uniform
@@ -303,8 +303,8 @@ def _in_a_mode_beside(
     if target.random is not None or not target.team.alone:
         return None  # a value by itself says nothing, or is that of the rows of one process
     for z in _other_lengthscales(target, result.z, jacobian):
-        with torch.no_grad():
-            value = float(target.joint(z, (), jacobian))
+        # with its gradient, which is by formula where a density without one is not
+        value = float(target.value_and_grad(z, jacobian=jacobian, compile=False)[0])
         bar = height - HARDLY_LOWER if target.data.is_table else height + SAME
         if value > bar:
             likely.append((value, z))
@@ -322,13 +322,6 @@ def _apart(z: Tensor, other: Tensor) -> bool:
     return float((z - other).abs().max()) > APART
 
 
-def _lengthscales(target: Target) -> list[Slice]:
-    """Return the places of the lengthscales of a kernel; none where there is no table of rows."""
-    if not target.data.is_table or target.data.streamed:
-        return []
-    return [s for name, s in target.slices.items() if name.endswith("lengthscale") and not s.param]
-
-
 def _other_lengthscales(target: Target, z: Tensor, jacobian: bool = False) -> list[Tensor]:
     """Return z [p] with shorter lengthscales, and with longer ones; of a program, places beside z.
 
@@ -337,7 +330,8 @@ def _other_lengthscales(target: Target, z: Tensor, jacobian: bool = False) -> li
     """
     if not target.data.is_table:
         return _beside(target, z, jacobian)
-    own = _lengthscales(target)
+    sites = {} if target.data.streamed else target.slices
+    own = [s for name, s in sites.items() if name.endswith("lengthscale") and not s.param]
     moved = []
     for step in STEPS if own else ():
         other = z.clone()
