@@ -13,10 +13,12 @@ from .target import Target
 
 LOG_2PI = math.log(2 * math.pi)
 STEP = 1e-4  # of each unconstrained number, for differences of gradients
-NEAR = 1e-3  # nats that are left to climb where the quadratic is taken for exact
+NEAR = 1e-5  # nats that are left to climb where the quadratic is taken for exact
 STEPS = 20
 LONGEST = 2.0  # of one step
 FLAT = 1e-6  # of the largest curvature: smaller ones count as so large for the length of a step
+#: of the largest curvature: smaller ones are the rounding of the differences
+ROUNDING = 1e-8
 MOST = 1000  # unconstrained numbers, whose second derivatives take as many gradients
 
 
@@ -44,7 +46,7 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
         along = vectors.mT @ gradient.double()
         left = 0.5 * float((along.square() / size).sum())
         if left < NEAR:
-            if not bool((values > 0).all()):
+            if not bool((values > ROUNDING * values.max()).all()):
                 break
             return float(value) + left + 0.5 * p * LOG_2PI - 0.5 * float(values.log().sum())
         # uphill also where the density curves up

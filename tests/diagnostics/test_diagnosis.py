@@ -119,7 +119,7 @@ def test_chains_in_different_places() -> None:
     e = np.random.default_rng(0).normal(size=(4, 1000))
     found = diagnose(chains(e + 5 * np.arange(4)[:, None]))
     assert found.verdict == "do not use"
-    assert "several modes" in found.findings[0]
+    assert "the chains sit in 4 modes" in found.findings[0]
 
 
 def test_each_failed_check_of_chains_has_its_advice() -> None:

@@ -17,6 +17,7 @@ from ppgp.cli.main import app
 from ppgp.cli.report_command import _models_and_methods, rows_for_all
 from ppgp.errors import DataError, SettingError
 from ppgp.report import report as report_module
+from ppgp.tables.table_files import table_file
 
 ROCKS = ["chalk", "sand", "clay"]
 
@@ -95,9 +96,9 @@ def test_rows_with_an_empty_cell_are_dropped_on_demand() -> None:
     table.to_csv("gaps.csv", index=False)
     rocks = ppgp.load_posterior("rocks.safetensors")
     with pytest.raises(DataError, match="column age, row 4; column rock, row 3"):
-        rows_for_all(Path("gaps.csv"), {"rocks": rocks}, None, drop_missing=False)
+        rows_for_all(table_file("gaps.csv"), {"rocks": rocks}, None, drop_missing=False)
     with pytest.warns(match="dropped 2 of 50 rows"):
-        found = rows_for_all(Path("gaps.csv"), {"rocks": rocks}, None, drop_missing=True)
+        found = rows_for_all(table_file("gaps.csv"), {"rocks": rocks}, None, drop_missing=True)
     assert found.n == 48
     assert found.feature_names == ("depth", "age", "rock=chalk", "rock=clay", "rock=sand")
     complete = table.dropna()

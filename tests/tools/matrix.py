@@ -28,6 +28,8 @@ CALLS = {
     "`posterior.loo`": capabilities.LeaveOneOut,
     "`posterior.pathwise`": capabilities.PosteriorFunctions,
     "`posterior.components`": capabilities.Components,
+    '`posterior.components(X, by="role")`': capabilities.ComponentsByRole,
+    "`fit_candidates`": capabilities.Candidates,
     "batches of `acquisition` (qEI, qUCB)": capabilities.JointLatent,
     "`posterior.update`, `one_step_ahead`": capabilities.Updates,
     "`posterior.coefficients`": capabilities.LinearCoefficients,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyro.distributions as dist
@@ -281,11 +281,17 @@ def gone_elsewhere(
     if any(note.startswith(ENDED) for note in result.notes):
         plan = Plan(SEVERAL, short=True)
         return best_of(target, search, result.z, plan, seed, few_steps=few_steps, jacobian=jacobian)
-    for _ in range(ROUNDS):
-        better = _in_a_mode_beside(target, result, search, few_steps, seed, jacobian)
-        if better is None:
-            break
-        result = better
+    try:
+        for _ in range(ROUNDS):
+            better = _in_a_mode_beside(target, result, search, few_steps, seed, jacobian)
+            if better is None:
+                break
+            result = better
+            if result.interrupted:
+                break
+    except KeyboardInterrupt:
+        note = "stopped by Ctrl-C while other modes were looked for; this is the one that was found"
+        return replace(result, notes=[*result.notes, note], interrupted=True)
     return result
 
 
