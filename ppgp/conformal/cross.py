@@ -33,7 +33,7 @@ from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, undecla
 from .past_origins import OriginCalibrator, calibrate_at_origins
 from .scores.base import not_a_score
 
-FEWEST_FOLDS = 2
+FOLDS, FEWEST_FOLDS = 10, 2
 SEEN_BY_STOPPING = (
     "heuristic: about the nominal level; the steps and the temperature of each member were chosen "
     "on the fold that it left out (stopping='inside' keeps the guarantee)"
@@ -156,7 +156,7 @@ def cross_calibrate(
     data: Dataset | Mapping[str, Any] | None = None,
     how: Inference | None = None,
     score: Score | None = None,
-    folds: int | None = 10,
+    folds: int | None = FOLDS,
     *,
     seed: int = 0,
     workers: int | None = None,
@@ -244,6 +244,9 @@ def cross_calibrate(
     if not (score is None or isinstance(score, Score)):
         raise not_a_score(score)
     if horizon is not None or origins is not None:
+        if folds != FOLDS or fixed_beforehand:
+            got = "folds=" if folds != FOLDS else "fixed_beforehand="
+            raise SettingError("origins= and refit= beside horizon=", got, "leave it out")
         options = {"seed": seed, "progress": progress, "standardise": standardise}
         return calibrate_at_origins(model, data, how, score, origins, horizon, refit, **options)
     if isinstance(model, Posterior | Prediction):

@@ -474,6 +474,10 @@ class Dataset(TrainingData):
         roles = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
         roles |= {"trials": trials, "weights": weights, "ids": ids}
         if time is not None:
+            apart = [name for name in (*roles.values(), *(groups or ())) if name == time]
+            if apart:
+                do = "name a column of its own as time"
+                raise SettingError("one role of each column", f"{time!r} as time and another", do)
             frame, dates = with_time_first(frame, time, target, dates)
         found = parts_of(frame, target, roles, groups, categories, dates, missing, one_hot)
         return found.built(

@@ -13,7 +13,7 @@ from .target import Target
 
 LOG_2PI = math.log(2 * math.pi)
 STEP = 1e-4  # of each unconstrained number, for differences of gradients
-NEAR = 1e-5  # nats that are left to climb where the quadratic is taken for exact
+NEAR = 1e-6  # nats that are left to climb where the quadratic is taken for exact
 STEPS = 20
 LONGEST = 2.0  # of one step
 FLAT = 1e-6  # of the largest curvature: smaller ones count as so large for the length of a step
@@ -39,9 +39,10 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
     density = _Density(target)
     value, gradient = density(z)
     for _ in range(STEPS):
-        values, vectors = torch.linalg.eigh(density.precision(z))
-        if not bool(torch.isfinite(values).all()):
+        precision = density.precision(z)
+        if not bool(torch.isfinite(precision).all()):  # LAPACK raises an error of its own
             break
+        values, vectors = torch.linalg.eigh(precision)
         size = values.abs().clamp_min(FLAT * float(values.abs().max()))
         along = vectors.mT @ gradient.double()
         left = 0.5 * float((along.square() / size).sum())

@@ -39,27 +39,41 @@ class InExpectation(Messenger):
         share: The share of the information of locations that counts.
 
     Attributes:
-        rows: The number of observed values with kinks, of the last run.
+        rows: The number of observed values with kinks, of the last run, each as often as masks and
+            scales count it.
     """
 
     def __init__(self, share: float) -> None:
         super().__init__()
         self.share = share
-        self.rows = 0
+        self.rows = 0.0
 
     def __enter__(self) -> InExpectation:
-        self.rows = 0
+        self.rows = 0.0
         super().__enter__()
         return self
 
     def _pyro_sample(self, msg: Any) -> None:
         observed = msg["is_observed"] and not is_deterministic(msg) and not is_factor(msg)
         if observed and is_kinked(msg["fn"]):
-            self.rows += msg["value"].numel()
+            self.rows += msg["value"].numel() * _share_that_counts(msg)
             msg["fn"] = _expected(msg["fn"], self.share)
 
 
-def share_of_information(with_kinks: Tensor, without: Tensor, rows: int) -> float:
+def _share_that_counts(site: Any) -> float:
+    """Return the mean of what scales and masks multiply the log density of each value by."""
+    weight = torch.as_tensor(site["scale"])
+    masks, law = [site["mask"]], site["fn"]
+    while isinstance(law, Independent | dist.MaskedDistribution):
+        masks.append(getattr(law, "_mask", None))
+        law = law.base_dist
+    for mask in masks:
+        if mask is not None:
+            weight = weight * torch.as_tensor(mask)
+    return float(weight.double().mean())
+
+
+def share_of_information(with_kinks: Tensor, without: Tensor, rows: float) -> float:
     """Return what is left of the information of locations that vary as in the posterior.
 
     A location that is off by N(0, s^2) meets the density at its kink less often: the factor is
@@ -71,11 +85,11 @@ def share_of_information(with_kinks: Tensor, without: Tensor, rows: int) -> floa
     Args:
         with_kinks: [p, p], the second derivatives with all of the information.
         without: [p, p], those with none of it.
-        rows: The number of observed values.
+        rows: The number of observed values, see ``InExpectation``.
     """
     own = without.double() - with_kinks.double()  # the information of the locations
     determined = torch.linalg.lstsq(-with_kinks.double(), own).solution.trace()
-    t = (determined / max(1, rows)).clamp(0.0, 1.0).sqrt()
+    t = (determined / max(1.0, rows)).clamp(0.0, 1.0).sqrt()
     return float(2 * torch.exp(0.5 * t**2 + torch.special.log_ndtr(-t)))
 
 

@@ -23,6 +23,7 @@ from torch.distributions import (
     StudentT,
     TransformedDistribution,
     VonMises,
+    constraints,
 )
 from torch.distributions.transforms import IndependentTransform, Transform
 
@@ -122,7 +123,9 @@ def _median_and_reach(name: str, law: Any, s: Slice) -> tuple[Tensor, Tensor] | 
     centre, low, high = free
     reach = 0.5 * (high - low).abs()
     skew = (high + low - 2 * centre).abs()
-    vague = (reach > VAGUE) & (skew > SKEWED * reach)
+    # of numbers on the whole line, the reach is in their own units
+    by_log = base.support is not constraints.real
+    vague = (reach > VAGUE) & (skew > SKEWED * reach) & by_log
     return torch.where(vague, torch.nan, centre), reach
 
 

@@ -45,6 +45,7 @@ class Survey:
         deterministic: The values of deterministic sites that a value of z determines.
         kinked: Whether an observed site has a law with a kink, such as that of Laplace. Where
             discrete sites are summed out it is False: the sum has another information.
+        kinked_priors: Whether a latent site has such a law, as that of the lasso.
         runs_long: Whether it has very many latent sites, or a ``ppgp.scan`` of very many steps.
     """
 
@@ -64,6 +65,7 @@ class Survey:
     deterministic: dict[str, Tensor]
     runs_long: bool
     kinked: bool
+    kinked_priors: bool
 
 
 def arguments(model: Any, data: Any, tables: Tables = ()) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -181,6 +183,7 @@ def survey(
         },
         runs_long=max((len(latents), *steps)) > MANY,
         kinked=nesting is None and any(is_kinked(s["fn"]) for s in run.observed().values()),
+        kinked_priors=any(is_kinked(s["fn"]) for s in run.latents().values()),
     )
 
 

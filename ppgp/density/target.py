@@ -1048,7 +1048,7 @@ class Target:
         ends: tuple[str, ...] = ()
         if kernel is not None:
             ends = kernel.alike(len(self.model.covariance_columns(self.data.d)))
-        return [s for name, s in self.slices.items() if any(name.endswith(f".{e}") for e in ends)]
+        return [s for name, s in self.slices.items() if name.partition(".")[2] in ends]
 
     def _where_priors_are(self) -> tuple[Tensor, Tensor]:
         """Return z [p] at the medians of the priors, and how far priors reach, [p], at most 1.

@@ -42,7 +42,8 @@ def waves_of(model: Any, data: Any, slices: Mapping[str, Slice]) -> dict[str, Te
     named = {}
     read = model.covariance_columns(data.d)
     for name, columns in kernel.waves(data.X[:, read]).items():
-        site = next((s for s in slices if s.endswith("." + name)), None)
+        # behind the one word that stands for the kernel: "kernel", or "variogram"
+        site = next((s for s in slices if s.partition(".")[2] == name), None)
         if site is not None:
             named[site] = columns
     return named

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Normal
 
 from ..data.dataset import Dataset
+from ..data.entries.arrays import as_tensor
 from ..data.training_data import same_value
 from ..display import tables as html
 from ..distributions.weighted_mixture import weighted
@@ -146,8 +147,12 @@ class Average:
         return self._mixed(found, weights, "predict")
 
     def latent(self, X: Any) -> Prediction:
-        """Return the mixture of the distributions of f at the rows of X; see ``predict``."""
-        used, weights = self._used()
+        """Return the mixture of the distributions of f at the rows of X; see ``predict``.
+
+        Raises:
+            NotApplicable: If some models are of log y and others of y.
+        """
+        used, weights = self._in_one_unit("f in one unit")
         found = [self.posteriors[name].latent(X) for name in used]
         return self._mixed(found, weights, "latent")
 
@@ -167,11 +172,7 @@ class Average:
         Raises:
             NotApplicable: If a model has no kernel, or some are of log y and others of y.
         """
-        used, weights = self._used()
-        logs = {bool(getattr(self.posteriors[name].model, "log", False)) for name in used}
-        if len(logs) > 1:
-            do = "call components of one of them, such as average[average.best]"
-            raise NotApplicable("parts in one unit", "models of y and of log y", do)
+        used, weights = self._in_one_unit("parts in one unit")
         each = [self.posteriors[name].components(X, by="role") for name in used]
         roles = [role for role in ROLES if any(role in parts for parts in each)]
         mixed = {}
@@ -195,7 +196,9 @@ class Average:
         Raises:
             NotApplicable: If a model cannot be updated.
         """
-        targets = X.y if isinstance(X, Dataset) and y is None else torch.as_tensor(y)
+        if y is None and not isinstance(X, Dataset):
+            raise DataError("targets y of the new rows", "none", "pass y, or a Dataset as X")
+        targets = X.y if y is None else as_tensor(y, "y")
         logs, updated = [], {}
         for name, weight in zip(*self._used(), strict=True):
             each = self.posteriors[name]
@@ -209,6 +212,19 @@ class Average:
         kept = self.weights > NEGLIGIBLE * self.weights.max()
         names = [name for name, use in zip(self.names, kept.tolist(), strict=True) if use]
         return names, self.weights[kept] / self.weights[kept].sum()
+
+    def _in_one_unit(self, wanted: str) -> tuple[list[str], Tensor]:
+        """Return what ``_used`` does.
+
+        Raises:
+            NotApplicable: If some models are of log y and others of y.
+        """
+        used, weights = self._used()
+        logs = {bool(getattr(self.posteriors[name].model, "log", False)) for name in used}
+        if len(logs) > 1:
+            do = "ask one of them, such as average[average.best]"
+            raise NotApplicable(wanted, "models of y and of log y", do)
+        return used, weights
 
     def _mixed(self, found: Sequence[Prediction], weights: Tensor, method: str) -> Prediction:
         """Return the mixture of predictions of the same rows."""
@@ -340,9 +356,13 @@ def average(
             raise SettingError('by="evidence", or weights', repr(by), do)
         logs = [each.log_evidence for each in given.values()]
         return Average(given, _by_evidence(logs, list(given)))
-    weights = torch.as_tensor(by, dtype=torch.float64)
+    try:
+        weights = torch.as_tensor(by, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        do = 'pass "evidence", or one number for each posterior'
+        raise SettingError('by="evidence", or weights', repr(by), do) from None
     total = float(weights.sum())
-    if weights.shape != (len(given),) or bool((weights < 0).any()) or abs(total - 1) > 1e-6:
+    if weights.shape != (len(given),) or not bool((weights >= 0).all()) or abs(total - 1) > 1e-6:
         got = f"shape {list(weights.shape)} with the sum {total:g}"
         wanted = f"{len(given)} weights of 0 or more that sum to 1"
         raise DataError(wanted, got, "pass one weight for each posterior")

@@ -152,3 +152,9 @@ def test_intervals_that_are_too_narrow_are_widened() -> None:
     error = np.std(covered) / np.sqrt(60)
     assert np.mean(before) < 0.7
     assert abs(np.mean(covered) - 0.9) < 3 * error + 0.03
+
+
+@pytest.mark.parametrize("other", [{"folds": 7}, {"fixed_beforehand": True}])
+def test_options_of_folds_are_refused_beside_a_horizon(other: Any) -> None:
+    with pytest.raises(SettingError, match="beside horizon"):
+        ppgp.cross_calibrate(WALK, DATA, horizon=HORIZON, **other)

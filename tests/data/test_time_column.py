@@ -80,3 +80,10 @@ def test_a_wrong_name_is_refused(time: Any, error: type[Exception], words: str) 
 def test_a_column_that_is_not_there_is_refused() -> None:
     with pytest.raises(UnknownName, match="time column"):
         Dataset(FRAME[["holiday"]], FRAME["sales"], time="day")
+
+
+def test_a_time_with_another_role_is_refused() -> None:
+    names = list(FRAME.columns)
+    target, time = names[-1], names[0]
+    with pytest.raises(SettingError, match="as time and another"):
+        Dataset.from_frame(FRAME, target, time=time, ids=time)

@@ -53,6 +53,7 @@ def of_one(law: Any) -> Tensor:
         (dist.Uniform(2.0 * ONE, 10.0), 6.0),
         (dist.Weibull(2.0 * ONE, 1.5), scipy.stats.weibull_min(1.5, scale=2).median()),
         (dist.Gumbel(1.0 * ONE, 2.0), scipy.stats.gumbel_r(1, 2).median()),
+        (dist.Gumbel(100.0 * ONE, 5.0), scipy.stats.gumbel_r(100, 5).median()),
         (dist.Laplace(1.0 * ONE, 2.0), 1.0),
         (
             dist.TransformedDistribution(
@@ -191,3 +192,11 @@ def test_the_start_of_the_user_comes_first() -> None:
         init = torch.tensor([sign], dtype=F64)
         found = ppgp.fit(program, {"y": 4 * ONE}, inference.MAP(), init=init, progress=False)
         assert float(found.theta["a"]) * sign > 1
+
+
+def test_equal_names_in_products_are_told_apart() -> None:
+    """The second period is not the period of the product, whose name ends alike."""
+    X = torch.linspace(0, 40, 60, dtype=F64)[:, None]
+    kernel = kernels.RBF() * kernels.Periodic() + kernels.Periodic()
+    target = Target(models.GP(kernel), ppgp.Dataset(X, X[:, 0].sin()))
+    assert set(target.waves) == {"kernel.0.1.period", "kernel.1.period"}

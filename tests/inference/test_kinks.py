@@ -14,6 +14,7 @@ import torch
 import ppgp
 from ppgp import Dataset, inference, likelihoods, models, priors
 from ppgp.density.kinks import share_of_information
+from ppgp.inference.optimise import scipy_search
 from ppgp.inference.optimise.kink_search import to_kink
 
 FLAT = models.GLM(likelihoods.Laplace(), weight=priors.Flat(), bias=priors.Flat())
@@ -164,3 +165,33 @@ def test_the_information_that_is_left_is_an_average_over_the_spread() -> None:
     draws = np.random.default_rng(2).normal(size=1_000_000)
     share = share_of_information(-40.0 * eye, 0.0 * eye, 50)
     assert share == pytest.approx(np.exp(-np.abs(draws) * t).mean(), rel=2e-3)
+
+
+def test_smooth_recipes_are_not_searched_for_kinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: Any) -> None:
+        raise AssertionError("a search for a kink")
+
+    monkeypatch.setattr(scipy_search, "to_kink", refused)
+    X = torch.linspace(-2, 2, 60)[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ppgp.fit(models.GP(), Dataset(X, X[:, 0].square()), inference.MAP(), progress=False)
+
+
+def test_masked_values_do_not_count_in_the_spread() -> None:
+    rng = np.random.default_rng(0)
+    y = torch.tensor(rng.laplace(size=200))
+    seen = torch.arange(200) < 10
+
+    def program(y: torch.Tensor, seen: torch.Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(torch.tensor(0.0, dtype=torch.float64), 10.0))
+        with pyro.plate("rows", len(y)), pyro.poutine.mask(mask=seen):
+            pyro.sample("y", dist.Laplace(m, 1.0), obs=y)
+
+    spreads = [
+        ppgp.fit(program, {"y": part, "seen": mask}, inference.Laplace(), progress=False)
+        .stats["covariance"]
+        .item()
+        for part, mask in ((y, seen), (y[:10], seen[:10]))
+    ]
+    assert spreads[0] == pytest.approx(spreads[1], rel=1e-6)

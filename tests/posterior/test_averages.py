@@ -240,3 +240,22 @@ def test_predictions_of_other_kinds_are_refused() -> None:
     gamma = torch.distributions.Gamma(torch.ones(1, 2), torch.ones(1, 2))
     with pytest.raises(NotApplicable, match="a family of distributions that has the units of y"):
         weighted([gamma, gamma], weights, [(1.0, 2.0)] * 2)
+
+
+def test_weights_that_are_not_known_are_refused() -> None:
+    pair = list(fitted().values())[:2]
+    with pytest.raises(DataError, match="2 weights of 0 or more"):
+        ppgp.average(pair, by=[np.nan, np.nan])
+
+
+def test_f_of_models_of_y_and_of_log_y_is_not_averaged() -> None:
+    log = models.StateSpaceGP(kernels.Matern(1.5), log=True)
+    fits = [
+        ppgp.fit(model, DATA, inference.MAP(starts=1), progress=False)
+        for model in (log, models.StateSpaceGP(kernels.Matern(1.5)))
+    ]
+    both = ppgp.average(fits, by=[0.5, 0.5])
+    with pytest.raises(NotApplicable, match="f in one unit"):
+        both.latent(AHEAD)
+    with pytest.raises(NotApplicable, match="parts in one unit"):
+        both.components(AHEAD)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from ...capabilities import Candidates, require
 from ...data.dataset import Dataset
 from ...errors import DataError
@@ -27,7 +29,7 @@ def fit_candidates(
     """Fit each candidate of a model without a kernel, and average them by their evidence.
 
     ``ppgp.fit`` keeps the candidate of the highest evidence alone. The average forecasts better
-    where several have a like evidence, such as a random walk with and without a drift. Hoeting,
+    where several have a similar evidence, such as a random walk with and without a drift. Hoeting,
     Madigan, Raftery & Volinsky (1999).
 
     Args:
@@ -64,7 +66,8 @@ def fit_candidates(
     if not fits:
         do = "look at the times and the values, or give a kernel"
         raise DataError("rows of a series that differ in time and y", "none that do", do)
-    found = average({f"{i} {_terms(each)}": fitted for i, (each, fitted) in enumerate(fits)})
+    named = {f"{i} {_terms(each)}": fitted for i, (each, fitted) in enumerate(fits)}
+    found = average(named) if len(named) > 1 else Average(named, torch.ones(1).double())
     if how is None or how == MAP():
         return found
     kept = found.weights > NEGLIGIBLE

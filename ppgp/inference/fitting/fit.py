@@ -235,7 +235,7 @@ def fit(
         options = {"seed": seed, "progress": progress, "standardise": standardise}
         if (found := _best_candidate(model_or_program, data, how, options)) is not None:
             best, chosen = found
-            if how == MAP():
+            if how == MAP() and init is None and checkpoint is None:
                 return _told(chosen)
             options |= {"init": chosen if init is None else init, "checkpoint": checkpoint}
             return fit(best, data, how, **options)
@@ -327,9 +327,10 @@ def fits_of_candidates(
 ) -> list[tuple[Model, Posterior]]:
     """Return the candidates of a model, each with its fit by MAP.
 
-    Those without an evidence are left out, because their density does not curve down at the mode.
-    Of more than ``ROWS_TO_COMPARE`` rows the last ones choose, and the best candidate alone is
-    fitted to all of them, from its mode there.
+    Those without an evidence are left out with a warning: their density does not curve down at the
+    mode, as where the rows have no noise. If no candidate has one, that of the highest density is
+    the only one. Of more than ``ROWS_TO_COMPARE`` rows the last ones choose, and the best candidate
+    alone is fitted to all of them, from its mode there.
 
     Args:
         model: A model with candidates.
@@ -338,22 +339,38 @@ def fits_of_candidates(
     """
     options = {**options, "progress": False}
     candidates = model.candidates(data)
+    few, in_order = data, torch.argsort(data.X[:, 0])
+    if data.n > MOST_TO_COMPARE:
+        few = data.rows(in_order[-ROWS_TO_COMPARE:])
     with catch_warnings():
         simplefilter("ignore", ConvergenceWarning)
-        if data.n <= MOST_TO_COMPARE:
-            return _fits(candidates, data, options)
-        in_order = torch.argsort(data.X[:, 0])
-        few = _fits(candidates, data.rows(in_order[-ROWS_TO_COMPARE:]), options)
-        if not few:
-            return []
-        best, found = max(few, key=lambda pair: pair[1].log_evidence)
+        every = [(each, fit(each, few, MAP(starts=1), **options)) for each in candidates]
+        found = [pair for pair in every if _has_evidence(pair[1])]
+    if len(found) < len(every):
+        number = f"{len(every) - len(found)} of {len(every)} candidates"
+        kept = "those with one are compared"
+        if not found:
+            found = [max(every, key=lambda pair: float(pair[1].stats["log_density"]))]
+            kept = "the one of the highest density is kept"
+        warn(
+            f"no evidence of {number}, whose density does not curve down at the mode, as where "
+            f"the rows have no noise: {kept}",
+            ConvergenceWarning,
+        )
+    if data.n <= MOST_TO_COMPARE or not found:
+        return found
+    with catch_warnings():
+        simplefilter("ignore", ConvergenceWarning)
+        best, at_mode = found[0]
+        if len(found) > 1:
+            best, at_mode = max(found, key=lambda pair: pair[1].log_evidence)
         for n in (ROWS_BETWEEN, data.n):
             if n <= data.n:
                 rows = data.rows(in_order[-n:]) if n < data.n else data
-                init = _on_scale_of(found, rows, best, options["standardise"])
+                init = _on_scale_of(at_mode, rows, best, options["standardise"])
                 how = MAP(starts=1, steps=STEPS_OF_ALL)
-                found = _settled(fit(best, rows, how, init=init, **options))
-        return [(best, found)]
+                at_mode = _settled(fit(best, rows, how, init=init, **options))
+        return [(best, at_mode)]
 
 
 def _settled(posterior: Posterior) -> Posterior:
@@ -369,17 +386,11 @@ def _settled(posterior: Posterior) -> Posterior:
     return replace(posterior, warnings=kept)
 
 
-def _fits(
-    candidates: Sequence[Model], data: Dataset, options: Mapping[str, Any]
-) -> list[tuple[Model, Posterior]]:
-    """Return those of the candidates that have an evidence, with their fits."""
-    found = []
-    for candidate in candidates:
-        posterior = fit(candidate, data, MAP(starts=1), **options)
-        with suppress(NumericalError):
-            if math.isfinite(posterior.log_evidence):
-                found.append((candidate, posterior))
-    return found
+def _has_evidence(posterior: Posterior) -> bool:
+    """Return whether a fit by MAP has a finite evidence."""
+    with suppress(NumericalError):
+        return math.isfinite(posterior.log_evidence)
+    return False
 
 
 def _on_scale_of(found: Posterior, data: Dataset, model: Model, standardise: bool) -> Posterior:

@@ -45,7 +45,7 @@ class KinkEnd:
     at_kink: bool
 
 
-def to_kink(evaluate: Evaluate, z: np.ndarray, flat: Flat) -> KinkEnd | None:
+def to_kink(evaluate: Evaluate, z: np.ndarray, flat: Flat, least: float = 0.0) -> KinkEnd | None:
     """Return the mode at a kink near z [p], or None if the density has no kink there.
 
     The bundle method of Lemarechal (1975) and Wolfe (1975): a step along the shortest average of
@@ -56,6 +56,7 @@ def to_kink(evaluate: Evaluate, z: np.ndarray, flat: Flat) -> KinkEnd | None:
         evaluate: The log density and its gradient [p], at z.
         z: The end of another search.
         flat: Whether a point with such a largest entry of the gradient is a mode.
+        least: The least radius of a neighbourhood: inside a smaller one, values are rounding.
     """
     value, gradient = evaluate(z)
     steepness = float(np.linalg.norm(gradient))
@@ -72,6 +73,8 @@ def to_kink(evaluate: Evaluate, z: np.ndarray, flat: Flat) -> KinkEnd | None:
         return None
     end = KinkEnd(z, value, float(np.abs(gradient).max()), False)
     for radius in RADII:
+        if radius < least:
+            break
         end = _in_neighbourhood(evaluate, end.z, unit, radius, flat)
     return end
 

@@ -407,7 +407,7 @@ class MAP(Inference):
             return gone_elsewhere(target, result, partial(search, options), few_steps, seed)
         if in_parallel(workers):
             options = replace(options, progress=False)
-        return best_of(
+        best = best_of(
             target,
             partial(search, options),
             z0,
@@ -416,6 +416,9 @@ class MAP(Inference):
             few_steps=few_steps,
             workers=workers,
         )
+        if not plan.short or own.stochastic:
+            return best
+        return gone_elsewhere(target, best, partial(search, options), few_steps, seed)
 
 
 def _after_a_subset(

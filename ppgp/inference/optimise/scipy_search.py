@@ -234,11 +234,14 @@ def _maximised(
     steep = is_steep(slope, float(value), z0.dtype)
     at_kink: dict[str, Any] = {}
     stuck = iterations < options.steps and not (stopped_early or interrupted)
-    if steep and stuck and early_stopping is None:
+    # the densities of other recipes are smooth, and a program may take absolute values
+    kinks = target.survey.kinked or target.survey.kinked_priors or not target.data.is_table
+    if steep and stuck and kinks and early_stopping is None:
         end = to_kink(
             objective.callback,
             z.double().cpu().numpy(),
             lambda slope: not is_steep(slope, float(value), z0.dtype),
+            10 * torch.finfo(z0.dtype).eps,
         )
         if end is not None and end.value >= value:
             z, value, slope = torch.from_numpy(end.z).to(z0), end.value, end.slope

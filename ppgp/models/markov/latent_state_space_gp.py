@@ -179,7 +179,8 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
             if not isinstance(self.likelihood, LOGARITHMIC) or not bool((values >= 0).all()):
                 return []
             values = (values + 0.5).log()
-        found = candidates_of(data, values, False)
+        scaled = "y" in self.scales
+        found = candidates_of(data, values, may_log=False, scales_y=scaled, few_states=True)
         own = replace(self, regressors=self.process.regressors_for(data))
         return [replace(own, kernel=one.kernel) for one in found]
 

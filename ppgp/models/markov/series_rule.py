@@ -279,10 +279,12 @@ class Parts:
 
     Attributes:
         series: The series, of y or of log y.
+        scale: The variance of the times over that by which f is standardised.
         few_states: Whether each state costs time.
     """
 
     series: Series
+    scale: float
     few_states: bool = False
 
     @cached_property
@@ -309,8 +311,10 @@ class Parts:
         return Exponential(_about(self.rough * length / s.spacing, 1.5), length)
 
     def drift(self) -> Kernel:
-        s = self.series
-        return self.walk() + Linear(_about(12 * s.variance / s.span**2, 1.5))
+        # on the scale of standardised times, which begins at their mean: a line through the zero of
+        # the units of the data would depend on where they begin
+        slope = 12 * self.series.variance / self.series.span**2
+        return self.walk() + Linear(LogNormal(math.log(slope * self.scale), 1.5))
 
     def cycle(self, period: float) -> Kernel:
         own = _about(self.series.variance, 1.5)
@@ -335,13 +339,17 @@ class Candidate:
     log: bool
 
 
-def candidates_of(data: Dataset, y: Tensor, may_log: bool) -> list[Candidate]:
+def candidates_of(
+    data: Dataset, y: Tensor, *, may_log: bool, scales_y: bool, few_states: bool = False
+) -> list[Candidate]:
     """Return the candidates for a series; [] if its times or its values are all the same.
 
     Args:
         data: The rows, whose first column is the time.
         y: Their values [n] on the scale of f.
         may_log: Whether log y is a choice.
+        scales_y: Whether ``fit`` standardises y.
+        few_states: Whether seasons have few states, which each cost time.
     """
     name = (data.feature_names or ("",))[0]
     if data.d > 1:  # what the regressors explain is no trend
@@ -352,8 +360,11 @@ def candidates_of(data: Dataset, y: Tensor, may_log: bool) -> list[Candidate]:
     if not series.known or len(series.t) < 4:
         return []
     shape = shape_of(series, may_log)
-    by_states = data.n > ROWS_OF_MATRIX or data.d > 1
-    parts = Parts((series.logarithm() if shape.log else None) or series, by_states)
+    few_states = few_states or data.n > ROWS_OF_MATRIX or data.d > 1
+    scale = float(data.X[:, 0].double().var())
+    if scales_y and not shape.log:
+        scale /= float(data.y.double().var())
+    parts = Parts((series.logarithm() if shape.log else None) or series, scale, few_states)
     trends = [parts.smooth(), parts.walk(), parts.drift()]
     if shape.cycle is not None:
         trends.append(parts.cycle(shape.cycle))

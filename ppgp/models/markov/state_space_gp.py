@@ -203,8 +203,8 @@ class StateSpaceGP(
     @cached_property
     def _of_matrix(self) -> GP:
         """The same model by the covariance of its rows, whose sites have the same names."""
-        kernel = self.process.kernel
-        return GP(kernel, self.noise, self.mean, standardised=self.standardised)
+        # without the floor of the noise of a GP, which neither the density nor the states have
+        return GP(self.process.kernel, self.noise, self.mean)
 
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
         self.process.check_memory(n, d, like)
@@ -238,7 +238,8 @@ class StateSpaceGP(
 
         Each is a level, one trend (smooth, a random walk, one with drift, or a cycle at the highest
         Lomb-Scargle peak), and seasons at periods that the spacing of the times suggests, with
-        priors in units of the spacing and the span.
+        priors in units of the spacing and the span. ``fit`` them with ``standardise=True``, on
+        whose scale the slope of a drift has its prior.
 
         Args:
             data: The training rows. If they name the time, other columns are regressors.
@@ -252,8 +253,13 @@ class StateSpaceGP(
         require(self, Candidates)
         own = replace(self, regressors=self.process.regressors_for(data), few_by_matrix=True)
         return [
-            replace(own, kernel=one.kernel, noise=self._noise_of(one), log=one.log)
-            for one in candidates_of(data, self.of_f(data).y, self._may_log(data))
+            replace(own, kernel=one.kernel, noise=self._noise_of(one), log=one.log or self.log)
+            for one in candidates_of(
+                data,
+                self.of_f(data).y,
+                may_log=self._may_log(data),
+                scales_y="y" in self.scales,
+            )
         ]
 
     def _may_log(self, data: Dataset) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -238,3 +239,36 @@ def test_the_spacing_is_that_of_most_steps() -> None:
     t = torch.tensor([0.0, 1.0, 2.0, 4.0, 5.0, 9.0, 10.0], dtype=F64)
     assert Series(t, torch.arange(7.0)).spacing == 1.0
     assert math.isclose(Series(t, torch.arange(7.0)).span, 10.0)
+
+
+@pytest.mark.parametrize("begin", [0.0, 7305.0])
+def test_a_forecast_does_not_depend_on_where_time_begins(begin: float) -> None:
+    x = torch.arange(60, dtype=F64)
+    y = 2 + 0.5 * x + 0.3 * torch.randn(60, generator=torch.Generator().manual_seed(0), dtype=F64)
+    average = ppgp.fit_candidates(models.StateSpaceGP(), Dataset((x + begin)[:, None], y))
+    forecast = average.predict([[90.0 + begin]])
+    assert abs(float(forecast.mean) - 47.0) < 1.0
+    assert float(forecast.interval(0.9).width) < 5
+
+
+def test_the_logarithm_that_a_user_asks_for_is_kept() -> None:
+    recipes = models.StateSpaceGP(log=True).candidates(positive())
+    assert recipes
+    assert all(recipe.log for recipe in recipes)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+def test_rows_without_noise_have_a_forecast() -> None:
+    x = torch.arange(60, dtype=F64)
+    for y, following in ((2 + 0.5 * x, 32.0), (1 + x % 4, 1.0)):
+        average = ppgp.fit_candidates(models.StateSpaceGP(), Dataset(x[:, None], y))
+        assert abs(float(average.predict([[60.0]]).mean) - following) < 1
+    with pytest.warns(ppgp.errors.ConvergenceWarning, match="candidates, whose density does not"):
+        ppgp.fit_candidates(models.StateSpaceGP(), Dataset(x[:, None], 1 + x % 4))
+
+
+def test_options_of_a_fit_reach_the_candidate_that_is_kept(tmp_path: Path) -> None:
+    model, data = models.StateSpaceGP(), Dataset(*weekly(30))
+    ppgp.fit(model, data, inference.MAP(), checkpoint=tmp_path / "fit.ckpt", progress=False)
+    with pytest.raises(SettingError, match="init with shape"):
+        ppgp.fit(model, data, inference.MAP(), init=torch.zeros(99), progress=False)
