@@ -183,7 +183,7 @@ def survey(
         },
         runs_long=max((len(latents), *steps)) > MANY,
         kinked=nesting is None and any(is_kinked(s["fn"]) for s in run.observed().values()),
-        kinked_priors=any(is_kinked(s["fn"]) for s in run.latents().values()),
+        kinked_priors=any(is_kinked(s["fn"]) for _, s in run.samples() if not s["is_observed"]),
     )
 
 
