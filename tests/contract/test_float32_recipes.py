@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,10 +15,12 @@ from torch import Tensor
 
 import ppgp
 from ppgp import inference, likelihoods, models, networks, priors
+from ppgp.capabilities import Candidates, supports
 from ppgp.data import Dataset
 from ppgp.density.target import Target
 from ppgp.errors import NotApplicable, NotKnown
 from ppgp.inference import MAP, Inference
+from ppgp.kernels import Matern
 from ppgp.models import Model
 from ppgp.models.linear import grouped_effects
 from ppgp.posterior.posterior import Posterior
@@ -120,6 +123,8 @@ def test_the_mode_in_float32_is_that_in_float64(model: Model) -> None:
     """
     if name_of(model) in NO_MODE:
         return
+    if supports(model, Candidates):  # rounding may decide between two of a like evidence
+        model = replace(model, kernel=Matern(2.5))
     single, double = (data_for(model).to(F32).to(dtype) for dtype in (F32, F64))
     at_single, at_double = (
         ppgp.fit(model, data, inference.MAP(), progress=False) for data in (single, double)

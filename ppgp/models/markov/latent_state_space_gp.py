@@ -241,9 +241,12 @@ def with_likelihood(
     likelihood: Any = None,
     latent: Any = None,
     log: bool = False,
+    few_by_matrix: bool = False,
     standardised: bool = False,
 ) -> LatentStateSpaceGP:
     """Return the LatentStateSpaceGP that ``StateSpaceGP`` with these arguments makes.
+
+    It always goes by states, whatever ``few_by_matrix`` says.
 
     Raises:
         SettingError: If latent is given without a likelihood, or noise or log beside one.
