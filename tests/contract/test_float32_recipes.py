@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -123,8 +123,8 @@ def test_the_mode_in_float32_is_that_in_float64(model: Model) -> None:
     """
     if name_of(model) in NO_MODE:
         return
-    if supports(model, Candidates):  # rounding may decide between two of a like evidence
-        model = replace(model, kernel=Matern(2.5))
+    if supports(model, Candidates):  # rounding may decide between two of similar evidence
+        model = replace(cast(Any, model), kernel=Matern(2.5))
     single, double = (data_for(model).to(F32).to(dtype) for dtype in (F32, F64))
     at_single, at_double = (
         ppgp.fit(model, data, inference.MAP(), progress=False) for data in (single, double)
