@@ -348,7 +348,7 @@ figure
 # %%
 assert overfit.stats["log_likelihood"] > fits["deep kernel"].stats["log_likelihood"]
 assert float(worse.mean()) > 4 * error
-assert all(float(nlpd(fit).mean()) < best + 0.1 for fit in stopped.values())
+assert all(float(nlpd(fit).mean()) < best + 0.25 for fit in stopped.values())
 assert "same features in all rows" in refused
 assert not any(checked.values())
 assert metrics.accuracy(labels["SVDKL"], held_out.y) > 0.93
