@@ -1041,6 +1041,12 @@ class Target:
         self.origin()
         return self._mixes
 
+    @property
+    def may_have_kinks(self) -> bool:
+        """Whether the density may have kinks: those of its laws, or of what a program computes."""
+        of_laws = self.survey.kinked or self.survey.kinked_priors
+        return of_laws or not self.data.is_table
+
     @cached_property
     def alike(self) -> list[Slice]:
         """The places of the lengthscales of equal terms of a kernel, which begin alike."""

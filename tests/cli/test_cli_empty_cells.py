@@ -22,7 +22,8 @@ FIT += ["--model", "state_space", "--how", "map"]
 
 
 def weeks() -> pd.DataFrame:
-    co2 = 350.0 + np.sin(np.arange(60) / 8.0)
+    noise = np.random.default_rng(0).normal(0, 0.1, 60)
+    co2 = 350.0 + np.sin(np.arange(60) / 8.0) + noise
     frame = pd.DataFrame({"date": WEEKS.strftime("%Y-%m-%d"), "co2": co2})
     frame.loc[BLANK, "co2"] = np.nan
     frame.loc[UNDATED, "date"] = None

@@ -30,6 +30,8 @@ CURVATURE = np.geomspace(1.0, 1e3, 5)
 class Quadratic(Target):
     """A quadratic log density with its mode at 1, whose values carry an error of the sum."""
 
+    may_have_kinks = True  # pyright: ignore[reportAssignmentType]
+
     def __init__(self, error: float) -> None:
         self.error = error
 

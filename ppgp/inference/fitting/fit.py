@@ -322,15 +322,20 @@ def _best_candidate(
     return max(fits, key=lambda pair: pair[1].log_evidence, default=None)
 
 
+#: nats by which a candidate without an evidence is not left out without a word
+MUCH_HIGHER = 10.0
+
+
 def fits_of_candidates(
     model: Any, data: Dataset, options: Mapping[str, Any]
 ) -> list[tuple[Model, Posterior]]:
     """Return the candidates of a model, each with its fit by MAP.
 
-    Those without an evidence are left out with a warning: their density does not curve down at the
-    mode, as where the rows have no noise. If no candidate has one, that of the highest density is
-    the only one. Of more than ``ROWS_TO_COMPARE`` rows the last ones choose, and the best candidate
-    alone is fitted to all of them, from its mode there.
+    Those without an evidence are left out: their density does not curve down at the mode, as where
+    the rows have no noise. A warning says so if one of them is higher by ``MUCH_HIGHER``. If no
+    candidate has an evidence, that of the highest density is the only one. Of more than
+    ``ROWS_TO_COMPARE`` rows the last ones choose, and the best candidate alone is fitted to all of
+    them, from its mode there.
 
     Args:
         model: A model with candidates.
@@ -346,11 +351,12 @@ def fits_of_candidates(
         simplefilter("ignore", ConvergenceWarning)
         every = [(each, fit(each, few, MAP(starts=1), **options)) for each in candidates]
         found = [pair for pair in every if _has_evidence(pair[1])]
-    if len(found) < len(every):
+    highest = max(map(_height, every), default=-math.inf)
+    if highest > max(map(_height, found), default=-math.inf) + MUCH_HIGHER:
         number = f"{len(every) - len(found)} of {len(every)} candidates"
         kept = "those with one are compared"
         if not found:
-            found = [max(every, key=lambda pair: float(pair[1].stats["log_density"]))]
+            found = [max(every, key=_height)]
             kept = "the one of the highest density is kept"
         warn(
             f"no evidence of {number}, whose density does not curve down at the mode, as where "
@@ -384,6 +390,11 @@ def _settled(posterior: Posterior) -> Posterior:
         return posterior
     kept = tuple(note for note in posterior.warnings if not note.startswith(OF_STEPS))
     return replace(posterior, warnings=kept)
+
+
+def _height(fitted: tuple[Model, Posterior]) -> float:
+    """Return the log density of a candidate at its mode."""
+    return float(fitted[1].stats["log_density"])
 
 
 def _has_evidence(posterior: Posterior) -> bool:

@@ -234,9 +234,7 @@ def _maximised(
     steep = is_steep(slope, float(value), z0.dtype)
     at_kink: dict[str, Any] = {}
     stuck = iterations < options.steps and not (stopped_early or interrupted)
-    # the densities of other recipes are smooth, and a program may take absolute values
-    kinks = target.survey.kinked or target.survey.kinked_priors or not target.data.is_table
-    if steep and stuck and kinks and early_stopping is None:
+    if steep and stuck and early_stopping is None and target.may_have_kinks:
         end = to_kink(
             objective.callback,
             z.double().cpu().numpy(),
