@@ -163,7 +163,7 @@ def _without(
     from_frame: Callable[..., Dataset], drop: Sequence[str], frame: Any, target: str
 ) -> Dataset:
     """Return the Dataset of a frame without some of its columns."""
-    check_drop(drop, frame.columns, target)
+    check_drop(drop, list(frame.columns), target)
     return from_frame(frame.drop(columns=list(drop)), target)
 
 
