@@ -13,12 +13,14 @@ from .target import Target
 
 LOG_2PI = math.log(2 * math.pi)
 STEP = 1e-4  # of each unconstrained number, for differences of gradients
-NEAR = 1e-6  # nats that are left to climb where the quadratic is taken for exact
-STEPS = 20
+NEAR = 1e-9  # nats that are left to climb where the quadratic is taken for exact
+STEPS = 30
+LEAST_ANGLE = 1e-8  # cosine between an error and a step below which the step says nothing of it
 LONGEST = 2.0  # of one step
 FLAT = 1e-6  # of the largest curvature: smaller ones count as so large for the length of a step
 #: of the largest curvature: smaller ones are the rounding of the differences
 ROUNDING = 1e-8
+FEW = 20  # unconstrained numbers, whose gradients are too few to repay a graph
 MOST = 1000  # unconstrained numbers, whose second derivatives take as many gradients
 
 
@@ -26,7 +28,9 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
     """Return log p(y) by Laplace's method on the unconstrained scale, with its Jacobian.
 
     The mode of that density is a few steps of Newton's method from that on the natural scale, where
-    MAP ends. Second derivatives are differences of gradients. Tierney & Kadane (1986).
+    MAP ends. Second derivatives are differences of gradients: one-sided ones lead to the mode, with
+    updates of rank one after each step (Nocedal & Wright 2006, equation 6.24), and central ones are
+    those of the result. Tierney & Kadane (1986).
 
     Args:
         target: The density.
@@ -38,14 +42,17 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
     p = target.dim
     density = _Density(target)
     value, gradient = density(z)
+    precision, precise = density.precision(z, gradient)
     for _ in range(STEPS):
-        precision = density.precision(z)
         if not bool(torch.isfinite(precision).all()):  # LAPACK raises an error of its own
             break
         values, vectors = torch.linalg.eigh(precision)
         size = values.abs().clamp_min(FLAT * float(values.abs().max()))
         along = vectors.mT @ gradient.double()
         left = 0.5 * float((along.square() / size).sum())
+        if left < NEAR and not precise:
+            precision, precise = density.precision(z)
+            continue
         if left < NEAR:
             if not bool((values > ROUNDING * values.max()).all()):
                 break
@@ -57,7 +64,12 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
         while not bool(there[0] > value) and float(step.norm()) > STEP:
             step = 0.5 * step
             there = density(z + step.to(z))
-        z, (value, gradient) = z + step.to(z), there
+        z, before, (value, gradient) = z + step.to(z), gradient, there
+        if density.exact:
+            precision, precise = density.precision(z)
+        else:
+            change = (before - gradient).double()
+            precision, precise = _updated(precision, step, change), False
     raise NumericalError(
         "a density that curves down in every direction at the mode",
         "one that does not",
@@ -65,19 +77,29 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
     )
 
 
+def _updated(matrix: Tensor, step: Tensor, change: Tensor) -> Tensor:
+    """Return the symmetric matrix [p, p] after the update of rank one that takes step to change."""
+    error = change - matrix @ step
+    size = error @ step
+    if not bool(size.abs() > LEAST_ANGLE * error.norm() * step.norm()):
+        return matrix
+    return matrix + torch.outer(error, error) / size
+
+
 @dataclass(frozen=True, eq=False)
 class _Density:
-    """The log density on the unconstrained scale, with its Jacobian, from the graph without it.
+    """The log density on the unconstrained scale, with its Jacobian.
 
-    MAP has run that graph already.
+    Of many numbers it comes from the graph without the Jacobian, which MAP has run already.
     """
 
     target: Target
 
     def __call__(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the value and the gradient [p]."""
-        if not self.target.static:
-            return self.target.value_and_grad(z)
+        few = self.target.dim <= FEW
+        if few or not self.target.static:
+            return self.target.value_and_grad(z, compile=not few)
         value, gradient = self.target.value_and_grad(z, jacobian=False)
         with torch.enable_grad():
             free = z.detach().clone().requires_grad_()
@@ -89,15 +111,28 @@ class _Density:
             (slope,) = torch.autograd.grad(volume, free)
         return value + volume.detach(), gradient + slope
 
-    def precision(self, z: Tensor) -> Tensor:
-        """Return minus the second derivatives [p, p] in float64."""
-        if self.target.has_curvature or self.target.survey.kinked:
-            return -self.target.curvature(z)[2].double()
+    @property
+    def exact(self) -> bool:
+        """Whether the density has second derivatives of its own."""
+        return self.target.has_curvature or self.target.survey.kinked
+
+    def precision(self, z: Tensor, gradient: Tensor | None = None) -> tuple[Tensor, bool]:
+        """Return minus the second derivatives [p, p] in float64, and whether they are precise.
+
+        Args:
+            z: Where, [p].
+            gradient: That at z, from which one-sided differences are taken; None: central ones.
+        """
+        if self.exact:
+            return -self.target.curvature(z)[2].double(), True
         columns = []
         for i in range(self.target.dim):
             shift = torch.zeros_like(z)
             shift[i] = STEP
-            above, below = (self(z + move)[1].double() for move in (shift, -shift))
-            columns.append((below - above) / (2 * STEP))
+            above = self(z + shift)[1].double()
+            if gradient is None:
+                columns.append((self(z - shift)[1].double() - above) / (2 * STEP))
+            else:
+                columns.append((gradient.double() - above) / STEP)
         matrix = torch.stack(columns)
-        return 0.5 * (matrix + matrix.mT)
+        return 0.5 * (matrix + matrix.mT), gradient is None
