@@ -71,7 +71,7 @@ from .handlers import (
     quietly,
     site_log_prob,
 )
-from .kinks import InExpectation, share_of_information
+from .kinks import InExpectation, Kinks, averaged_precision
 from .layout import UNOBSERVED, Partly, Slice, laid, names, placed
 from .plates import Batches, check_whole, drawn_rows, plates_taking, sites_in, taken_whole
 from .prior_medians import at_medians, declared_laws, has_several_modes
@@ -901,11 +901,7 @@ class Target:
             handler: A handler of Pyro under which the program runs; None: there is none.
         """
         if self.survey.kinked and handler is None:
-            whole = InExpectation(1.0)
-            with_kinks = self.hessian(z, jacobian=jacobian, handler=whole)
-            without = self.hessian(z, jacobian=jacobian, handler=InExpectation(0.0))
-            share = share_of_information(with_kinks, without, whole.rows)
-            return without + share * (with_kinks - without)
+            return self._between_kinks(z, jacobian)
         z = z.detach().to(self.survey.like).requires_grad_(True)
         with handler or nullcontext():
             value = self.joint(z, (), jacobian)
@@ -922,6 +918,20 @@ class Target:
         own = [torch.autograd.grad(slope, z, retain_graph=True)[0] for slope in summed]
         (mean,) = self.team.means(torch.stack(own))
         return mean
+
+    def _between_kinks(self, z: Tensor, jacobian: bool) -> Tensor:
+        """Return the second derivatives [p, p] at z [p] of a density with kinks of its laws."""
+        here = InExpectation()
+        without = -self.hessian(z, jacobian=jacobian, handler=here)
+        z = z.detach().to(self.survey.like).requires_grad_(True)
+        with here:
+            self.joint(z, (), jacobian)
+
+        def of_all(own: Tensor) -> Tensor:
+            return own if self.team.alone else self.team.means(own)[0]
+
+        rows = [_by_row(kinks, z) for kinks in here.kinks]
+        return -averaged_precision(without.double(), rows, of_all).to(without)
 
     def _differences(self, z: Tensor, jacobian: bool) -> Tensor:
         """Return second derivatives [p, p] from central differences of the gradient.
@@ -1329,6 +1339,19 @@ def _finite_nowhere(
 def _summed(parts: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """Return the sums of values, gradients and Hessians of portions of the rows."""
     return tuple(reduce(add, each) for each in zip(*parts, strict=True))
+
+
+def _by_row(kinks: Kinks, z: Tensor) -> tuple[Tensor, ...]:
+    """Return derivatives [n, p] of locations by z [p], both scales and weights [n], in float64."""
+    moved = kinks.moved.reshape(-1)
+    v = torch.zeros_like(moved, requires_grad=True)
+    J = moved.new_zeros((len(moved), len(z)))
+    if moved.requires_grad:
+        (total,) = torch.autograd.grad(moved, z, v, create_graph=True, materialize_grads=True)
+        for j, one in enumerate(total if total.requires_grad else ()):
+            J[:, j] = torch.autograd.grad(one, v, retain_graph=True, materialize_grads=True)[0]
+    each = (x.detach().reshape(-1).double() for x in (kinks.left, kinks.right, kinks.weight))
+    return (J.detach().double(), *each)
 
 
 def _is_identity(s: Slice) -> bool:
