@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -37,6 +36,8 @@ def group_labels(groups: Any, n: int) -> np.ndarray:
     Raises:
         DataError: If rows have no label; it names them.
     """
+    import pandas as pd
+
     labels = np.asarray(groups)
     if labels.shape != (n,):
         raise DataError(

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -368,6 +367,8 @@ class Calibrator:
         m: int,
     ) -> Tensor:
         """Return one threshold per new row, where groups or weights count."""
+        import pandas as pd
+
         if labels is None:
             assert pair is not None
             return weighted_threshold(scores, level, *pair).to(scores)
@@ -441,6 +442,8 @@ class Calibrator:
             if self.groups is not None:
                 sentence += ", given the group"
         elif self.groups is not None:
+            import pandas as pd
+
             need = smallest_n(level, self.score.sides)
             counts = pd.Series(self.groups).value_counts()
             small = sorted(str(name) for name, count in counts.items() if count < need)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import ks_2samp
+import scipy
 from torch import Tensor
 
 from ..posterior import convergence, sample_statistics
@@ -144,7 +144,7 @@ def _of_scalar(own: Sample, reference: Sample, j: int, sd_error: float) -> Diffe
         ratio_error=math.hypot(sd_error, reference.sd_error[j]) / sd,
         tails=(float((x < low).mean()), float((x > high).mean())),
         tail_error=math.sqrt(0.05 * 0.95 / size),
-        kolmogorov=float(np.asarray(ks_2samp(x, y, method="asymp"))[0]),
+        kolmogorov=float(np.asarray(scipy.stats.ks_2samp(x, y, method="asymp"))[0]),
         wasserstein=sample_statistics.wasserstein(x, y) / sd,
         size=size,
         roughness=_roughness(y, sd),

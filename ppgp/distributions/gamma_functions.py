@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
+import scipy
 import torch
 from scipy import special
-from scipy.interpolate import CubicSpline
 from torch import Tensor
 
 Array = TypeVar("Array", Tensor, np.ndarray)
@@ -136,7 +136,7 @@ def lower_by_parameter(b: Tensor, u: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=1)
-def _crps_metric() -> CubicSpline:
+def _crps_metric() -> scipy.interpolate.CubicSpline:
     """Return the CRPS metric of the gamma law of mean 1, as a function of log shape.
 
     The columns are the log of the entry (log mean, log mean), the log of (log shape, log shape),
@@ -162,7 +162,7 @@ def _crps_metric() -> CubicSpline:
     ]
     correlation = entries[2] / np.sqrt(entries[0] * entries[1])
     columns = np.stack([np.log(entries[0]), np.log(entries[1]), correlation], -1)
-    return CubicSpline(log_a, columns)
+    return scipy.interpolate.CubicSpline(log_a, columns)
 
 
 def gamma_crps_metric(shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """What the library takes from ArviZ, the same in ArviZ 0.x and ArviZ 1.x.
 
 It is the conversion of plain dictionaries, to InferenceData on ArviZ 0.x and to a DataTree on ArviZ
-1.x, and effective sample sizes.
+1.x.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import numpy as np
 
 from ..runtime.libraries import imported
 from ..runtime.process_locks import silenced
-
-TAILS = (0.05, 0.95)  # quantiles whose effective sample sizes count as those of the tails
 
 
 def arviz() -> ModuleType:
@@ -94,26 +92,3 @@ def netcdf(tree: Any) -> bytes:
     # a copy: xarray returns a view of a buffer, and where an error keeps both in a cycle, the
     # garbage collector of CPython frees the buffer first and crashes
     return bytes(tree.to_netcdf(engine="h5netcdf", encoding=compressed))
-
-
-def as_dataset(draws: Mapping[str, np.ndarray]) -> Any:
-    """Return draws ``{site: [chain, draw, *event]}`` as a dataset of xarray."""
-    with silenced(UserWarning):  # where there are more chains than draws
-        return arviz().convert_to_dataset(dict(draws))
-
-
-def effective_sizes(draws: Mapping[str, np.ndarray], method: str) -> dict[str, np.ndarray]:
-    """Return the effective sample size of every scalar.
-
-    Args:
-        draws: ``{site: [chain, draw, *event]}``.
-        method: "bulk", "tail", "mean", "median" or "sd".
-
-    Returns:
-        ``{site: [*event]}``.
-    """
-    options: dict[str, Any] = {}
-    if method == "tail":  # ArviZ 1.x takes other quantiles by default
-        options["prob"] = TAILS
-    found = arviz().ess(as_dataset(draws), method=method, **options)
-    return {name: found[name].to_numpy() for name in draws}

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable, UnknownName, an, counted_are
-from ..runtime.process_locks import silenced
-from .arviz import arviz, effective_sizes
+from ..numerics.effective_sizes import FEWEST, effective_sizes, r_hats
 from .axes import named_scalars, scalar_names
 from .posterior import Posterior
 from .sample_statistics import numbers
@@ -38,7 +37,6 @@ __all__ = [
 
 RHAT_LIMIT = 1.01  # Vehtari et al. (2021)
 ESS_PER_CHAIN = 100
-FEWEST = 4  # draws per chain, for R-hat and effective sample sizes to exist
 QUANTITIES = ("mean", "sd")  # that ``mcse`` gives the error of
 FEWEST_INDEPENDENT = 400  # draws without chains: as many as the ESS that four chains need
 
@@ -71,7 +69,7 @@ def ess(x: Any) -> float:
         >>> bool(abs(diagnostics.ess(x) / wanted - 1) < 0.15)
         True
     """
-    return float(arviz().ess(_of_chains(x), method="bulk"))
+    return float(effective_sizes(_of_chains(x), "bulk"))
 
 
 def rhat(x: Any) -> float:
@@ -104,8 +102,7 @@ def rhat(x: Any) -> float:
     if len(x) < 2:
         do = "run more, for example NUTS(chains=4)"
         raise NotApplicable("at least two chains for R-hat", "one", do)
-    with np.errstate(invalid="ignore", divide="ignore"):  # constant draws have no variance
-        return float(arviz().rhat(x))
+    return float(r_hats(x))
 
 
 def mcse(x: Any, quantity: str, independent: bool = False) -> float:
@@ -139,7 +136,7 @@ def mcse(x: Any, quantity: str, independent: bool = False) -> float:
     x = _of_chains(x)
     if quantity not in QUANTITIES:
         raise UnknownName("quantity of mcse", quantity, QUANTITIES)
-    n = x.size if independent else float(arviz().ess(x, method=quantity))
+    n = x.size if independent else float(effective_sizes(x, quantity))
     if x.size < 2:
         return 0.0
     sd = float(x.std(ddof=1))
@@ -220,8 +217,7 @@ def ess_of_each(x: np.ndarray, quantity: str) -> np.ndarray:
     methods: tuple[str, ...] = (quantity,)
     if quantity == "shares":
         methods = ("bulk", "median", "tail")
-    with silenced(RuntimeWarning):  # constant scalars have no variance to divide by
-        return np.min([effective_sizes({"x": x}, method)["x"] for method in methods], axis=0)
+    return np.min([effective_sizes(x, method) for method in methods], axis=0)
 
 
 #: An R-hat beyond which chains may sit in different modes, and the part of the draws of a chain

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from ..data.outputs import Outputs
 from ..display import tables as html
 from ..errors import DataError, StorageError, UnknownName
@@ -84,6 +82,8 @@ class MultiPosterior:
 
     def _inputs(self, X: Any) -> Any:
         """Return a frame without the targets, and anything else as it is."""
+        import pandas as pd
+
         if not isinstance(X, pd.DataFrame):
             return X
         inputs = next(iter(self.posteriors.values())).data.feature_names or ()

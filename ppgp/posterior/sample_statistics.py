@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy
 from scipy.special import boxcox, logsumexp, softmax
-from scipy.stats import wasserstein_distance
 
 from ..data.entries.arrays import as_tensor
 from ..errors import DataError
@@ -154,4 +154,4 @@ def wasserstein(a: Any, b: Any) -> float:
     both = [numbers(sample, "a sample").ravel() for sample in (a, b)]
     if not all(sample.size for sample in both):
         raise DataError("two samples", "an empty one", "pass at least one number in each")
-    return float(wasserstein_distance(*both))
+    return float(scipy.stats.wasserstein_distance(*both))

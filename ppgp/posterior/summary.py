@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..numerics.effective_sizes import effective_sizes, errors_of_means, errors_of_sds, r_hats
 from ..runtime.process_locks import silenced
-from . import arviz as arviz_bridge
 
 
 def cut_short(stats: Mapping[str, Any]) -> bool:
@@ -94,43 +95,19 @@ def chain_statistics(
     }
 
 
-def _mcse_of_sd(draws: np.ndarray) -> np.ndarray:
-    """Return the Monte Carlo standard error of the sd of every scalar of a site.
-
-    It equals ``arviz.mcse(method="sd")``: the error of the variance, a mean of squares, by the
-    delta method. Where numba is installed, ArviZ 0.23 calls ``float`` on an array of one number
-    there, which NumPy 2.4 refuses.
-
-    Args:
-        draws: [chain, draw, *event].
-
-    Returns:
-        [*event].
-    """
-    squares = np.square(draws - draws.mean((0, 1)))
-    ess = arviz_bridge.effective_sizes({"x": squares}, "mean")["x"]
-    variance = squares.mean((0, 1))
-    of_squares = np.square(squares).mean((0, 1)) - variance**2
-    return np.asarray(np.sqrt(of_squares / ess / variance / 4))
-
-
 def _statistics(
     draws: Mapping[str, Tensor], chains: int, errors: bool
 ) -> dict[str, dict[str, np.ndarray]]:
     """Return ``{statistic: {site: [*event]}}``."""
-    # ArviZ's own table of them takes 0.8 to 1.5 times as long, and logs that one chain is too few
-    az = arviz_bridge.arviz()
+    kinds: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
+    if errors:
+        kinds |= {"mcse_mean": errors_of_means, "mcse_sd": errors_of_sds}
+    kinds |= {f"ess_{kind}": partial(effective_sizes, method=kind) for kind in ("bulk", "tail")}
+    if chains > 1:  # a single chain has no R-hat, rather than NaN
+        kinds["r_hat"] = r_hats
     arrays = {k: v.double().cpu().numpy() for k, v in draws.items()}
     with silenced(RuntimeWarning):  # a constant scalar has no variance to divide by
-        statistics: dict[str, Any] = {}
-        if errors:
-            statistics["mcse_mean"] = az.mcse(arviz_bridge.as_dataset(arrays), method="mean")
-            statistics["mcse_sd"] = {name: _mcse_of_sd(array) for name, array in arrays.items()}
-        statistics["ess_bulk"] = arviz_bridge.effective_sizes(arrays, "bulk")
-        statistics["ess_tail"] = arviz_bridge.effective_sizes(arrays, "tail")
-        if chains > 1:  # a single chain has no R-hat, rather than NaN
-            statistics["r_hat"] = az.rhat(arviz_bridge.as_dataset(arrays))
-    return {
-        kind: {name: np.asarray(of_sites[name]) for name in draws}
-        for kind, of_sites in statistics.items()
-    }
+        return {
+            kind: {name: statistic(array) for name, array in arrays.items()}
+            for kind, statistic in kinds.items()
+        }

@@ -10,10 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy
 import torch
-from scipy import stats
-from scipy.spatial import KDTree
-from scipy.spatial.distance import pdist
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
@@ -172,7 +170,7 @@ def compared(train: Table, rows: Table) -> tuple[np.ndarray, np.ndarray]:
     _, first, label, counts = np.unique(
         code, return_index=True, return_inverse=True, return_counts=True
     )
-    tree = KDTree(table[first], balanced_tree=False, compact_nodes=False)
+    tree = scipy.spatial.KDTree(table[first], balanced_tree=False, compact_nodes=False)
     distance = tree.query(new, p=np.inf, distance_upper_bound=2.0)[0]
     copies = counts[label]
     alike = distance <= 1
@@ -230,7 +228,12 @@ def _information(labels: np.ndarray) -> float:
 
 
 def _probability_by_chance(
-    matches: int, m: int, radius: float, table: np.ndarray, tree: KDTree, copies: np.ndarray
+    matches: int,
+    m: int,
+    radius: float,
+    table: np.ndarray,
+    tree: scipy.spatial.KDTree,
+    copies: np.ndarray,
 ) -> float:
     """Return the probability that ``matches`` or more of m fresh rows match by chance.
 
@@ -260,9 +263,9 @@ def _probability_by_chance(
     counted = 0.0
     if alike > 0:
         # matching rows come in pairs: half as many are independent
-        counted = float(stats.betabinom.sf(matches - 1, m, alike / 2, (total - alike) / 2))
+        counted = float(scipy.stats.betabinom.sf(matches - 1, m, alike / 2, (total - alike) / 2))
     per_row = min(1.0, n * _match_probability(table[some] / radius))
-    return max(counted, float(stats.binom.sf(matches - 1, m, per_row)))
+    return max(counted, float(scipy.stats.binom.sf(matches - 1, m, per_row)))
 
 
 def _match_probability(sample: np.ndarray) -> float:
@@ -273,12 +276,12 @@ def _match_probability(sample: np.ndarray) -> float:
     each column it is then scaled down: by how often numbers repeat if they do, and else in
     proportion to the distance.
     """
-    gaps = pdist(sample, "chebyshev")
+    gaps = scipy.spatial.distance.pdist(sample, "chebyshev")
     few = min(NEAR, len(gaps))
     radius = max(float(np.partition(gaps, few - 1)[few - 1]), 1.0)
     chance = float((gaps <= radius).mean())
     for column in sample.T:
-        gaps = pdist(column[:, None], "chebyshev")
+        gaps = scipy.spatial.distance.pdist(column[:, None], "chebyshev")
         smallest = float(np.partition(gaps, few - 1)[few - 1])
         same = max(float((gaps <= 1).mean()), few / len(gaps) / max(smallest, 1.0))
         chance *= min(1.0, same / float((gaps <= radius).mean()))

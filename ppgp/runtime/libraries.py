@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 
 @contextmanager
@@ -38,6 +39,34 @@ def imported(name: str) -> ModuleType:
             warnings.simplefilter("ignore", FutureWarning)
             return import_module(name)
     return import_module(name)
+
+
+class _Later(ModuleType):
+    """Stands for ArviZ while nutpie is imported, and reads attributes of ArviZ afterwards."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "InferenceData" and sys.modules.get(self.__name__) is self:
+            return Any  # nutpie annotates its functions with it
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(imported(self.__name__), name)
+
+
+def nutpie() -> ModuleType:
+    """Return the module nutpie, without importing ArviZ, which would take a second.
+
+    nutpie imports ArviZ for a conversion of draws that the library does not use. It is imported
+    once an attribute of it is read.
+    """
+    if "nutpie" in sys.modules or "arviz" in sys.modules:
+        return imported("nutpie")
+    later = _Later("arviz")
+    sys.modules["arviz"] = later
+    try:
+        return imported("nutpie")
+    finally:
+        if sys.modules.get("arviz") is later:
+            del sys.modules["arviz"]
 
 
 with settings_unchanged():

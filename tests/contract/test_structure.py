@@ -39,7 +39,7 @@ JOURNEYS = {
     "predict": (70, 25),
     "calibrate": (25, 9),
     "region": (35, 9),
-    "fit by NUTS": (300, 65),
+    "fit by NUTS": (308, 65),
 }
 NAMED_CHECKS = 30  # calls of functions that are named as checks, in a fit by MAP
 #: calls of functions whose body raises an error, in a fit by MAP: in all, less those of the

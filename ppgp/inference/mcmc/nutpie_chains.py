@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ...density.target import Sendable, Target
-from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
+from ...runtime.libraries import nutpie
 from ...runtime.progress import bar
 from ...runtime.threads import at_most, available_cores, blas_on_one_thread
 from ..base import attempted, divergences, failed_afterwards, starting_point
@@ -54,7 +54,7 @@ def run_nutpie(
         NumericalError: If the density cannot be sampled anywhere near the start.
         KeyboardInterrupt: If Ctrl-C came before there was a draw.
     """
-    arviz()  # nutpie imports it, with its notice
+    nutpie()  # forked processes then have it
     finished: dict[int, Parts] = {}  # the draws and statistics of each chain
     if checkpoint is not None:
         finished = _chains_in(checkpoint.found() or {})

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...density.target import Target
 from ...errors import NumericalError, PpgpError
-from ...runtime.libraries import settings_unchanged
+from ...runtime.libraries import nutpie, settings_unchanged
 from ...runtime.process_locks import help_in, turns_of_this_thread
 from ...runtime.seeding import standard_normal
 from ..variational.pathfinder import near_the_mass
@@ -95,14 +95,11 @@ class NutpieSampler:
 
     def begin(self, number: int, report: Report) -> tuple[Any, Chain]:
         """Start a chain in a thread of its own; return nutpie's sampler and its callbacks here."""
-        with settings_unchanged():
-            import nutpie
-            from nutpie.compiled_pyfunc import from_pyfunc
-
         chain = Chain(self, report)
         dim = self.target.dim
         dtypes: list[Any] = [np.dtype("float64")]
-        model = from_pyfunc(
+        library = nutpie()
+        model = library.compiled_pyfunc.from_pyfunc(
             dim,
             lambda: chain.logp,
             lambda *_: chain.expanded,
@@ -111,7 +108,7 @@ class NutpieSampler:
             ["z"],
             make_initial_point_fn=chain.initial_point,
         )
-        sampler = nutpie.sample(
+        sampler = library.sample(
             model,
             draws=self.options.draws,
             tune=self.options.warmup,
@@ -123,7 +120,7 @@ class NutpieSampler:
             blocking=False,
             target_accept=self.options.target_accept,
             maxdepth=self.options.max_depth,
-            **(low_rank_mass_matrix(nutpie.sample) if self.preconditioned else {}),
+            **(low_rank_mass_matrix(library.sample) if self.preconditioned else {}),
         )
         return sampler, chain
 

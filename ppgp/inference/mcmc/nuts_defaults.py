@@ -10,11 +10,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from scipy.stats import chi2
+from scipy.special import chdtri
 from torch import Tensor
 
 from ...density.target import Target
-from ...posterior.convergence import FEWEST, rhat
+from ...numerics.effective_sizes import FEWEST, r_hats
 from ...runtime.seeding import standard_normal
 from .coordinates import value_or_nan
 
@@ -163,11 +163,11 @@ def trusted(z: np.ndarray, diverging: np.ndarray, accept: float = ACCEPT) -> boo
     # between the 2m halves of m chains of independent draws, the variance of their means, in units
     # of its expectation, is chi2 / (2m - 1); R-hat^2 is about 1 + (that - 1) / (draws per half)
     freedom = 2 * chains - 1
-    noise = chi2.isf(BY_CHANCE / (2 * p), freedom) / freedom / (length // 2)
+    noise = float(chdtri(freedom, BY_CHANCE / (2 * p))) / freedom / (length // 2)
     limit = (RHAT**2 + noise) ** 0.5
     # chains that do not move have no R-hat, and are not trusted
     with np.errstate(all="ignore"):
-        return all(rhat(z[..., j]) <= limit for j in range(p))
+        return bool((r_hats(z) <= limit).all())
 
 
 def falls(target: Target, origin: Tensor, root: Tensor) -> tuple[np.ndarray, np.ndarray]:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import scipy
 import torch
-from scipy.signal import lombscargle
 from torch import Tensor
 
 from ...data.dataset import Dataset
@@ -265,7 +265,7 @@ def _cycle(series: Series, seasons: Sequence[float]) -> float | None:
         return None
     count = min(2000, 4 * n)
     frequency = torch.linspace(low, high, count, dtype=t.dtype)
-    power = lombscargle(t.numpy(), rest.numpy(), (2 * math.pi * frequency).numpy())
+    power = scipy.signal.lombscargle(t.numpy(), rest.numpy(), (2 * math.pi * frequency).numpy())
     return 1.0 / float(frequency[int(power.argmax())])
 
 
