@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from ..display.missing_names import hints
 from ..runtime import libraries as libraries  # first: it imports NumPy and torch
+from .asymmetric_laplace import AsymmetricLaplace
 from .base import OTHER_NAMES as OTHER_NAMES
 from .base import Likelihood
 from .bernoulli import Bernoulli
@@ -27,6 +28,7 @@ from .weibull import Weibull
 from .zero_inflated import ZeroInflated
 
 __all__ = [
+    "AsymmetricLaplace",
     "Bernoulli",
     "Beta",
     "Binomial",

@@ -64,7 +64,8 @@ class Laplace(Parametric):
         return dist.Laplace(f, p["scale"])
 
     def _marginal(self, p: Theta, mean: Tensor, variance: Tensor) -> Distribution:
-        return LaplacePlusNormal(mean, p["scale"], root(variance), validate_args=False)
+        b = p["scale"]
+        return LaplacePlusNormal(mean, b, b, root(variance), validate_args=False)
 
     def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
         sd = root(variance)
@@ -108,58 +109,71 @@ class Laplace(Parametric):
 class LaplacePlusNormal(dist.TorchDistribution):
     """The sum of a Laplace variable and a normal one. Reed (2006), equation 5.
 
+    The Laplace variable may be asymmetric, with other scales below and above 0.
+
     Args:
         loc: [*batch], the location.
-        scale: [*batch], the scale of the Laplace variable.
+        left: [*batch], the scale of the Laplace variable below 0.
+        right: [*batch], that above.
         sd: [*batch], the standard deviation of the normal one.
         validate_args: Whether to check arguments, as in torch.
     """
 
     arg_constraints: Any = {
         "loc": constraints.real,
-        "scale": constraints.positive,
+        "left": constraints.positive,
+        "right": constraints.positive,
         "sd": constraints.positive,
     }
     support: Any = constraints.real
 
     def __init__(
-        self, loc: Tensor, scale: Tensor, sd: Tensor, validate_args: bool | None = None
+        self,
+        loc: Tensor,
+        left: Tensor,
+        right: Tensor,
+        sd: Tensor,
+        validate_args: bool | None = None,
     ) -> None:
-        self.loc, self.scale, self.sd = torch.broadcast_tensors(loc, scale, sd)
+        parts = torch.broadcast_tensors(loc, left, right, sd)
+        self.loc, self.left, self.right, self.sd = parts
         super().__init__(self.loc.shape, torch.Size(), validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> LaplacePlusNormal:
         shape = torch.Size(batch_shape)
-        parts = [x.expand(shape) for x in (self.loc, self.scale, self.sd)]
+        parts = [x.expand(shape) for x in (self.loc, self.left, self.right, self.sd)]
         return LaplacePlusNormal(*parts, validate_args=False)
 
     @property
     def mean(self) -> Tensor:
-        return self.loc
+        return self.loc + self.right - self.left
 
     @property
     def variance(self) -> Tensor:
-        return 2 * self.scale.square() + self.sd.square()
+        return self.left.square() + self.right.square() + self.sd.square()
 
     def _log_halves(self, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logs of the densities of the two exponential halves, times 2 scale."""
-        z, r = (value - self.loc) / self.sd, self.sd / self.scale
-        below = 0.5 * r.square() + r * z + torch.special.log_ndtr(-z - r)
+        """Return the logs of the densities of both exponential halves, times left + right."""
+        z = (value - self.loc) / self.sd
+        r, s = self.sd / self.right, self.sd / self.left
         above = 0.5 * r.square() - r * z + torch.special.log_ndtr(z - r)
+        below = 0.5 * s.square() + s * z + torch.special.log_ndtr(-z - s)
         return above, below
 
     def log_prob(self, value: Tensor) -> Tensor:
         above, below = self._log_halves(value)
-        return torch.logaddexp(above, below) - LOG_2 - self.scale.log()
+        return torch.logaddexp(above, below) - (self.left + self.right).log()
 
     def cdf(self, value: Tensor) -> Tensor:
         above, below = self._log_halves(value)
+        total = self.left + self.right
         z = (value - self.loc) / self.sd
-        return torch.special.ndtr(z) + 0.5 * (below.exp() - above.exp())
+        halves = self.left / total * below.exp() - self.right / total * above.exp()
+        return torch.special.ndtr(z) + halves
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with torch.no_grad():
             shape = self._extended_shape(torch.Size(sample_shape))
             normal = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
-            laplace = dist.Laplace(self.loc, self.scale).sample(torch.Size(sample_shape))
-            return laplace + self.sd * normal
+            above, below = self.loc.new_empty((2, *shape)).exponential_()
+            return self.loc + self.right * above - self.left * below + self.sd * normal

@@ -117,6 +117,7 @@ OWN_HOWS = {
 #: models whose own method is not that of their class -> the name of the method
 HOW_OF_MODEL = {"mc-dropout": "mc-dropout"}
 OWN_LIKELIHOODS = {
+    "asymmetric-laplace": ("AsymmetricLaplace()", ""),
     "log-normal": ("LogNormal()", ""),
     "negative-binomial": ("NegativeBinomial()", ""),
     "student-t": ("StudentT()", ""),

@@ -41,6 +41,7 @@ MEMBERS = {
     if n not in ("Likelihood", "Predicted")
 }
 MEMBERS["probit"] = Bernoulli("probit")
+MEMBERS["upper quantile"] = likelihoods.AsymmetricLaplace(0.9, 0.7)
 MEMBERS["heavy tails"] = likelihoods.StudentT(2.1, 0.5)
 MEMBERS["heteroscedastic"] = likelihoods.Gaussian(noise=Predicted())
 MEMBERS["predicted scale"] = likelihoods.StudentT(df=6.0, scale=Predicted())

@@ -46,6 +46,23 @@ def test_medians_are_those_of_quantile_regression(how: Any, n: int, d: int) -> N
     assert posterior.stats["at_kink"]
 
 
+@pytest.mark.parametrize("q", [0.1, 0.5, 0.9])
+def test_quantiles_by_name_are_those_of_quantile_regression(q: float) -> None:
+    X, y = table(150, 2, seed=4)
+    flat, law = priors.Flat(), likelihoods.AsymmetricLaplace(q)
+    model = models.GLM(law, weight=flat, bias=flat)
+    posterior = ppgp.fit(model, Dataset(X, y), inference.MAP(), progress=False)
+    draws = posterior.draws_in("data")
+    found = np.append(draws["bias"].numpy(), draws["weight"].numpy())
+    np.testing.assert_allclose(found, quantile_regression(X, y, q), atol=1e-4)
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0, -0.1, True])
+def test_a_quantile_lies_between_0_and_1(q: float) -> None:
+    with pytest.raises(ppgp.errors.SettingError, match="a quantile between 0 and 1, got"):
+        likelihoods.AsymmetricLaplace(q)
+
+
 def quantiles(X: torch.Tensor, y: torch.Tensor, q: float) -> None:
     """Yu & Moyeed (2001): the loss of a quantile is that of an asymmetric Laplace law."""
     wide = X.new_tensor(100.0)

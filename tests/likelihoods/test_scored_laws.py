@@ -14,6 +14,7 @@ from torch import Tensor
 from ppgp.distributions import univariate
 from ppgp.errors import NotApplicable, SettingError, UnknownName
 from ppgp.likelihoods import (
+    AsymmetricLaplace,
     Bernoulli,
     Beta,
     Binomial,
@@ -42,6 +43,7 @@ LAWS: dict[str, Scored] = {
     "log-normal": LogNormal(noise=Predicted()),
     "log-normal, known noise": LogNormal(noise=0.4),
     "laplace": Laplace(scale=Predicted()),
+    "asymmetric laplace": AsymmetricLaplace(0.6, scale=Predicted()),
     "student": StudentT(df=5.0, scale=Predicted()),
     "student, all": StudentT(df=Predicted(), scale=Predicted()),
     "gamma": Gamma(shape=Predicted()),
@@ -268,6 +270,8 @@ def test_natural_gradients_solve_the_metric(name: str, kind: str) -> None:
     y = targets(law, f)
     if isinstance(law, StudentT):
         y = f[0] + 0.1
+    elif isinstance(law, AsymmetricLaplace):
+        y = f[0]
     elif not is_counts(law):
         y = law_of(law, f).mean  # no step is limited there
     natural = law.natural({}, f, y, kind)
@@ -368,7 +372,9 @@ def test_units_of_y_leave_natural_steps_equivariant(name: str, kind: str) -> Non
     torch.testing.assert_close(other, step, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "laplace", "student", "weibull", "gamma", "beta"])
+@pytest.mark.parametrize(
+    "name", ["gaussian", "laplace", "asymmetric laplace", "student", "weibull", "gamma", "beta"]
+)
 def test_a_temperature_widens(name: str) -> None:
     law = LAWS[name]
     f = functions(law)

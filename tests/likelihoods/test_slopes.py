@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ppgp.likelihoods import (
+    AsymmetricLaplace,
     Bernoulli,
     Beta,
     Binomial,
@@ -38,6 +39,7 @@ BASE: dict[str, Scored] = {
     "gaussian": Gaussian(noise=Predicted()),
     "log-normal": LogNormal(noise=Predicted()),
     "laplace": Laplace(scale=Predicted()),
+    "asymmetric laplace": AsymmetricLaplace(0.8, scale=Predicted()),
     "student": StudentT(df=Predicted(), scale=Predicted()),
     "gamma": Gamma(shape=Predicted()),
     "gamma, inverse": Gamma(shape=Predicted(), link="inverse"),
@@ -63,6 +65,7 @@ CODES = (0.0, 1.0, 2.0)
 TARGETS: dict[str, tuple[float, ...]] = {
     "gaussian": REAL,
     "laplace": REAL,
+    "asymmetric laplace": REAL,
     "student": REAL,
     "poisson": COUNTS,
     "negative binomial": COUNTS,
@@ -108,6 +111,12 @@ def grid(name: str) -> tuple[Tensor, Tensor]:
 
 def gaussian(f: Any, g: Any, y: Any) -> Any:
     return -(mp.log(2 * mp.pi) + g + (y - f) ** 2 / mp.exp(g)) / 2
+
+
+def asymmetric_laplace(f: Any, g: Any, y: Any, q: Any) -> Any:
+    """Yu & Moyeed (2001), equation 3."""
+    u = (y - f) / mp.exp(g)
+    return mp.log(q * (1 - q)) - g - max(q * u, (q - 1) * u)
 
 
 def student(f: Any, log_df: Any, log_s: Any, y: Any) -> Any:
@@ -176,6 +185,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
     "gaussian": gaussian,
     "log-normal": lambda f, g, y: gaussian(f, g, mp.log(y)) - mp.log(y),
     "laplace": lambda f, g, y: -mp.log(2) - g - abs(y - f) / mp.exp(g),
+    "asymmetric laplace": lambda f, g, y: asymmetric_laplace(f, g, y, mp.mpf(0.8)),
     "student": student,
     "gamma": gamma_of,
     "gamma, inverse": lambda f, g, y: gamma_of(-mp.log(f), g, y),
