@@ -45,6 +45,9 @@ class Average:
         posteriors: ``{name: Posterior}``.
         weights: [K], in the order of the posteriors.
         by: What the weights come from: "evidence" or "weights".
+        warnings: What is wrong with the choice of the posteriors, one sentence each.
+        took: The wall time in seconds of that choice and of all fits; None: only that of each fit
+            is known.
 
     Raises:
         UnknownName: If ``average[name]`` has a name that no posterior has.
@@ -71,6 +74,8 @@ class Average:
     posteriors: dict[str, Posterior]
     weights: Tensor
     by: str = "evidence"
+    warnings: tuple[str, ...] = ()
+    took: float | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,7 +94,9 @@ class Average:
 
     @property
     def seconds(self) -> float:
-        """The wall time of all fits."""
+        """The wall time of all fits, and of the choice among candidates that were left out too."""
+        if self.took is not None:
+            return self.took
         return sum(each.seconds for each in self.posteriors.values())
 
     def __getitem__(self, name: str) -> Posterior:
@@ -205,7 +212,8 @@ class Average:
             ahead = each.one_step_ahead(X, y, **options)
             logs.append(weight.log() + ahead.log_prob(targets).sum().to(weight))
             updated[name] = each.update(X, y, **options)
-        return Average(updated, torch.stack(logs).softmax(0), self.by)
+        weights = torch.stack(logs).softmax(0)
+        return replace(self, posteriors=updated, weights=weights)
 
     def _used(self) -> tuple[list[str], Tensor]:
         """Return the names of the posteriors whose weight counts, and these weights."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import ppgp
 from ppgp import inference, kernels, models
-from ppgp.errors import DataError, NotApplicable
+from ppgp.errors import ConvergenceWarning, DataError, NotApplicable
+from ppgp.inference import MAP
+from ppgp.inference.fitting.candidates import _name
 
 RNG = np.random.default_rng(1)
 TIMES = np.arange(42.0)
@@ -28,7 +35,8 @@ def test_the_average_holds_a_fit_of_each_candidate_with_its_evidence() -> None:
     assert torch.allclose(average.weights, logs.softmax(0), atol=1e-8)
     best = ppgp.fit(recipe, DATA, inference.MAP(), progress=False)
     assert average[average.best].model == best.model
-    assert all(" + " in name for name in average.names)
+    assert average.names[:2] == ("smooth trend + season of 7", "random walk + season of 7")
+    assert average.seconds > sum(each.seconds for each in average.posteriors.values())
     forecast = average.predict(AHEAD)
     truth = 0.1 * AHEAD[:, 0] + 2 * np.sin(2 * np.pi * AHEAD[:, 0] / 7)
     error = np.sqrt(np.mean((forecast.mean.numpy() - truth) ** 2))
@@ -59,3 +67,113 @@ def test_a_model_with_a_kernel_and_rows_without_a_span_are_refused() -> None:
     flat = ppgp.Dataset(TIMES[:, None], np.ones(42))
     with pytest.raises(DataError, match="rows of a series that differ in time and y"):
         ppgp.fit_candidates(models.StateSpaceGP(), flat)
+
+
+def interrupting(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    """Make Ctrl-C come inside the search of one of the calls of ``fit`` by MAP."""
+    run, calls = MAP._search, []
+
+    def interrupted(self: MAP, options: Any, *others: Any) -> Any:
+        calls.append(options)
+        found = run(self, options, *others)
+        return replace(found, interrupted=True) if len(calls) == call else found
+
+    monkeypatch.setattr(MAP, "_search", interrupted)
+
+
+def test_after_an_interrupt_the_candidates_that_were_fitted_are_averaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = ppgp.fit_candidates(models.StateSpaceGP(), DATA)
+    interrupting(monkeypatch, call=3)
+    said = r"stopped by Ctrl-C: 2 of 4 candidates fitted and compared; Ctrl-C twice"
+    with pytest.warns(ConvergenceWarning, match=said):
+        average = ppgp.fit_candidates(models.StateSpaceGP(), DATA)
+    assert average.names == whole.names[:2]
+    assert torch.allclose(
+        average.weights[0] / average.weights[1], whole.weights[0] / whole.weights[1]
+    )
+    assert average.warnings[0].startswith("stopped by Ctrl-C: 2 of 4 candidates")
+    assert all(each.stats["interrupted"] for each in average.posteriors.values())
+    interrupting(monkeypatch, call=2)
+    with pytest.warns(ConvergenceWarning, match="1 of 4 candidates fitted"):
+        one = ppgp.fit(models.StateSpaceGP(), DATA, inference.MAP(), progress=False)
+    assert one.model == whole[whole.names[0]].model
+    interrupting(monkeypatch, call=1)
+    with pytest.warns(ConvergenceWarning, match="1 of 4 candidates fitted"):
+        begun = ppgp.fit_candidates(models.StateSpaceGP(), DATA)
+    assert begun.names == whole.names[:1]
+    assert len(begun.predict(AHEAD)) == 7
+
+
+def test_an_interrupt_of_the_evidence_keeps_the_candidates_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = import_module("ppgp.inference.fitting.fit")
+    own, calls = module._with_evidence, []
+
+    def interrupted(posterior: ppgp.Posterior) -> ppgp.Posterior:
+        calls.append(posterior)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return own(posterior)
+
+    monkeypatch.setattr(module, "_with_evidence", interrupted)
+    with pytest.warns(ConvergenceWarning, match="2 of 4 candidates"):
+        assert len(ppgp.fit_candidates(models.StateSpaceGP(), DATA)) == 2
+    calls[:] = calls[:2]  # the next one is the first that is interrupted
+    monkeypatch.setattr(module, "_fitted_in_turn", raised)
+    with pytest.raises(KeyboardInterrupt):
+        ppgp.fit_candidates(models.StateSpaceGP(), DATA)
+
+
+def raised(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_after_an_interrupt_of_another_method_the_rest_stays_as_map_fitted_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = import_module("ppgp.inference.fitting.candidates")
+    own = module.fit
+
+    def interrupted(*arguments: Any, **options: Any) -> ppgp.Posterior:
+        found = own(*arguments, **options)
+        return replace(found, stats={**found.stats, "interrupted": True})
+
+    monkeypatch.setattr(module, "fit", interrupted)
+    with pytest.warns(ConvergenceWarning, match=r"1 of \d candidates fitted by Laplace,"):
+        average = ppgp.fit_candidates(models.StateSpaceGP(), DATA, inference.Laplace(draws=4))
+    kinds = [type(each.how).__name__ for each in average.posteriors.values()]
+    assert kinds == ["Laplace", *["MAP"] * (len(kinds) - 1)]
+
+
+def test_the_seconds_of_the_best_candidate_count_the_choice() -> None:
+    best = ppgp.fit(models.StateSpaceGP(), DATA, inference.MAP(), progress=False)
+    alone = ppgp.fit(best.recipe, DATA, inference.MAP(starts=1), progress=False)
+    assert best.seconds > alone.seconds
+
+
+@pytest.mark.parametrize(
+    ("unit", "name"),
+    [
+        ("years", "yearly season"),
+        ("days", "yearly season"),
+        (None, "season of 12"),
+    ],
+)
+def test_candidates_are_named_by_trend_and_seasons(unit: str | None, name: str) -> None:
+    months = pd.date_range("2015-01-01", periods=60, freq="MS")
+    t = np.arange(60.0)
+    noise = 0.3 * np.random.default_rng(0).normal(size=60)
+    values = 5 + 0.05 * t + np.sin(2 * np.pi * t / 12) + noise
+    data = ppgp.Dataset(t[:, None], values)
+    if unit is not None:
+        frame = pd.DataFrame({"month": months, "y": values})
+        data = ppgp.Dataset.from_frame(frame, "y", dates=unit)
+    names = [_name(recipe, data) for recipe in models.StateSpaceGP().candidates(data)]
+    assert f"random walk with drift + {name}" in names
+    assert len(set(names)) == len(names)
+    cycles = [one for one in names if one.startswith("cycle of about ")]
+    assert cycles
+    assert all((unit or "") in one for one in cycles)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ...capabilities import Candidates, require
 from ...data.dataset import Dataset
-from ...errors import DataError
+from ...display.user_warnings import warn
+from ...errors import ConvergenceWarning, DataError, counted
+from ...models.markov.series_rule import in_plain_words
 from ...posterior.averaging import NEGLIGIBLE, Average, average
+from ...posterior.posterior import Posterior
+from ...posterior.summary import cut_short
 from ..base import Inference
 from ..optimise.map import MAP
-from .fit import fit, fits_of_candidates
+from ..runs import TWICE
+from .fit import STOPPED, fit, fits_of_candidates
 
 __all__ = ["fit_candidates"]
 
@@ -42,8 +50,9 @@ def fit_candidates(
         standardise: As in ``fit``.
 
     Returns:
-        The Average, which predicts y in its units; its posteriors are named by their number and the
-        terms of their kernel.
+        The Average, which predicts y in its units; its posteriors are named by trend and seasons,
+        such as "random walk with drift + yearly season". After Ctrl-C it is that of the candidates
+        that have been fitted, and its ``warnings`` say so.
 
     Raises:
         NotApplicable: If the model has a kernel, or never has candidates.
@@ -61,30 +70,56 @@ def fit_candidates(
         >>> average.predict([[40.0]]).interval(0.9).width > 0
         tensor([True])
     """
+    begun = time.perf_counter()
     options = {"seed": seed, "progress": progress, "standardise": standardise}
     fits = fits_of_candidates(require(model, Candidates), data, options)
     if not fits:
         do = "look at the times and the values, or give a kernel"
         raise DataError("rows of a series that differ in time and y", "none that do", do)
-    named = {f"{i} {_terms(each)}": fitted for i, (each, fitted) in enumerate(fits)}
+    named = {_name(recipe, data): fitted for recipe, fitted in fits}
     found = average(named) if len(named) > 1 else Average(named, torch.ones(1).double())
-    if how is None or how == MAP():
-        return found
-    kept = found.weights > NEGLIGIBLE
-    posteriors = {}
-    for name, (recipe, fitted), counts in zip(found, fits, kept.tolist(), strict=True):
-        if counts:
+    used = [each for each, w in zip(named.values(), found.weights, strict=True) if w > NEGLIGIBLE]
+    notes = dict.fromkeys(note for fitted in used for note in fitted.warnings)
+    stopped = any(cut_short(fitted.stats) for _, fitted in fits)
+    if how is not None and how != MAP() and not stopped:
+        found, notes = _by_method(how, data, found, [recipe for recipe, _ in fits], options)
+    else:
+        for note in notes:
+            warn(f"{note}; {TWICE}" if STOPPED in note else note, ConvergenceWarning)
+    return replace(found, warnings=tuple(notes), took=time.perf_counter() - begun)
+
+
+def _by_method(
+    how: Inference, data: Dataset, by_map: Average, recipes: Sequence[Any], options: dict[str, Any]
+) -> tuple[Average, dict[str, None]]:
+    """Return the candidates whose weight counts, fitted by a method, and its notes.
+
+    After Ctrl-C those that follow stay as MAP has fitted them.
+    """
+    kept = by_map.weights > NEGLIGIBLE
+    posteriors: dict[str, Posterior] = {}
+    notes: dict[str, None] = {}
+    stopped = False
+    for (name, fitted), recipe, counts in zip(by_map.items(), recipes, kept.tolist(), strict=True):
+        if not counts:
+            continue
+        posteriors[name] = fitted
+        if not stopped:
             posteriors[name] = fit(recipe, data, how, init=fitted, **options)
-    weights = found.weights[kept] / found.weights[kept].sum()
-    return Average(posteriors, weights)
+            notes |= dict.fromkeys(posteriors[name].warnings)
+            stopped = cut_short(posteriors[name].stats)
+    by_how = sum(each.how == how for each in posteriors.values())
+    if by_how < len(posteriors):
+        note = (
+            f"stopped by Ctrl-C: {by_how} of {counted(len(posteriors), 'candidate')} fitted by "
+            f"{type(how).__name__}, the others by MAP"
+        )
+        warn(note, ConvergenceWarning)
+        notes[note] = None
+    return Average(posteriors, by_map.weights[kept] / by_map.weights[kept].sum()), notes
 
 
-def _terms(recipe: Any) -> str:
-    """Return the names of the terms of the kernel, such as "Constant + Matern"."""
-    terms = getattr(recipe.kernel, "children", (recipe.kernel,))
-    return " + ".join(map(_name, terms))
-
-
-def _name(kernel: Any) -> str:
-    parts = getattr(kernel, "children", (kernel,))
-    return " * ".join(type(part).__name__ for part in parts)
+def _name(recipe: Any, data: Dataset) -> str:
+    """Return the name of a candidate: its kernel in words."""
+    words = in_plain_words(recipe.kernel, (data.feature_names or ("",))[0])
+    return f"{words}, of log y" if getattr(recipe, "log", False) else words

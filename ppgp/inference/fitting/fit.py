@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
+from time import perf_counter
 from typing import Any, cast, overload
 from warnings import catch_warnings, simplefilter
 
@@ -32,6 +33,7 @@ from ...errors import (
     NumericalError,
     PpgpError,
     UnknownName,
+    counted,
 )
 from ...kernels import Kernel
 from ...models import Model, Multi, Program
@@ -39,6 +41,7 @@ from ...networks.networks import instances_in
 from ...posterior.convergence import mixing
 from ...posterior.multi import MultiPosterior
 from ...posterior.posterior import Posterior
+from ...posterior.summary import cut_short
 from ...provenance.found_on import Found, origin_of
 from ...runtime.memory import SMALL, must_fit
 from ...runtime.process_group import naming
@@ -316,10 +319,19 @@ def _best_candidate(
         or not (how is None or isinstance(how, Inference))
     ):
         return None
+    begun = perf_counter()
     fits = fits_of_candidates(model, data, options)
-    if len(fits) == 1:  # whose evidence decides nothing
+    if not fits:
+        return None
+    best, chosen = _of_highest_evidence(fits)
+    return best, replace(chosen, seconds=perf_counter() - begun)
+
+
+def _of_highest_evidence(fits: Sequence[tuple[Model, Posterior]]) -> tuple[Model, Posterior]:
+    """Return the fit of the highest evidence, which is not asked of a single one."""
+    if len(fits) == 1:
         return fits[0]
-    return max(fits, key=lambda pair: pair[1].log_evidence, default=None)
+    return max(fits, key=lambda pair: pair[1].log_evidence)
 
 
 #: nats by which a candidate without an evidence is not left out without a word
@@ -335,7 +347,8 @@ def fits_of_candidates(
     the rows have no noise. A warning says so if one of them is higher by ``MUCH_HIGHER``. If no
     candidate has an evidence, that of the highest density is the only one. Of more than
     ``ROWS_TO_COMPARE`` rows the last ones choose, and the best candidate alone is fitted to all of
-    them, from its mode there.
+    them, from its mode there. After Ctrl-C those that have been fitted are compared; they, and
+    their warnings, say that the choice was interrupted.
 
     Args:
         model: A model with candidates.
@@ -347,10 +360,10 @@ def fits_of_candidates(
     few, in_order = data, torch.argsort(data.X[:, 0])
     if data.n > MOST_TO_COMPARE:
         few = data.rows(in_order[-ROWS_TO_COMPARE:])
-    with catch_warnings():
+    with second_goes_to_the_caller(), catch_warnings():
         simplefilter("ignore", ConvergenceWarning)
-        every = [(each, fit(each, few, MAP(starts=1), **options)) for each in candidates]
-        found = [pair for pair in every if _has_evidence(pair[1])]
+        every, stopped = _fitted_in_turn(candidates, few, options)
+    found = [pair for pair in every if "log_evidence" in pair[1].stats]
     highest = max(map(_height, every), default=-math.inf)
     if highest > max(map(_height, found), default=-math.inf) + MUCH_HIGHER:
         number = f"{len(every) - len(found)} of {len(every)} candidates"
@@ -358,25 +371,67 @@ def fits_of_candidates(
         if not found:
             found = [max(every, key=_height)]
             kept = "the one of the highest density is kept"
-        warn(
-            f"no evidence of {number}, whose density does not curve down at the mode, as where "
-            f"the rows have no noise: {kept}",
-            ConvergenceWarning,
-        )
-    if data.n <= MOST_TO_COMPARE or not found:
-        return found
-    with catch_warnings():
-        simplefilter("ignore", ConvergenceWarning)
-        best, at_mode = found[0]
-        if len(found) > 1:
-            best, at_mode = max(found, key=lambda pair: pair[1].log_evidence)
-        for n in (ROWS_BETWEEN, data.n):
-            if n <= data.n:
-                rows = data.rows(in_order[-n:]) if n < data.n else data
-                init = _on_scale_of(at_mode, rows, best, options["standardise"])
-                how = MAP(starts=1, steps=STEPS_OF_ALL)
-                at_mode = _settled(fit(best, rows, how, init=init, **options))
-        return [(best, at_mode)]
+        if not stopped:
+            warn(
+                f"no evidence of {number}, whose density does not curve down at the mode, as where "
+                f"the rows have no noise: {kept}",
+                ConvergenceWarning,
+            )
+    if data.n > MOST_TO_COMPARE and found:
+        with second_goes_to_the_caller(), catch_warnings():
+            simplefilter("ignore", ConvergenceWarning)
+            best, at_mode = _of_highest_evidence(found)
+            for n in (data.n,) if stopped else (ROWS_BETWEEN, data.n):
+                if n <= data.n:
+                    rows = data.rows(in_order[-n:]) if n < data.n else data
+                    init = _on_scale_of(at_mode, rows, best, options["standardise"])
+                    how = MAP(starts=1, steps=1 if stopped else STEPS_OF_ALL)
+                    at_mode = _settled(fit(best, rows, how, init=init, **options))
+            found = [(best, at_mode)]
+    if stopped:
+        number = f"{len(every)} of {counted(len(candidates), 'candidate')}"
+        note = f"{STOPPED}: {number} fitted and compared"
+        found = [(each, _interrupted(fitted, note)) for each, fitted in found]
+    return found
+
+
+def _fitted_in_turn(
+    candidates: Sequence[Model], rows: Dataset, options: Mapping[str, Any]
+) -> tuple[list[tuple[Model, Posterior]], bool]:
+    """Return each candidate with its fit by MAP, and whether Ctrl-C ended that.
+
+    The stats of a fit have its evidence, where there is one. After Ctrl-C the last fit counts only
+    where it is the first.
+    """
+    every: list[tuple[Model, Posterior]] = []
+    try:
+        for each in candidates:
+            fitted = fit(each, rows, MAP(starts=1), **options)
+            if cut_short(fitted.stats):
+                return every or [(each, fitted)], True
+            every.append((each, _with_evidence(fitted)))
+    except KeyboardInterrupt:
+        if not every:
+            raise
+        return every, True
+    return every, False
+
+
+def _with_evidence(posterior: Posterior) -> Posterior:
+    """Return a fit by MAP with its evidence in its stats, where it is finite."""
+    with suppress(NumericalError):
+        value = posterior.log_evidence
+        if math.isfinite(value):
+            own = value + posterior.scaler.log_scale(posterior.data)
+            return replace(posterior, stats={**posterior.stats, "log_evidence": own})
+    return posterior
+
+
+def _interrupted(posterior: Posterior, note: str) -> Posterior:
+    """Return a fit with a note on the Ctrl-C that ended the choice that it comes from."""
+    kept = tuple(each for each in posterior.warnings if not each.startswith(OF_STEPS))
+    stats = {**posterior.stats, "interrupted": True}
+    return replace(posterior, stats=stats, warnings=(note, *kept))
 
 
 def _settled(posterior: Posterior) -> Posterior:
@@ -395,13 +450,6 @@ def _settled(posterior: Posterior) -> Posterior:
 def _height(fitted: tuple[Model, Posterior]) -> float:
     """Return the log density of a candidate at its mode."""
     return float(fitted[1].stats["log_density"])
-
-
-def _has_evidence(posterior: Posterior) -> bool:
-    """Return whether a fit by MAP has a finite evidence."""
-    with suppress(NumericalError):
-        return math.isfinite(posterior.log_evidence)
-    return False
 
 
 def _on_scale_of(found: Posterior, data: Dataset, model: Model, standardise: bool) -> Posterior:
@@ -424,7 +472,7 @@ def _on_scale_of(found: Posterior, data: Dataset, model: Model, standardise: boo
 def _told(posterior: Posterior) -> Posterior:
     """Return a posterior after issuing its warnings."""
     for sentence in posterior.warnings:
-        warn(sentence, ConvergenceWarning)
+        warn(f"{sentence}; {TWICE}" if STOPPED in sentence else sentence, ConvergenceWarning)
     return posterior
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import scipy
 import torch
@@ -337,6 +338,45 @@ class Candidate:
     kernel: Kernel
     noise: InUnitsOfData
     log: bool
+
+
+#: period of the calendar in seconds -> the name of a season
+NAMES_OF_SEASONS = {86400.0: "daily", 7 * 86400.0: "weekly", 365.25 * 86400.0: "yearly"}
+
+
+def in_plain_words(kernel: Kernel, name: str) -> str:
+    """Return the kernel of a candidate in words: "random walk with drift + yearly season".
+
+    Args:
+        kernel: The kernel, before ``fit`` has changed its units.
+        name: The name of the column of times, with the unit of those from dates.
+    """
+    terms: tuple[Kernel, ...] = getattr(kernel, "children", (kernel,))
+    seasons, trend = [], "level"
+    for term in terms:
+        leaves: tuple[Any, ...] = getattr(term, "children", (term,))
+        kinds = [type(leaf) for leaf in leaves]
+        if Periodic in kinds:
+            seasons.append(_season_in_words(leaves[kinds.index(Periodic)].period, unit_of(name)))
+        elif Cosine in kinds:
+            period = math.exp(leaves[kinds.index(Cosine)].period.prior.loc)
+            trend = f"cycle of about {period:.3g} {unit_of(name) or ''}".strip()
+        elif Linear in kinds:
+            trend = f"{trend} with drift"
+        elif Exponential in kinds:
+            trend = "random walk"
+        elif Matern in kinds:
+            trend = "smooth trend"
+    return " + ".join([trend, *seasons])
+
+
+def _season_in_words(period: float, unit: str | None) -> str:
+    """Return the name of a season: "weekly season", or "season of 12" where no unit is known."""
+    if unit is not None:
+        for seconds, word in NAMES_OF_SEASONS.items():
+            if math.isclose(period * UNITS[unit], seconds, rel_tol=1e-3):
+                return f"{word} season"
+    return f"season of {period:.4g} {unit or ''}".strip()
 
 
 def candidates_of(
