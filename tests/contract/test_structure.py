@@ -40,6 +40,7 @@ JOURNEYS = {
     "calibrate": (25, 9),
     "region": (35, 9),
     "fit by NUTS": (308, 65),
+    "fit by NUTS in machine code": (440, 68),
 }
 NAMED_CHECKS = 30  # calls of functions that are named as checks, in a fit by MAP
 #: calls of functions whose body raises an error, in a fit by MAP: in all, less those of the

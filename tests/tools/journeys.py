@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -42,6 +43,7 @@ NAMED_AS_CHECKS = re.compile(
 NO_FUNCTIONS = re.compile(r"<(lambda|listcomp|genexpr|dictcomp|setcomp|module)>$")
 ERRORS = {name for name, kind in vars(errors).items() if inspect.isclass(kind)} - set(dir(builtins))
 
+BY_NUTS = "fit by NUTS", "fit by NUTS in machine code"
 EVALUATION = Target.joint.__code__
 
 Place = tuple[str, str, int]
@@ -171,7 +173,7 @@ def journeys() -> dict[str, Journey]:
     ppgp.fit(gp, ppgp.Dataset(X, y), inference.MAP(), progress=False).predict(X[:5])
     found = {
         name: Journey()
-        for name in ("Dataset", "fit by MAP", "predict", "calibrate", "region", "fit by NUTS")
+        for name in ("Dataset", "fit by MAP", "predict", "calibrate", "region", *BY_NUTS)
     }
     with found["Dataset"].recorded():
         data = ppgp.Dataset(X, y)
@@ -183,8 +185,11 @@ def journeys() -> dict[str, Journey]:
         calibrator = ppgp.calibrate(conformal.Normalized(), prediction, y[:20])
     with found["region"].recorded():
         calibrator(prediction, level=0.9)
-    with found["fit by NUTS"].recorded():
-        chains = inference.NUTS(draws=30, warmup=30, chains=1)
+    chains = inference.NUTS(draws=30, warmup=30, chains=1)
+    graph, code = BY_NUTS
+    with patch("ppgp.density.target.machine_code", return_value=None), found[graph].recorded():
+        ppgp.fit(gp, data, chains, progress=False)
+    with found[code].recorded():
         ppgp.fit(gp, data, chains, progress=False)
     return found
 

@@ -15,7 +15,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from operator import getitem
 from typing import Any, cast
@@ -48,6 +48,16 @@ from .machine_math import (
     softplus,
     xlogy,
 )
+from .machine_matrices import (
+    PREFIX,
+    Matrix,
+    addresses,
+    declared,
+    factorised,
+    inverted,
+    multiplied,
+    solve_into,
+)
 from .recorder import Layout
 
 aten = torch.ops.aten
@@ -55,6 +65,14 @@ MOST_NODES = 2500  # of a graph: the time to compile grows with them
 MOST_NUMBERS = 2**16  # computed by one operation
 MOST_PRODUCTS = 2**17  # of one matrix product, from which a BLAS repays its overhead
 LARGEST_SYSTEM = 8  # equations of a triangular system, whose solution is written out
+#: rows of a covariance up to which LAPACK's factor takes no longer on one thread than that of torch
+MOST_ROWS = 512
+MOST_OF_COVARIANCES = 2**18  # numbers computed by one operation beside a factor of a covariance
+MOST_STORED = 2**20  # numbers of one constant beside it
+MOST_WAVES = 2**12  # sines and cosines of the C library, several of which torch does at once
+#: numbers that belong to formulas rather than to data
+WRITTEN_OUT = {sign * x for x in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0) for sign in (1, -1)}
+KEPT = 32  # functions that are kept for other graphs of the same operations and shapes
 ALIGNMENT = 64  # bytes
 NUMPY = {torch.float64: np.float64, torch.float32: np.float32}
 SIZES = {torch.float64: 8, torch.float32: 4, torch.int64: 8, torch.bool: 1}
@@ -85,11 +103,11 @@ def _truth(x: Register) -> Register:
 
 
 def _added(x: Register, y: Any, alpha: float = 1) -> Register:
-    return as_float(x) + (y if alpha == 1 else y * float(alpha))
+    return as_float(x) + (y if alpha == 1 else y * alpha)
 
 
 def _subtracted(x: Register, y: Any, alpha: float = 1) -> Register:
-    return as_float(x) - (y if alpha == 1 else y * float(alpha))
+    return as_float(x) - (y if alpha == 1 else y * alpha)
 
 
 def _clamped(x: Register, least: Any = None, most: Any = None) -> Register:
@@ -125,12 +143,12 @@ def _threshold_backward(g: Register, x: Register, threshold: float) -> Register:
 
 
 def _addcmul(x: Register, a: Register, b: Register, value: float = 1) -> Register:
-    product = a * b if value == 1 else a * float(value) * b
+    product = a * b if value == 1 else a * value * b
     return x + product
 
 
 def _addcdiv(x: Register, a: Register, b: Register, value: float = 1) -> Register:
-    quotient = a / b if value == 1 else a * float(value) / b
+    quotient = a / b if value == 1 else a * value / b
     return x + quotient
 
 
@@ -196,7 +214,7 @@ ENTRIES: dict[Any, Callable[..., Register]] = {
     aten.add.Scalar: _added,
     aten.sub.Tensor: _subtracted,
     aten.sub.Scalar: _subtracted,
-    aten.rsub.Scalar: lambda x, y, alpha=1: y - (x if alpha == 1 else x * float(alpha)),
+    aten.rsub.Scalar: lambda x, y, alpha=1: y - (x if alpha == 1 else x * alpha),
     aten.mul.Tensor: lambda x, y: as_float(x) * y,
     aten.mul.Scalar: lambda x, y: as_float(x) * y,
     aten.div.Tensor: lambda x, y: as_float(x) / y,
@@ -228,6 +246,9 @@ ENTRIES: dict[Any, Callable[..., Register]] = {
     aten._to_copy.default: _same,
     aten.clone.default: _same,
     aten.copy.default: lambda x, y, *_: y,
+    aten.copysign.Tensor: lambda x, y: x.writer.intrinsic("copysign", as_float(x), as_float(y)),
+    aten.fill.Scalar: lambda x, y: x.writer.number(y),
+    aten.zero.default: lambda x: x.writer.number(0.0),
 }
 #: those that take much longer than it takes to copy a number
 COSTLY = {
@@ -242,6 +263,20 @@ COSTLY = {
         for name in ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "digamma")
     ),
 }
+#: those of which a number among the arguments may be made from data
+BY_NUMBERS = {
+    getattr(getattr(aten, name), kind)
+    for name, kinds in {
+        "add": ("Tensor", "Scalar"),
+        "addcdiv": ("default",),
+        "addcmul": ("default",),
+        "div": ("Tensor", "Scalar"),
+        "mul": ("Tensor", "Scalar"),
+        "rsub": ("Scalar",),
+        "sub": ("Tensor", "Scalar"),
+    }.items()
+    for kind in kinds
+}
 BITWISE = {
     aten.bitwise_and.Tensor,
     aten.bitwise_or.Tensor,
@@ -249,8 +284,20 @@ BITWISE = {
     aten.bitwise_not.default,
 }
 WITHOUT_KEYWORDS = {aten._to_copy.default, aten.clone.default}
+
+
+def _in_place_of(target: Any) -> Any:
+    """Return the form of an operation that changes its first operand; None if it has none."""
+    name, overload = target._schema.name.removeprefix("aten::"), target._overloadname
+    packet = getattr(aten, f"{name}_", None)
+    return getattr(packet, overload, None)
+
+
 #: operations that change their first operand, and their forms that do not
 IN_PLACE = {
+    **{_in_place_of(target): target for target in ENTRIES if _in_place_of(target) is not None},
+    aten.addr_.default: aten.addr.default,
+    aten.pow_.Scalar: aten.pow.Tensor_Scalar,
     aten.logical_and_.default: aten.logical_and.default,
     aten.logical_or_.default: aten.logical_or.default,
     aten.bitwise_and_.Tensor: aten.bitwise_and.Tensor,
@@ -334,6 +381,16 @@ FILLED: dict[Any, float] = {
 }
 SOFTMAX_BACKWARD = {aten._softmax_backward_data.default, aten._log_softmax_backward_data.default}
 MASKS = {aten.tril.default, aten.triu.default}
+#: those that replace a part of a tensor, with the view that is this part
+REPLACED = {
+    aten.diagonal_scatter.default: aten.diagonal.default,
+    aten.select_scatter.default: aten.select.int,
+    aten.slice_scatter.default: aten.slice.Tensor,
+}
+TRANSPOSED = aten.transpose.int, [-1, -2]
+FACTOR = aten.linalg_cholesky_ex.default
+CHECK = aten._linalg_check_errors.default
+WAVES = {aten.sin.default, aten.cos.default}
 #: the operations that have a form, most of them for some arguments alone
 FORMS = {
     *ENTRIES,
@@ -347,22 +404,32 @@ FORMS = {
     *PRODUCTS,
     *FILLED,
     *MASKS,
+    *REPLACED,
     *SOFTMAX_BACKWARD,
+    FACTOR,
+    CHECK,
     getitem,
     *ALL_OR_ANY,
+    aten.addr.default,
     aten.amax.default,
     aten.as_strided.default,
     aten.cat.default,
+    aten.cholesky_inverse.default,
+    aten.cholesky_solve.default,
     aten.constant_pad_nd.default,
     aten.cumprod.default,
     aten.cumsum.default,
     aten.diag_embed.default,
+    aten.eye.default,
     aten.linalg_solve_triangular.default,
+    aten.linalg_vector_norm.default,
     aten._log_softmax.default,
     aten._softmax.default,
     aten.logsumexp.default,
     aten.masked_scatter_backward.default,
     aten.max.dim,
+    aten.mean.default,
+    aten.mean.dim,
     aten.stack.default,
 }
 
@@ -478,6 +545,7 @@ class _Code:
         allocated: Lines of its first block.
         bytes: Of memory that a call needs.
         tables: Constants that it reads.
+        numbers: Constants of one number each.
 
     Raises:
         NoForm: If an operation has no form in machine code.
@@ -488,11 +556,17 @@ class _Code:
         self.allocated: list[str] = []
         self.bytes = 0
         self.tables: list[Tensor] = []
-        self._graph = graph
+        self.numbers: list[float] = []
+        operations = [node for node in graph.graph.nodes if node.op == "call_function"]
+        self._of_covariances = any(node.target is FACTOR for node in operations)
+        waves = sum(_layout(n).shape.numel() for n in operations if n.target in WAVES)
+        if self._of_covariances and waves > MOST_WAVES:
+            raise NoForm("many sines")
         self._places: dict[fx.Node, Place] = {}
         self._parts: dict[fx.Node, list[Place]] = {}  # of operations with several results
         self._constants: dict[fx.Node, Tensor] = {}
         self._waiting: dict[fx.Node, _Loop] = {}
+        self._checked: list[Place] = []  # numbers other than 0 there are errors of torch
         self._loops: dict[tuple[int, ...], _Loop] = {}  # not yet written, by their shapes
         self._order = {node: i for i, node in enumerate(graph.graph.nodes)}
         self._in_place = {
@@ -514,7 +588,7 @@ class _Code:
                 self._output(node)
             else:
                 self._operation(node)
-            if node in self._changed:  # it needs memory of its own
+            if node in self._changed and not self._is_owner(node):
                 self._places[node] = self._copied(self._place(node))
         if inputs != 1:
             raise NoForm("arguments beside z")
@@ -585,7 +659,29 @@ class _Code:
         elif target in SOFTMAX_BACKWARD:
             self._softmax_backward(node, target, *args)
         elif target is aten.linalg_solve_triangular.default:
-            self._solve(node, *args, **kwargs)
+            self._places[node] = self._solved(*map(self._place, args), **kwargs)
+        elif target is FACTOR:
+            self._parts[node] = self._factor(self._place(args[0]), *args[1:], **kwargs)
+        elif target is aten.cholesky_inverse.default:
+            self._places[node] = self._inverse(self._place(args[0]), *args[1:], **kwargs)
+        elif target is aten.cholesky_solve.default:
+            self._places[node] = self._solved_twice(
+                self._place(args[0]), self._place(args[1]), *args[2:], **kwargs
+            )
+        elif target is aten.addr.default:
+            there = self._copied(self._place(args[0]))
+            self._add_outer_product(there, args, kwargs)
+            self._places[node] = there
+        elif target is CHECK:
+            self._checked.append(self._place(args[0]))
+        elif target in REPLACED:
+            self._replaced(node, REPLACED[target], args)
+        elif target is aten.eye.default:
+            self._places[node] = self._table(target(*args, **kwargs))
+        elif target in (aten.mean.default, aten.mean.dim):
+            self._mean(node, args)
+        elif target is aten.linalg_vector_norm.default:
+            self._norm(node, *args, **kwargs)
         elif target in (aten.cumsum.default, aten.cumprod.default):
             self._cumulated(node, target, args)
         elif target in FILLED:
@@ -606,11 +702,20 @@ class _Code:
         first = names[-1]
         return later or viewed or first.op != "call_function" or _shares(first)
 
+    def _is_owner(self, node: fx.Node) -> bool:
+        """Return whether a node alone has the memory of its numbers."""
+        place = self._place(node)
+        own = (node, node.args[0] if node.target is getitem else node)
+        places = [other for x, other in self._places.items() if x not in own]
+        places += [part for x, parts in self._parts.items() if x not in own for part in parts]
+        held = any(other.base == place.base for other in places)
+        return place.base.startswith("%m") and place.places is None and not held
+
     def _write_into(
         self, node: fx.Node, target: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
         """Change the numbers of a tensor where they lie."""
-        if target not in ENTRIES:
+        if target not in ENTRIES and target is not aten.addr.default:
             raise NoForm(node.target)
         _check_whole(node, target)
         for loop in list(self._loops.values()):
@@ -621,6 +726,11 @@ class _Code:
         for other, place in self._places.items():  # numbers that were taken before they change
             if place.places is not None and place.base == there.base:
                 self._places[other] = self._copied(place)
+        self._places[node] = there
+        if target is aten.addr.default:
+            self._add_outer_product(there, args, kwargs)
+            return
+        args, kwargs = self._with_numbers(target, args, kwargs)
         places = {x: _spread(self._place(x), there.shape) for x in node.all_input_nodes}
 
         def body(at: list[str]) -> None:
@@ -628,7 +738,6 @@ class _Code:
             self._store(there, at, _entry(target, args, kwargs, values, there.dtype))
 
         self._for(there.shape, body)
-        self._places[node] = there
 
     # -- where numbers are -------------------------------------------------------------------------
 
@@ -640,15 +749,40 @@ class _Code:
         if flat.numel() and value.dtype != torch.int64:
             first = flat[0].item()
             if bool((flat == first).all()) and (first != 0 or not bool(torch.signbit(flat).any())):
-                number: Register = self.writer.number(first)
+                number = self._number(first)
                 if value.dtype == torch.bool:
                     number = self.writer.truth(bool(first))
                 return self._filled(Layout.of(value), number)
         return self._table(value)
 
+    def _number(self, value: float) -> Register:
+        """Return a constant: a common one is written out, others come with each call.
+
+        The function then serves other data of the same shape.
+        """
+        if value in WRITTEN_OUT or value != value or math.isinf(value):
+            return self.writer.number(value)
+        name = f"%c{len(self.numbers)}"
+        at = f"getelementptr inbounds double, ptr %numbers, i64 {len(self.numbers)}"
+        self.allocated += [f"{name}.at = {at}", f"{name} = load double, ptr {name}.at"]
+        self.numbers.append(value)
+        return Register(self.writer, name)
+
+    def _with_numbers(
+        self, target: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Return arguments with constants in place of their numbers."""
+
+        def constant(x: Any) -> Any:
+            return self._number(x) if isinstance(x, float) else x
+
+        if target not in BY_NUMBERS:
+            return args, kwargs
+        return [constant(x) for x in args], {name: constant(x) for name, x in kwargs.items()}
+
     def _table(self, value: Tensor) -> Place:
         """Return the place of a constant, which is kept."""
-        if value.numel() > MOST_NUMBERS:
+        if value.numel() > (MOST_STORED if self._of_covariances else MOST_NUMBERS):
             raise NoForm("size")
         kept = value.detach().clone(memory_format=torch.contiguous_format)
         self.tables.append(kept)
@@ -662,7 +796,8 @@ class _Code:
     def _room(self, shape: Sequence[int], dtype: torch.dtype) -> Place:
         """Return a new place in the memory of a call."""
         numbers = math.prod(shape)
-        if dtype not in SIZES or numbers > MOST_NUMBERS:
+        most = MOST_OF_COVARIANCES if self._of_covariances else MOST_NUMBERS
+        if dtype not in SIZES or numbers > most:
             raise NoForm((shape, dtype))
         if dtype != torch.bool:  # whole numbers are computed as floats, and are no indices
             dtype = torch.float64
@@ -826,6 +961,7 @@ class _Code:
         layout = _result(node)
         if layout.dtype not in SIZES:
             raise NoForm(layout.dtype)
+        args, kwargs = self._with_numbers(target, args, kwargs)
         shape = tuple(layout.shape)
         inputs = node.all_input_nodes
         if math.prod(shape) == 0:
@@ -1140,14 +1276,19 @@ class _Code:
             right = cast(Place, right.viewed(aten.unsqueeze.default, [1]))
         batch = left.shape[:-2]
         shape = (*batch, left.shape[-2], right.shape[-1])
-        if math.prod(shape) * left.shape[-1] > MOST_PRODUCTS:
+        n, k, m = left.shape[-2], left.shape[-1], right.shape[-1]
+        by_blas = math.prod(shape) * k > MOST_PRODUCTS
+        if by_blas and not self._of_covariances:
             raise NoForm("a large product")
         there = self._room(shape, layout.dtype)
-        if start is None:
-            self._fill(there, 0.0)
-        else:
+        if start is not None:
             self._copy(_spread(self._place(start), shape), there)
-        n, k, m = left.shape[-2], left.shape[-1], right.shape[-1]
+        elif not by_blas:
+            self._fill(there, 0.0)
+        if by_blas:
+            self._multiplied_by_blas(left, right, there, 0.0 if start is None else 1.0)
+            self._places[node] = self._view(there, aten.view.default, [list(layout.shape)])
+            return
         along = left.strides[-1] in (0, 1) and right.strides[-2] in (0, 1)
 
         def term(at: list[str], i: str, j: str, c: str) -> Register:
@@ -1402,29 +1543,133 @@ class _Code:
         self._for(there.shape, body)
         self._places[node] = there
 
-    def _solve(
+    # -- matrices ----------------------------------------------------------------------------------
+
+    def _in_columns(self, place: Place) -> Place:
+        """Return the place of a copy of matrices, each of which is column-major."""
+        *batch, n, m = place.shape
+        there = cast(Place, self._room((*batch, m, n), torch.float64).viewed(*TRANSPOSED))
+        self._copy_by_columns(place, there)
+        return there
+
+    def _copy_by_columns(self, source: Place, there: Place) -> None:
+        self._copy(*(cast(Place, place.viewed(*TRANSPOSED)) for place in (source, there)))
+
+    def _readable(self, place: Place) -> Place:
+        """Return a place that a routine can read: the entries of rows or columns are neighbours."""
+        n, m = place.shape[-2:]
+        down, along = place.strides[-2:]
+        neighbours = (down == 1 and along >= n) or (along == 1 and down >= m)
+        plain = place.number is None and place.places is None and place.dtype == torch.float64
+        return place if plain and (neighbours or min(n, m) == 1) else self._in_columns(place)
+
+    def _matrix(self, place: Place, at: Sequence[str]) -> Matrix:
+        """Return one of several matrices that are readable; ``at`` counts them."""
+        n, m = place.shape[-2:]
+        down, along = place.strides[-2:]
+        name = self._address(place, self._index(place, [*at, "0", "0"]))
+        if (m == 1 or along >= n) and (down == 1 or n == 1):
+            return Matrix(name, along if m > 1 else n)
+        if along == 1 or m == 1:
+            return Matrix(name, down, transposed=True)
+        return Matrix(name, along)  # one row
+
+    def _info(self) -> str:
+        """Return a pointer to a whole number by which LAPACK says whether it failed."""
+        name = f"%a{len(self.allocated)}"
+        self.allocated.append(f"{name} = alloca i32")
+        return name
+
+    def _factor(
+        self, source: Place, *, upper: bool = False, check_errors: bool = False
+    ) -> list[Place]:
+        """Return the places of Cholesky factors, and of 0 for each that exists."""
+        *batch, n, _ = source.shape
+        if upper or n > MOST_ROWS or not n:
+            raise NoForm((upper, n))
+        there = cast(Place, self._room((*batch, n, n), torch.float64).viewed(*TRANSPOSED))
+        failed = self._room(batch, torch.float64)
+        info = self._info()
+        w = self.writer
+
+        def lower(at: list[str]) -> None:
+            *rest, column, row = at
+            inside = w.add(f"icmp sge i64 {row}, {column}", BOOL)
+            value = self._load(source, [*rest, row, column])
+            self._store(there, [*rest, row, column], w.select(inside, value, 0.0))
+
+        def of_one(at: list[str]) -> None:
+            found = as_float(factorised(w, self._matrix(there, at), n, info))
+            self._store(failed, at, found)
+
+        self._for([*batch, n, n], lower)
+        self._for(batch, of_one)
+        if check_errors:
+            self._checked.append(failed)
+        return [there, failed]
+
+    def _inverse(self, source: Place, upper: bool = False) -> Place:
+        """Return the place of the inverses of L L'; NaN where L has a zero on its diagonal."""
+        *batch, n, _ = source.shape
+        if upper or n > MOST_ROWS or not n:
+            raise NoForm((upper, n))
+        there = self._in_columns(source)
+        info = self._info()
+        w = self.writer
+
+        def of_one(at: list[str]) -> None:
+            found = as_float(inverted(w, self._matrix(there, at), n, info))
+            factor = w.select(found.compared("oeq", 0.0), 1.0, math.nan)
+            first = [*at, "0", "0"]
+            self._store(there, first, self._load(there, first) * factor)
+
+        self._for(batch, of_one)
+        return there
+
+    def _solved_twice(self, right: Place, factor: Place, upper: bool = False) -> Place:
+        """Return the place of the solution of L L' X = B, or U' U X = B."""
+        turned = cast(Place, self._in_memory(factor).viewed(*TRANSPOSED))
+        lower = turned if upper else factor
+        higher = factor if upper else turned
+        return self._solved(higher, self._solved(lower, right, upper=False), upper=True)
+
+    def _solved(
         self,
-        node: fx.Node,
-        a: fx.Node,
-        b: fx.Node,
+        a: Place,
+        b: Place,
         *,
         upper: bool,
         left: bool = True,
         unitriangular: bool = False,
-    ) -> None:
-        """Solve a small triangular system, row after row."""
-        matrix, right = self._in_memory(self._place(a)), self._in_memory(self._place(b))
+    ) -> Place:
+        """Return the place of the solution of triangular systems."""
+        matrix, right = self._in_memory(a), self._in_memory(b)
         if not left:  # x A = b is A' x' = b'
-            matrix, right = (
-                cast(Place, place.viewed(aten.transpose.int, [-1, -2])) for place in (matrix, right)
-            )
+            matrix, right = (cast(Place, place.viewed(*TRANSPOSED)) for place in (matrix, right))
             upper = not upper
         n, m = right.shape[-2:]
-        if n > LARGEST_SYSTEM:
-            raise NoForm("a large system")
         batch = broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
         matrix = _spread(matrix, (*batch, n, n))
         right = _spread(right, (*batch, n, m))
+        if n <= LARGEST_SYSTEM:
+            there = self._written_out(matrix, right, upper, unitriangular)
+        elif n > MOST_ROWS:
+            raise NoForm("a large system")
+        else:
+            there = self._in_columns(right)
+            if m:
+                matrix = self._readable(matrix)
+
+                def of_one(at: list[str]) -> None:
+                    triangle, solved = self._matrix(matrix, at), self._matrix(there, at)
+                    solve_into(self.writer, triangle, solved, (n, m), upper, unitriangular)
+
+                self._for(batch, of_one)
+        return there if left else cast(Place, there.viewed(*TRANSPOSED))
+
+    def _written_out(self, matrix: Place, right: Place, upper: bool, unit: bool) -> Place:
+        """Solve small triangular systems, row after row."""
+        *batch, n, m = right.shape
         there = self._room((*batch, n, m), torch.float64)
 
         def body(at: list[str]) -> None:
@@ -1434,16 +1679,82 @@ class _Code:
                 value = self._load(right, [*rest, str(i), column])
                 for j, x in solved.items():
                     value = value - self._load(matrix, [*rest, str(i), str(j)]) * x
-                if not unitriangular:
+                if not unit:
                     value = value / self._load(matrix, [*rest, str(i), str(i)])
                 solved[i] = value
             for i, x in solved.items():
                 self._store(there, [*rest, str(i), column], x)
 
         self._for([*batch, m], body)
-        if not left:
-            there = cast(Place, there.viewed(aten.transpose.int, [-1, -2]))
+        return there
+
+    def _multiplied_by_blas(self, left: Place, right: Place, there: Place, beta: float) -> None:
+        """Write A B + beta C into C, whose entries lie one after the other."""
+        *batch, n, m = there.shape
+        k = left.shape[-1]
+        left, right = self._readable(left), self._readable(right)
+
+        def of_one(at: list[str]) -> None:
+            name = self._address(there, self._index(there, [*at, "0", "0"]))
+            pair = self._matrix(left, at), self._matrix(right, at)
+            multiplied(self.writer, *pair, Matrix(name, m, transposed=True), (n, k, m), beta)
+
+        self._for(batch, of_one)
+
+    def _add_outer_product(self, there: Place, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Write beta A + alpha x y' into A."""
+        beta, alpha = float(kwargs.get("beta", 1)), float(kwargs.get("alpha", 1))
+        x, y = (self._in_memory(self._place(vector)) for vector in args[1:])
+
+        def body(at: list[str]) -> None:
+            i, j = at
+            found = self._load(x, [i]) * alpha * self._load(y, [j])
+            if beta != 0:
+                found = found + self._load(there, at) * beta
+            self._store(there, at, found)
+
+        self._for(there.shape, body)
+
+    def _replaced(self, node: fx.Node, view: Any, args: Sequence[Any]) -> None:
+        """Replace a part of a tensor."""
+        there = self._copied(self._place(args[0]))
+        part = cast(Place, there.viewed(view, list(args[2:])))
+        self._copy(_spread(self._place(args[1]), part.shape), part)
         self._places[node] = there
+
+    def _mean(self, node: fx.Node, args: Sequence[Any]) -> None:
+        shape = _layout(cast(fx.Node, args[0])).shape
+        self._sum(node, args)
+        total = self._place(node)
+        share = math.prod(total.shape) / max(shape.numel(), 1)
+        self._places[node] = self._scaled(total, lambda x: x * share)
+
+    def _scaled(self, source: Place, entry: Callable[[Register], Register]) -> Place:
+        """Return the place of a function of each entry."""
+        if source.number is not None:
+            return replace(source, number=entry(as_float(source.number)))
+        there = self._room(source.shape, torch.float64)
+        self._for(
+            there.shape, lambda at: self._store(there, at, entry(as_float(self._load(source, at))))
+        )
+        return there
+
+    def _norm(
+        self,
+        node: fx.Node,
+        x: fx.Node,
+        order: float = 2,
+        axes: Sequence[int] | None = None,
+        keep: bool = False,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if order != 2 or dtype is not None:
+            raise NoForm(order)
+        source = self._place(x)
+        found = self._reduced(
+            source, axes or (), keep, 0.0, lambda a, b: a + b, lambda value, _: value * value
+        )
+        self._places[node] = self._scaled(found, lambda x: x.writer.intrinsic("sqrt", x))
 
     def _cumulated(self, node: fx.Node, target: Any, args: Sequence[Any]) -> None:
         place, layout = self._place(args[0]), _layout(node)
@@ -1477,6 +1788,10 @@ class _Code:
         value, gradient = cast(Any, node.args[0])
         total = self._place(value)
         number = as_float(self._load(total, ["0"] * len(total.shape)))
+        for place in self._checked:  # where torch raises an error there is no density
+            worst = self._reduced(place, (), False, 0.0, maximum)
+            right = self._load(worst, []).compared("oeq", 0.0)
+            number = self.writer.select(right, number, math.nan)
         self.writer.line(f"store double {number.name}, ptr %value")
         slopes = self._place(gradient)
         shape = slopes.shape
@@ -1580,18 +1895,20 @@ class MachineCode:
         layout = _layout(z)
         self._dim, self._dtype = layout.shape.numel(), layout.dtype
         code = _Code(graph)
+        constants = [*code.tables, torch.tensor(code.numbers, dtype=torch.float64)]
         offsets, size = [], 0
-        for table in code.tables:
+        for table in constants:
             offsets.append(size)
             size += _whole_lines(table.numel() * table.element_size())
         tables = np.zeros(size + ALIGNMENT, dtype=np.uint8)
-        for start, table in zip(offsets, code.tables, strict=True):
+        for start, table in zip(offsets, constants, strict=True):
             raw = table.numpy().reshape(-1).view(np.uint8)
             tables[start : start + len(raw)] = raw
         self._tables, self._tables_at = tables, tables.ctypes.data
         self._first = _whole_lines(8 * (self._dim + 1))  # the results come before
         self._bytes = self._first + code.bytes + ALIGNMENT
-        self._engine = _Engine(_text(code, offsets))
+        self._free: list[tuple[np.ndarray, int]] = []  # memory that no call uses, and its start
+        self._engine = engine(_text(code, offsets))
 
     def __call__(self, z: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = self.of_numpy(z.detach().numpy())
@@ -1601,11 +1918,17 @@ class MachineCode:
     def of_numpy(self, z: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value at z [p], in any float dtype, and the gradient [p] in float64."""
         z = np.ascontiguousarray(z, dtype=NUMPY[self._dtype])
-        memory = np.empty(self._bytes, dtype=np.uint8)
-        at = memory.ctypes.data
+        try:
+            memory, at = self._free.pop()
+        except IndexError:  # another thread uses it
+            memory = np.empty(self._bytes, dtype=np.uint8)
+            at = _whole_lines(memory.ctypes.data)
+            memory = memory[at - memory.ctypes.data :]
         self._engine.function(z.ctypes.data, at, at + 8, at + self._first, self._tables_at)
         found = memory[: 8 * (self._dim + 1)].view(np.float64)
-        return float(found[0]), found[1:].copy()
+        value, gradient = float(found[0]), found[1:].copy()
+        self._free.append((memory, at))
+        return value, gradient
 
 
 def _whole_lines(size: int) -> int:
@@ -1620,7 +1943,8 @@ def _text(code: _Code, offsets: Sequence[int]) -> str:
         f"declare double @{name}({', '.join(['double'] * count)})"
         for name, count in code.writer.called.items()
     ]
-    lines += [line for function in code.writer.defined.values() for line in function]
+    lines += [line for part in code.writer.defined.values() for line in part]
+    lines += declared(code.writer.routines)
     memory = "ptr noalias %memory, ptr noalias readonly %tables"
     lines.append(f"define void @density({pointers}, {memory}) {{")
     lines.append("entry:")
@@ -1628,6 +1952,7 @@ def _text(code: _Code, offsets: Sequence[int]) -> str:
         f"  %t{i} = getelementptr inbounds i8, ptr %tables, i64 {start}"
         for i, start in enumerate(offsets)
     ]
+    lines.append(f"  %numbers = getelementptr inbounds i8, ptr %tables, i64 {offsets[-1]}")
     lines += [f"  {line}" for line in code.allocated]
     lines += [*code.writer.lines, "  ret void", "}"]
     return "\n".join(lines)
@@ -1641,7 +1966,7 @@ class _Engine:
     """
 
     _started = threading.Lock()
-    _ready = False
+    _ready = _with_routines = False
 
     def __init__(self, text: str) -> None:
         import llvmlite.binding as llvm
@@ -1655,6 +1980,10 @@ class _Engine:
                     if address is not None:
                         llvm.add_symbol(name, address)
                 _Engine._ready = True
+            if PREFIX in text and not _Engine._with_routines:
+                for name, address in addresses().items():
+                    llvm.add_symbol(name, address)
+                _Engine._with_routines = True
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
         )
@@ -1663,7 +1992,8 @@ class _Engine:
         module.data_layout = str(machine.target_data)
         tuning = llvm.create_pipeline_tuning_options(speed_level=2)
         tuning.loop_vectorization = True
-        tuning.loop_unrolling = True
+        # the time to compile the loops over matrices doubles with it, for no gain at a call
+        tuning.loop_unrolling = PREFIX not in text
         tuning.slp_vectorization = False
         builder = llvm.create_pass_builder(machine, tuning)
         builder.getModulePassManager().run(module, builder)
@@ -1671,3 +2001,13 @@ class _Engine:
         self._engine.finalize_object()
         kind = ctypes.CFUNCTYPE(None, *(ctypes.c_void_p,) * 5)
         self.function = kind(self._engine.get_function_address("density"))
+
+
+@lru_cache(maxsize=KEPT)
+def engine(text: str) -> _Engine:
+    """Return the machine code of a module; data are no part of it, so that other fits share it.
+
+    Args:
+        text: The module in LLVM's language.
+    """
+    return _Engine(text)

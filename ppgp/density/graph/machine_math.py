@@ -136,7 +136,8 @@ class Writer:
     Attributes:
         lines: The lines so far.
         called: The functions that must be declared: ``{name: number of arguments}``.
-        defined: The lines of the functions of this module that are called.
+        defined: The lines of the functions of this module that are called, and of its constants.
+        routines: The routines of LAPACK and BLAS that are called.
         block: The name of the current block.
         steps: How often the current lines run.
     """
@@ -145,6 +146,7 @@ class Writer:
         self.lines: list[str] = []
         self.called: dict[str, int] = {}
         self.defined: dict[str, list[str]] = {}
+        self.routines: set[str] = set()
         self.block = "entry"
         self.steps = 1
         self._inline = inline
