@@ -174,11 +174,11 @@ def calibrate(
         recipe_of("score", one)
     file = table_file(data, separator(sep))
 
-    from ..posterior.loading import load_posterior
+    from ..posterior.averaging import load_fitted
     from .posterior_tables import known_rows
     from .score_comparison import ScoreComparison
 
-    fitted = load_posterior(posterior)
+    fitted = load_fitted(posterior)
     name = target or str(fitted.data.target_name)
     known = known_rows(file, fitted, (name, group), drop_missing)
     comparison = ScoreComparison(fitted, known, name, group, seed)
@@ -222,10 +222,11 @@ def diagnose(
         files.check_saved(reference)
 
     from ..diagnostics.diagnosis import diagnose as diagnose_posterior
+    from ..posterior.averaging import load_fitted
     from ..posterior.loading import load_posterior
     from ..posterior.units_of_draws import scale_of
 
-    fitted = load_posterior(posterior)
+    fitted = load_fitted(posterior)
     other = None if reference is None else load_posterior(reference)
     diagnosis = diagnose_posterior(fitted, other)
     table = diagnosis.worst_first

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..conformal import Calibrator
+    from ..posterior.averaging import Average
     from ..posterior.posterior import Posterior
     from ..posterior.predicting_to_files import Predicted
     from ..posterior.region import Region
@@ -155,7 +156,7 @@ def predicted_file(
 
 
 def _calibrator(
-    fitted: Posterior, calibration: TableFile, target: str, drop_missing: bool
+    fitted: Posterior | Average, calibration: TableFile, target: str, drop_missing: bool
 ) -> Calibrator:
     """Return the calibrator of the rows of a file, by the score that suits the kind of y."""
     from ..conformal import LAC, Normalized, calibrate
@@ -169,7 +170,7 @@ def _calibrator(
     return calibrate(score, prediction, targets)
 
 
-def _kept_columns(rows: Any, posterior: Posterior, keep: Sequence[str]) -> Any:
+def _kept_columns(rows: Any, posterior: Posterior | Average, keep: Sequence[str]) -> Any:
     """Return the columns that go with the predictions: the names of the rows, and those to keep."""
     labels = {str(label): label for label in rows.columns}
     for name in keep:
@@ -195,7 +196,10 @@ def _with_columns(kept: Any, predictions: pd.DataFrame) -> pd.DataFrame:
 
 
 def known_rows(
-    file: TableFile, posterior: Posterior, columns: tuple[str, str | None], drop_missing: bool
+    file: TableFile,
+    posterior: Posterior | Average,
+    columns: tuple[str, str | None],
+    drop_missing: bool,
 ) -> Any:
     """Return the rows of a file that are not training rows and whose target is known.
 
@@ -230,7 +234,7 @@ def known_rows(
     return without_blanks(frame, dict.fromkeys(needed), drop_missing)
 
 
-def _check_target(target: str, frame: Any, posterior: Posterior, file: str) -> None:
+def _check_target(target: str, frame: Any, posterior: Posterior | Average, file: str) -> None:
     """Check that a column can hold the targets of calibration rows.
 
     Another name than that of the fit may be that of the same quantity in another table.
@@ -247,7 +251,9 @@ def _check_target(target: str, frame: Any, posterior: Posterior, file: str) -> N
         raise DataError(wanted, listed([*frame.columns], "column"), do)
 
 
-def _rows_without_inputs(frame: Any, posterior: Posterior, target: str | None) -> np.ndarray:
+def _rows_without_inputs(
+    frame: Any, posterior: Posterior | Average, target: str | None
+) -> np.ndarray:
     """Return which rows [n] of a frame lack an input; a DataWarning counts them."""
     from ..data.frame_parts import blank_rows
 
@@ -255,14 +261,16 @@ def _rows_without_inputs(frame: Any, posterior: Posterior, target: str | None) -
     return blank_rows(frame, columns, "their predictions are empty")
 
 
-def _columns_without_blanks(frame: Any, posterior: Posterior, *excluded: str | None) -> list[Any]:
+def _columns_without_blanks(
+    frame: Any, posterior: Posterior | Average, *excluded: str | None
+) -> list[Any]:
     """Return the columns of a frame that a prediction reads and whose cells need values."""
     from ..data.stream.rows_in_chunks import columns_without_blanks
 
     return columns_without_blanks(frame.columns, posterior.data, excluded)
 
 
-def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
+def inputs_for(frame: Any, posterior: Posterior | Average, *excluded: str | None) -> Any:
     """Return the columns of a data frame that a posterior predicts from.
 
     A posterior whose training columns have names takes the columns of these names, whatever else
@@ -279,7 +287,7 @@ def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
     return read
 
 
-def known_targets(frame: Any, target: str, posterior: Posterior) -> Any:
+def known_targets(frame: Any, target: str, posterior: Posterior | Average) -> Any:
     """Return the target column of a data frame of calibration rows as ``targets_for`` does.
 
     Raises:
@@ -300,7 +308,7 @@ def known_targets(frame: Any, target: str, posterior: Posterior) -> Any:
     return targets_for(frame[target], posterior)
 
 
-def targets_for(column: Any, posterior: Posterior) -> Any:
+def targets_for(column: Any, posterior: Posterior | Average) -> Any:
     """Return a target column as numbers [n]; class labels become the codes of the posterior.
 
     Raises:

@@ -17,6 +17,7 @@ from .output import Json, print_json, print_table
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
+    from ..posterior.averaging import Average
     from ..posterior.posterior import Posterior
     from ..tables.table_files import TableFile
 
@@ -57,11 +58,11 @@ def report(
         calibration_file = _rows_file(calibration, sep)
 
     from ..diagnostics.comparison import compare as compare_posteriors
-    from ..posterior.loading import load_posterior
+    from ..posterior.averaging import load_fitted
     from ..report.report import write_report
     from ..report.results_file import rows_of
 
-    fits = {name: load_posterior(path) for name, path in named.items()}
+    fits = {name: load_fitted(path) for name, path in named.items()}
     _check_fits(fits)
     test_rows = rows_for_all(test_file, fits, target, drop_missing)
     calibration_rows = None
@@ -101,20 +102,22 @@ def _named(paths: list[Path]) -> dict[str, Path]:
     }
 
 
-def _models_and_methods(fits: Mapping[str, Posterior]) -> dict[str, tuple[str, str]]:
+def _models_and_methods(fits: Mapping[str, Posterior | Average]) -> dict[str, tuple[str, str]]:
     """Return the pair ``(model, method)`` of each posterior, which no other one has.
 
     Different models of one class are numbered, and so are fits by one method.
     """
     from ..diagnostics.choice_of_reference import same_model
+    from ..posterior.averaging import Average
 
     pairs: dict[str, tuple[str, str]] = {}
-    first_of_model: dict[str, Posterior] = {}
+    first_of_model: dict[str, Posterior | Average] = {}
     for name, fit in fits.items():
         known = (label for label, other in first_of_model.items() if same_model(fit, other))
         model = next(known, None)
         if model is None:
-            model = _unused(type(fit.model).__name__, set(first_of_model))
+            own = fit if isinstance(fit, Average) else fit.model
+            model = _unused(type(own).__name__, set(first_of_model))
             first_of_model[model] = fit
         methods = {method for label, method in pairs.values() if label == model}
         pairs[name] = model, _unused(type(fit.how).__name__, methods)
@@ -130,7 +133,7 @@ def _unused(name: str, used: set[str]) -> str:
     return found
 
 
-def _check_fits(posteriors: Mapping[str, Posterior]) -> None:
+def _check_fits(posteriors: Mapping[str, Posterior | Average]) -> None:
     """Check that rows of one table can be new rows of all posteriors.
 
     Raises:
@@ -180,7 +183,10 @@ def _rows_file(path: Path, sep: str | None) -> TableFile:
 
 
 def rows_for_all(
-    file: TableFile, posteriors: Mapping[str, Posterior], target: str | None, drop_missing: bool
+    file: TableFile,
+    posteriors: Mapping[str, Posterior | Average],
+    target: str | None,
+    drop_missing: bool,
 ) -> Dataset:
     """Return the rows of a file that posteriors predict, with their targets.
 

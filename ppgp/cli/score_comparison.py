@@ -10,6 +10,7 @@ import torch
 from .. import conformal
 from ..errors import NotApplicable, UnknownName
 from ..metrics import metrics
+from ..posterior.averaging import Average
 from ..posterior.posterior import Posterior
 from ..recipes import parsing as recipes
 from ..runtime.seeding import permutation
@@ -43,7 +44,7 @@ class ScoreComparison:
     """
 
     def __init__(
-        self, posterior: Posterior, frame: Any, target: str, group: str | None, seed: int
+        self, posterior: Posterior | Average, frame: Any, target: str, group: str | None, seed: int
     ) -> None:
         for column in filter(None, (target, group)):
             if column not in frame.columns:

@@ -13,6 +13,7 @@ import torch
 from ..data.dataset import Dataset
 from ..data.roles import ROLES, same_column
 from ..posterior import convergence
+from ..posterior.averaging import Average
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 from .scalar_samples import Sample
@@ -23,7 +24,7 @@ from .verdicts import CUT_SHORT
 class Side:
     """One posterior of a comparison, with what is computed from it once."""
 
-    posterior: Posterior
+    posterior: Any  # a Posterior, or an Average
 
     @cached_property
     def sample(self) -> Sample:
@@ -79,7 +80,10 @@ def reference_of(own: Side, sides: Iterable[Side], given: Side | None) -> Side |
         if same_sites(own.posterior, given.posterior):
             return given
         return None
-    chains = [s for s in sides if s.posterior.mcmc and not convergence.why_uncorrected(s.posterior)]
+    single = [s for s in sides if not isinstance(s.posterior, Average)]
+    chains = [
+        s for s in single if s.posterior.mcmc and not convergence.why_uncorrected(s.posterior)
+    ]
     same = [s for s in chains if same_model(own.posterior, s.posterior)]
     return min(same, key=lambda s: (bool(s.missing_as_reference), -s.sample.draws), default=None)
 
@@ -92,12 +96,14 @@ def comparable(a: Posterior, b: Posterior) -> bool:
     return same_params and same_model(a, b)
 
 
-def same_model(a: Posterior, b: Posterior) -> bool:
-    """Return whether both are fits of one model to the same data."""
+def same_model(a: Posterior | Average, b: Posterior | Average) -> bool:
+    """Return whether both are fits of one model to the same data; an average is of several."""
+    if isinstance(a, Average) or isinstance(b, Average):
+        return a is b
     return same_sites(a, b) and a.model == b.model and same_data(a.data, b.data)
 
 
-def same_sites(a: Posterior, b: Posterior) -> bool:
+def same_sites(a: Posterior | Average, b: Posterior | Average) -> bool:
     """Return whether both have a model of one class, with the same sites and shapes."""
     ours, theirs = ({k: v.shape[2:] for k, v in p.draws.items()} for p in (a, b))
     return type(a.model) is type(b.model) and ours == theirs

@@ -17,6 +17,7 @@ from ..data.new_rows import in_order
 from ..display import tables as html
 from ..display.user_warnings import warn
 from ..errors import DataError, DataWarning, NotApplicable, SettingError, UnknownName, an
+from ..posterior.averaging import Average
 from ..posterior.multi import MultiPosterior
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
@@ -48,6 +49,7 @@ REFERENCE_OF_OTHER_ROWS = "the reference was fitted to other rows"
 LEFT_OUT_BY_FEW = "fewer than two have leave-one-out densities, of which test= needs none"
 SHOWN = 20  # rows that a notebook shows
 REASONS = ["reason", "predictions_reason"]  # columns that become sentences there
+OF_AVERAGE = "an average of several models: ppgp.diagnose judges each of them"
 NO_DRAWS = "every hyperparameter is a number, or a param: no draws to judge"
 
 
@@ -178,7 +180,7 @@ class Comparison:
 
 
 def compare(
-    posteriors: Mapping[str, Posterior],
+    posteriors: Mapping[str, Posterior | Average],
     reference: str | Posterior | None = None,
     *,
     test: Dataset | None = None,
@@ -196,7 +198,8 @@ def compare(
     Args:
         posteriors: By name. Sites are compared between posteriors of the same model; different
             models are ranked by their log predictive densities of the test rows or, without these,
-            of each training row from the others, where all were fitted to the same targets.
+            of each training row from the others, where all were fitted to the same targets. An
+            Average is judged by its predictions of test rows alone.
         reference: The posterior whose draws are taken as true: a name, a Posterior, or None. None
             takes, for each model, the chains with most draws, those that have converged first;
             never chains whose steps are not rejected (SGLD, SGHMC).
@@ -308,7 +311,7 @@ def _check_arguments(posteriors: Any, tables: Mapping[str, Any], score: Any) -> 
     if not posteriors:
         raise SettingError("at least one posterior to compare", "none", do)
     for name, posterior in posteriors.items():
-        if not isinstance(posterior, Posterior):
+        if not isinstance(posterior, Posterior | Average):
             got = f"{an(type(posterior).__name__)} as {name!r}"
             if isinstance(posterior, MultiPosterior):
                 do = f"pass those of one output, such as posterior[{posterior.names[0]!r}]"
@@ -322,7 +325,7 @@ def _check_arguments(posteriors: Any, tables: Mapping[str, Any], score: Any) -> 
         raise not_a_score(score)
 
 
-def _check_on_tables(posteriors: Mapping[str, Posterior]) -> None:
+def _check_on_tables(posteriors: Mapping[str, Posterior | Average]) -> None:
     """Raise NotApplicable for a user's program, whose arguments no rows of a table stand for."""
     for name, posterior in posteriors.items():
         if not posterior.data.is_table:
@@ -330,7 +333,7 @@ def _check_on_tables(posteriors: Mapping[str, Posterior]) -> None:
             raise NotApplicable("fits to a Dataset, with test rows", f"a program as {name!r}", do)
 
 
-def _check_reference(reference: Any, posteriors: Mapping[str, Posterior]) -> None:
+def _check_reference(reference: Any, posteriors: Mapping[str, Posterior | Average]) -> None:
     """Raise an error where no posterior can be judged by the reference."""
     if reference is None:
         return
@@ -417,6 +420,8 @@ def _with_advice(side: Side, reason: str) -> str:
 
 def _judge(own: Side, reference: Side | None) -> Verdict:
     """Return the verdict on the draws of one posterior."""
+    if isinstance(own.posterior, Average):
+        return Verdict(UNJUDGED, OF_AVERAGE)
     if not own.posterior.draws:
         return Verdict(UNJUDGED, NO_DRAWS)
     if reference is None:
@@ -448,6 +453,8 @@ def _judge_predictions(
     own: Side, reference: Side | None, by_posterior: Mapping[int, Prediction], level: float
 ) -> PredictiveDifference:
     """Return the verdict on predictions; ``by_posterior`` holds them by ``id`` of the posterior."""
+    if isinstance(own.posterior, Average):
+        return PredictiveDifference(UNJUDGED, OF_AVERAGE)
     if reference is None:
         return PredictiveDifference(UNJUDGED, NO_REFERENCE)
     if reference.posterior is own.posterior:
@@ -462,11 +469,13 @@ def _judge_predictions(
     return predictive_difference(ours, theirs, level, sizes)
 
 
-def _left_out(posteriors: Mapping[str, Posterior], wanted: bool) -> dict[str, LOO | None]:
+def _left_out(posteriors: Mapping[str, Posterior | Average], wanted: bool) -> dict[str, LOO | None]:
     """Return the leave-one-out densities by name; None where there are none, or not ``wanted``."""
     found: dict[str, LOO | None] = dict.fromkeys(posteriors)
     if wanted:
         for name, posterior in posteriors.items():
+            if isinstance(posterior, Average):
+                continue
             with suppress(NotApplicable):
                 found[name] = leave_one_out(posterior)
     return found
@@ -491,7 +500,7 @@ def _fits_differ(sides: Mapping[str, Side]) -> bool:
     return any(not same_model(first, other) for other in others)
 
 
-def _kind_of(posterior: Posterior) -> str:
+def _kind_of(posterior: Posterior | Average) -> str:
     """Return the kind of y in predictions; "" for a program, whose rows nothing tells."""
     if not posterior.data.is_table:
         return ""

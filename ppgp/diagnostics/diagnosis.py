@@ -12,6 +12,7 @@ from torch import Tensor
 from ..display import tables as html
 from ..errors import NotApplicable, counted
 from ..posterior.arviz import arviz
+from ..posterior.averaging import Average
 from ..posterior.convergence import (
     ESS_PER_CHAIN,
     RHAT_LIMIT,
@@ -169,7 +170,7 @@ def _weighted(w: np.ndarray, x: np.ndarray) -> Moments:
     return mean, sd, mean_error, sd_error
 
 
-def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagnosis:
+def diagnose(posterior: Posterior | Average, reference: Posterior | None = None) -> Diagnosis:
     """Judge a posterior by itself: chains by their mixing, guides by importance weights.
 
     A point cannot be judged. Unlike ``compare`` this needs no reference, and it detects less: a
@@ -178,7 +179,8 @@ def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagno
     Vehtari et al. (2021) for chains; Yao, Vehtari, Simpson & Gelman (2018) for guides.
 
     Args:
-        posterior: The fit, with draws [chain, draw, *event].
+        posterior: The fit, with draws [chain, draw, *event]; or an Average, whose verdict is the
+            worst of those on its posteriors that take part in predictions.
         reference: A posterior of the same sites to judge by as well; the verdict is then the worse
             of both.
 
@@ -186,7 +188,7 @@ def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagno
         The Diagnosis. Its table is in the units of the draws, and k-hat and R-hat have no unit.
 
     Raises:
-        NotApplicable: If ``reference`` has other sites.
+        NotApplicable: If ``reference`` has other sites, or is given beside an Average.
 
     Examples:
         >>> import torch
@@ -206,6 +208,8 @@ def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagno
         >>> ppgp.diagnose(exact)
         agrees: draws of the posterior itself
     """
+    if isinstance(posterior, Average):
+        return _of_average(posterior, reference)
     if posterior.mcmc:
         alone = _chains(posterior)
     elif "log_q" in posterior.stats and "lp" in posterior.stats:
@@ -218,6 +222,40 @@ def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagno
     if reference is None:
         return alone
     return _with_reference(alone, posterior, reference)
+
+
+def _of_average(average: Average, reference: Posterior | None) -> Diagnosis:
+    """Return the worst of the diagnoses of the posteriors that take part in predictions."""
+    import pandas as pd
+
+    if reference is not None:
+        do = "diagnose one of its posteriors, such as average[average.best]"
+        raise NotApplicable("one posterior beside a reference", repr(average), do)
+    each = {name: diagnose(posterior) for name, posterior in average.used().items()}
+    order = (AGREES, SPREAD, UNJUDGED, REJECTED)
+    decides = max(each, key=lambda name: order.index(each[name].verdict))
+    found = each[decides]
+    reason = found.reason
+    if any(other.reason != reason for other in each.values()):
+        reason = f"{decides}: {reason}"
+    said: dict[str, list[str]] = {}
+    for name, one in each.items():
+        for finding in one.findings:
+            said.setdefault(finding, []).append(name)
+    findings = [
+        finding if len(names) == len(each) else f"{', '.join(names)}: {finding}"
+        for finding, names in said.items()
+    ]
+    tables = [one.table.rename(index=f"{name}: {{}}".format) for name, one in each.items()]
+    shapes = [one.k_hat for one in each.values() if one.k_hat is not None]
+    notes = (*average.warnings, *findings)
+    return Diagnosis(
+        found.verdict,
+        reason,
+        tuple(dict.fromkeys(notes)),
+        pd.concat(tables),
+        max(shapes, default=None),
+    )
 
 
 def _with_reference(alone: Diagnosis, posterior: Posterior, reference: Posterior) -> Diagnosis:

@@ -12,6 +12,7 @@ from ..data.new_rows import in_order, joined
 from ..data.roles import refuse_censored
 from ..errors import DataWarning, NotApplicable
 from ..metrics import metrics
+from ..posterior.averaging import Average
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
@@ -39,7 +40,7 @@ class PredictiveMetrics:
 
 
 def predictive_metrics(
-    posterior: Posterior,
+    posterior: Posterior | Average,
     test: Dataset,
     calibration: Dataset | None,
     level: float,
@@ -96,7 +97,7 @@ def _band(calibrator: Calibrator, level: float, rows: int) -> tuple[float, float
         return None
 
 
-def predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
+def predicted(posterior: Posterior | Average, parts: list[Dataset]) -> Prediction:
     """Return the prediction of all rows of these tables, with their columns with roles."""
     columns = joined(parts, posterior.data).items()
     known = {name: column for name, column in columns if posterior.model.takes_role(name)}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from ..capabilities import GroupEffects, supports
+from ..posterior.averaging import Average
 from ..posterior.convergence import scalars
 from ..posterior.posterior import Posterior
 from ..posterior.units_of_draws import quantities
-from . import chains, counts, diagnostic_figures, groups, replicates, sites
+from . import additive_figures, chains, counts, diagnostic_figures, groups, replicates, sites
 
 
-def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str, Figure]:
+def suited(posterior: Posterior | Average, reference: Posterior | None = None) -> dict[str, Figure]:
     """Return the figures that suit a posterior, ``{name: Figure}``.
 
     For chains they are trace, rank and the pairs of the worst scalars; for chains and Exact also
@@ -20,7 +21,8 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
     al. (2019) show how such figures are used. Each figure states its units.
 
     Args:
-        posterior: The posterior, with draws [chain, draw].
+        posterior: The posterior, with draws [chain, draw]; or an Average, whose figure is that of
+            its components.
         reference: Another posterior of the same sites, whose marginals are shown too.
 
     Raises:
@@ -35,6 +37,8 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
         >>> list(plots.suited(posterior))
         ['k_hat', 'marginals', 'predictive_check', 'rootogram']
     """
+    if isinstance(posterior, Average):
+        return {"components": additive_figures.components(posterior)}
     how = type(posterior.how).__name__
     figures: dict[str, Figure] = {}
     if posterior.mcmc:

@@ -23,6 +23,7 @@ from .files import storage
 from .loading import load_posterior, read, ready
 from .posterior import Posterior
 from .prediction import Origin, Prediction
+from .summary import cut_short
 
 __all__ = ["Average", "average", "same_targets"]
 
@@ -98,6 +99,35 @@ class Average:
         if self.took is not None:
             return self.took
         return sum(each.seconds for each in self.posteriors.values())
+
+    @property
+    def model(self) -> Any:
+        """The model of the posterior of the largest weight."""
+        return self[self.best].model
+
+    @property
+    def how(self) -> Any:
+        """The method of the posterior of the largest weight."""
+        return self[self.best].how
+
+    @property
+    def scaler(self) -> Any:
+        """What put the rows on the scale of the posterior of the largest weight."""
+        return self[self.best].scaler
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Whether Ctrl-C ended one of the fits, as "interrupted"."""
+        return {"interrupted": any(cut_short(each.stats) for each in self.posteriors.values())}
+
+    @property
+    def draws(self) -> dict[str, Tensor]:
+        """None: each posterior has its own, of other sites."""
+        return {}
+
+    def used(self) -> dict[str, Posterior]:
+        """Return the posteriors that take part in predictions: those of a weight above 1e-4."""
+        return {name: self.posteriors[name] for name in self._used()[0]}
 
     def __getitem__(self, name: str) -> Posterior:
         if name not in self.posteriors:
@@ -288,7 +318,8 @@ class Average:
             do = "it is damaged or foreign; save again"
             raise StorageError("one weight for each posterior in the file", "something else", do)
         posteriors = {name: ready(each, things) for name, each in record.posteriors.items()}
-        return cls(posteriors, weights, str(record.by))
+        took = None if record.took is None else float(record.took)
+        return cls(posteriors, weights, str(record.by), tuple(map(str, record.warnings)), took)
 
 
 def _zero_like(parts: Mapping[str, Prediction]) -> Prediction:

@@ -21,6 +21,7 @@ from ..data.dataset import Dataset
 from ..diagnostics.comparison import Comparison
 from ..errors import StorageError
 from ..posterior.arviz import netcdf
+from ..posterior.averaging import Average
 from ..posterior.posterior import Posterior
 from .report_figures import ReportFigure, figures_of, slug_of
 from .report_html import figure, note, section
@@ -35,7 +36,7 @@ DPI = 150  # of figures
 def write_report(
     out: str | Path,
     comparison: Comparison,
-    posteriors: Mapping[str, Posterior],
+    posteriors: Mapping[str, Posterior | Average],
     names: Mapping[str, tuple[str, str]],
     test: Dataset,
     title: str = "ppgp compare",
@@ -79,14 +80,26 @@ def write_report(
         path = out / "figures" / f"{one.slug}.png"
         attempt(path, partial(_write_figure, path, one, pictures))
     attempt(page, lambda: files.write(page, page_of(content, _sections(pictures))))
-    for name, posterior in posteriors.items():
+    for name, posterior in _one_by_one(posteriors):
         path = out / f"{slug_of(name)}.nc"
         attempt(path, partial(_write_netcdf, path, posterior))
     return page, list(dict.fromkeys(problems))
 
 
+def _one_by_one(
+    posteriors: Mapping[str, Posterior | Average],
+) -> Iterator[tuple[str, Posterior]]:
+    """Yield the posteriors by name, and in place of an average those that it predicts with."""
+    for name, one in posteriors.items():
+        if isinstance(one, Average):
+            for part, posterior in one.used().items():
+                yield f"{name} {part}", posterior
+        else:
+            yield name, one
+
+
 @contextmanager
-def saved_if_it_fails(out: Path, posteriors: Mapping[str, Posterior]) -> Iterator[None]:
+def saved_if_it_fails(out: Path, posteriors: Mapping[str, Posterior | Average]) -> Iterator[None]:
     """Save the posteriors in a folder if the work inside fails, and raise its error.
 
     ``ppgp report`` takes the files. After Ctrl-C they are saved as well.

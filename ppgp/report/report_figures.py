@@ -13,6 +13,7 @@ from ..data.dataset import Dataset
 from ..diagnostics.comparison import Comparison
 from ..errors import counted
 from ..plots.common import panels
+from ..posterior.averaging import Average
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 
@@ -52,7 +53,7 @@ def slug_of(name: str) -> str:
 
 def figures_of(
     comparison: Comparison,
-    posteriors: Mapping[str, Posterior],
+    posteriors: Mapping[str, Posterior | Average],
     names: Mapping[str, tuple[str, str]],
     test: Dataset,
     problems: list[str],
@@ -80,12 +81,12 @@ def figures_of(
         by_model.setdefault(model, []).append(name)
     for model, of_model in by_model.items():
         # the reference first, in the colour and line that are easiest to see
-        ordered = sorted(of_model, key=lambda name: not posteriors[name].mcmc)
+        ordered = sorted(of_model, key=lambda name: not _has_chains(posteriors[name]))
         by_method = {names[name][1]: posteriors[name] for name in ordered}
         draw(f"marginals of {model}", _of_marginals(model, by_method))
     # MCMC, if there is one, is the method to trust most, and represents the model
     shown = [
-        next((name for name in of_model if posteriors[name].mcmc), of_model[0])
+        next((name for name in of_model if _has_chains(posteriors[name])), of_model[0])
         for of_model in by_model.values()
     ]
     for name in shown:
@@ -113,15 +114,18 @@ def _of_differences(comparison: Comparison) -> Iterator[ReportFigure]:
     yield ReportFigure("differences", title, figure, caption, "Differences from the reference")
 
 
-def _of_marginals(model: str, by_method: Mapping[str, Posterior]) -> Iterator[ReportFigure]:
+def _of_marginals(
+    model: str, by_method: Mapping[str, Posterior | Average]
+) -> Iterator[ReportFigure]:
     """Yield the figure of the marginals of a model that several methods have fitted."""
-    if len(by_method) < 2 or not all(posterior.draws for posterior in by_method.values()):
+    single = {name: one for name, one in by_method.items() if not isinstance(one, Average)}
+    if len(single) < 2 or not all(posterior.draws for posterior in single.values()):
         return
     caption = (
         "The density of each uncertain number of the model, by method. A vertical line is a method "
         "that gives one value alone, such as MAP. Curves on top of one another agree."
     )
-    figure = plots.marginals(by_method, columns=2)
+    figure = plots.marginals(single, columns=2)
     title = f"Marginals of {model}"
     yield ReportFigure(f"marginals-{slug_of(model)}", title, figure, caption, "Marginals")
 
@@ -200,9 +204,14 @@ def _of_residuals(name: str, prediction: Prediction, y: Any) -> Iterator[ReportF
     )
 
 
-def _of_chains(name: str, posterior: Posterior) -> Iterator[ReportFigure]:
+def _has_chains(posterior: Posterior | Average) -> bool:
+    """Return whether it is one posterior of Markov chains."""
+    return not isinstance(posterior, Average) and posterior.mcmc
+
+
+def _of_chains(name: str, posterior: Posterior | Average) -> Iterator[ReportFigure]:
     """Yield the figure of the chains of a posterior that has some."""
-    if not posterior.mcmc:
+    if isinstance(posterior, Average) or not posterior.mcmc:
         return
     caption = (
         "The draws of each chain in order, and their densities. Converged chains look like noise "

@@ -15,6 +15,7 @@ from ..diagnostics.diagnosis import k_hat, log_ratio
 from ..diagnostics.predictive_metrics import BAND_CONFIDENCE
 from ..diagnostics.ranking import AS_GOOD, BEST, ERRORS, NOT_RANKED, SMALL, WORSE
 from ..errors import NotApplicable, counted
+from ..posterior.averaging import Average
 from ..posterior.convergence import ESS_PER_CHAIN, RHAT_LIMIT, mixing
 from ..posterior.posterior import Posterior
 from ..posterior.sample_statistics import k_hat_limit
@@ -204,7 +205,7 @@ def _about_the_band(comparison: Comparison, n_test: int, level: float) -> list[s
 
 
 def convergence_section(
-    posteriors: Mapping[str, Posterior],
+    posteriors: Mapping[str, Posterior | Average],
     pairs: Mapping[str, tuple[str, str]],
     names: Sequence[str],
 ) -> str:
@@ -235,8 +236,11 @@ def convergence_section(
     )
 
 
-def _diagnosed(name: str, posterior: Posterior) -> list[Cell]:
-    """Return the convergence statistics of one posterior."""
+def _diagnosed(name: str, posterior: Posterior | Average) -> list[Cell]:
+    """Return the convergence statistics of one posterior; an average has none of its own."""
+    if isinstance(posterior, Average):
+        size = number(float(len(posterior)), f"{len(posterior)} models averaged")
+        return [text(name), size, *[number(None)] * 5, number(posterior.seconds)]
     cells = [text(name), _size(posterior)]
     if posterior.mcmc:
         mix = mixing(posterior)

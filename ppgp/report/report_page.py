@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..diagnostics.comparison import Comparison
+from ..posterior.averaging import Average
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 from .report_html import items, listed_names, note, section
@@ -152,7 +153,7 @@ class Content:
     title: str
     about: Mapping[str, Any]
     comparison: Comparison
-    posteriors: Mapping[str, Posterior]
+    posteriors: Mapping[str, Posterior | Average]
     pairs: Mapping[str, tuple[str, str]]
     n_test: int
 

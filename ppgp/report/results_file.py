@@ -11,13 +11,14 @@ from typing import Any
 from .. import files
 from ..diagnostics.comparison import Comparison
 from ..display.json_values import json_value
+from ..posterior.averaging import Average
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 
 
 def rows_of(
     comparison: Comparison,
-    posteriors: Mapping[str, Posterior],
+    posteriors: Mapping[str, Posterior | Average],
     names: Mapping[str, tuple[str, str]],
 ) -> list[dict[str, Any]]:
     """Return one flat record per posterior.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from scipy import stats
 from torch.distributions import LogNormal, Normal, Poisson, StudentT
 
 import ppgp
-from ppgp import Prediction, inference, kernels, likelihoods, models
+from ppgp import Prediction, inference, kernels, likelihoods, models, plots
 from ppgp.distributions.weighted_mixture import weighted
 from ppgp.errors import DataError, NotApplicable, NotKnown, SettingError, StorageError, UnknownName
 
@@ -259,3 +260,62 @@ def test_f_of_models_of_y_and_of_log_y_is_not_averaged() -> None:
         both.latent(AHEAD)
     with pytest.raises(NotApplicable, match="parts in one unit"):
         both.components(AHEAD)
+
+
+# -- diagnose, compare and report take an average --------------------------------------------------
+
+
+def test_the_diagnosis_of_an_average_is_the_worst_of_its_posteriors() -> None:
+    recipe = models.LinearRegression()
+    fits = {
+        "exact": ppgp.fit(recipe, DATA, inference.Exact(), progress=False),
+        "point": ppgp.fit(recipe, DATA, inference.MAP(), progress=False),
+        "unused": ppgp.fit(recipe, DATA, inference.Laplace(draws=50), progress=False),
+    }
+    average = ppgp.average(fits, by=[0.6, 0.4, 0.0])
+    found = ppgp.diagnose(average)
+    assert found.verdict == "unjudged"
+    assert found.reason == "point: one point: it has no spread to judge"
+    assert found.findings == (
+        "point: one point: it has no spread to judge: fit by Laplace, or by NUTS, and compare",
+    )
+    own = ppgp.diagnose(fits["exact"]).table
+    assert float(found.table.at["exact: bias", "mean"]) == float(own.at["bias", "mean"])
+    assert len(found.table) == 2 * len(own)
+    alone = ppgp.diagnose(ppgp.average({"exact": fits["exact"]}, by=[1.0]))
+    assert (alone.verdict, alone.reason) == ("agrees", "draws of the posterior itself")
+    with pytest.raises(NotApplicable, match="one posterior beside a reference"):
+        ppgp.diagnose(average, fits["exact"])
+
+
+def test_an_average_is_ranked_by_its_predictions_of_test_rows() -> None:
+    fits = fitted()
+    average = ppgp.average(fits)
+    later = torch.arange(12.0, 20.0, dtype=torch.float64)
+    test = ppgp.Dataset(later[:, None], 3 + 0.4 * later + torch.cos(5 * later))
+    found = ppgp.compare({"average": average, "walk": fits["walk"]}, test=test)
+    prediction = average.predict(test.X)
+    nll = -prediction.log_prob(test.y).mean()
+    assert found.predictive.at["average", "nll"] == pytest.approx(float(nll))
+    assert found.verdicts["average"] == "unjudged"
+    assert found.reasons["average"].startswith("an average of several models: ppgp.diagnose")
+    assert found.ranking is not None
+    assert found.ranking.at["average", "elpd"] == pytest.approx(-8 * float(nll))
+    assert ppgp.compare({"average": average, "walk": fits["walk"]}).ranking is None
+
+
+def test_an_average_keeps_its_warnings_and_seconds_in_its_file(tmp_path: Path) -> None:
+    average = replace(ppgp.average(fitted()), warnings=("one sentence",), took=3.5)
+    again = ppgp.Average.load(average.save(tmp_path / "average.ppgp"))
+    assert again.warnings == ("one sentence",)
+    assert again.seconds == 3.5
+    plain = ppgp.average(fitted())
+    loaded = ppgp.Average.load(plain.save(tmp_path / "plain.ppgp"))
+    assert loaded.seconds == sum(each.seconds for each in plain.posteriors.values())
+
+
+def test_the_figure_that_suits_an_average_is_that_of_its_components() -> None:
+    kernel = kernels.Matern(1.5, 4.0, 9.0) + kernels.Cosine(2.0, 3.0)
+    model = models.StateSpaceGP(kernel, noise=0.5, mean=4.0)
+    fit = ppgp.fit(model, DATA, inference.MAP(), progress=False, standardise=False)
+    assert list(plots.suited(ppgp.average({"a": fit, "b": fit}, by=[0.5, 0.5]))) == ["components"]
