@@ -7,7 +7,7 @@ medians to medians, so that the median of a site there is the image of its media
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyro.distributions as dist
@@ -96,6 +96,24 @@ def has_several_modes(law: Any) -> bool:
     return isinstance(law, StudentT | Cauchy) or "Mixture" in type(law).__name__
 
 
+def quantiles_of(name: str, law: Any, s: Slice, at: Sequence[float]) -> Tensor:
+    """Return the quantiles of the prior of a site on the unconstrained scale, [k, entry].
+
+    They are NaN where they are not known: of an improper prior, or one whose entries are tied.
+    """
+    unknown = torch.full((len(at), s.stop - s.start), torch.nan, dtype=torch.float64)
+    if s.circular or isinstance(s.transform, Partly):
+        return unknown
+    try:
+        found = _quantiles(law, at)
+        if found is None:
+            return unknown
+        free = mapping(name, law).inv(found).reshape(len(at), -1)
+    except (RuntimeError, ValueError, ArithmeticError, NotImplementedError, TypeError):
+        return unknown  # a law of the user without what torch's have
+    return free if free.shape == unknown.shape else unknown
+
+
 def _median_and_reach(name: str, law: Any, s: Slice) -> tuple[Tensor, Tensor] | None:
     """Return the median and the reach of a site on the unconstrained scale, each flat."""
     if s.circular:
@@ -139,27 +157,27 @@ def _of_angles(law: Any, s: Slice) -> tuple[Tensor, Tensor] | None:
     return centre, torch.ones_like(centre)
 
 
-def _quantiles(law: Any) -> Tensor | None:
-    """Return the quantiles of each entry at ``PROBABILITIES``, [3, *batch, *event].
+def _quantiles(law: Any, at: Sequence[float] = PROBABILITIES) -> Tensor | None:
+    """Return the quantiles of each entry at probabilities, [k, *batch, *event].
 
     They are None for an improper prior, and for one whose entries are tied to one another.
     """
-    shape = (len(PROBABILITIES), *law.batch_shape, *law.event_shape)
+    shape = (len(at), *law.batch_shape, *law.event_shape)
     while isinstance(law, AROUND):
         law = law.base_dist
     if isinstance(law, FlatDistribution | dist.ImproperUniform):
         return None
     if getattr(law, "improper", False):
         return None
-    found = _of_family(law)
+    found = _of_family(law, at)
     if found is None:
         return None
     return found.detach().expand(shape)
 
 
-def _of_family(law: Any) -> Tensor | None:
+def _of_family(law: Any, at: Sequence[float]) -> Tensor | None:
     """Return the quantiles of a distribution that no other is around."""
-    p = torch.tensor(PROBABILITIES, dtype=torch.float64)
+    p = torch.tensor(at, dtype=torch.float64)
     p = p.reshape(len(p), *(1,) * (len(law.batch_shape) + len(law.event_shape)))
     if isinstance(law, MultivariateNormal | LowRankMultivariateNormal):
         unit = torch.special.ndtri(p).to(law.loc)
@@ -168,7 +186,7 @@ def _of_family(law: Any) -> Tensor | None:
         unit = torch.as_tensor(special.stdtrit(law.df.detach().double().cpu().numpy(), p.numpy()))
         return law.loc + unit.to(law.loc) * law.scale
     if isinstance(law, TransformedDistribution):
-        found = _through_transforms(law)
+        found = _through_transforms(law, at)
         if found is not None:
             return found
     if law.event_shape:
@@ -178,7 +196,7 @@ def _of_family(law: Any) -> Tensor | None:
         mean = getattr(law, "loc", None)
         like = mean if isinstance(mean, Tensor) else next(iter(_tensors(law)), p)
         found = icdf(law, p.to(like))
-    return _of_draws(law) if found is None else found
+    return _of_draws(law, at) if found is None else found
 
 
 def _tensors(law: Any) -> list[Tensor]:
@@ -190,11 +208,11 @@ def _tensors(law: Any) -> list[Tensor]:
     ]
 
 
-def _through_transforms(law: TransformedDistribution) -> Tensor | None:
+def _through_transforms(law: TransformedDistribution, at: Sequence[float]) -> Tensor | None:
     """Return the quantiles of the base, transformed; None unless each entry only rises or falls."""
     if not all(_is_by_entry(transform) for transform in law.transforms):
         return None
-    found = _quantiles(law.base_dist)
+    found = _quantiles(law.base_dist, at)
     if found is None:
         return None
     for transform in law.transforms:
@@ -210,12 +228,12 @@ def _is_by_entry(transform: Transform) -> bool:
     return bool(transform.bijective) and one_number
 
 
-def _of_draws(law: Any) -> Tensor | None:
+def _of_draws(law: Any, at: Sequence[float]) -> Tensor | None:
     """Return quantiles of draws from a distribution of single numbers; None if there are many."""
     numbers = math.prod(law.batch_shape)
     if numbers * DRAWS > MOST_NUMBERS:
         return None
     with seeded(0), torch.no_grad():
         draws = law.sample(torch.Size([DRAWS])).sort(0).values
-    places = torch.tensor([round(q * (DRAWS - 1)) for q in PROBABILITIES], device=draws.device)
+    places = torch.tensor([round(q * (DRAWS - 1)) for q in at], device=draws.device)
     return draws.index_select(0, places)

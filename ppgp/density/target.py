@@ -74,10 +74,20 @@ from .handlers import (
 from .kinks import InExpectation, Kinks, averaged_precision
 from .layout import UNOBSERVED, Partly, Slice, laid, names, placed
 from .plates import Batches, check_whole, drawn_rows, plates_taking, sites_in, taken_whole
-from .prior_medians import at_medians, declared_laws, has_several_modes
+from .prior_medians import at_medians, declared_laws, has_several_modes, quantiles_of
 from .supports import Guard, Guarding, everything, guards
 from .survey import Survey, arguments, other_points, survey
 from .wave_starts import reach_of_waves, starts_of_waves, waves_of
+from .waves_of_programs import (
+    ABREAST,
+    HIGHEST,
+    LOWEST,
+    PIECES,
+    Angles,
+    Profile,
+    profiles,
+    starts_of_profiles,
+)
 
 __all__ = ["Graphs", "Sendable", "Target"]
 
@@ -1024,11 +1034,21 @@ class Target:
     def starts(self, jacobian: bool = True) -> Tensor:
         """Return starts z [k, p], the best first: the origin, and others where waves have modes.
 
-        A period also starts at the peaks of the periodogram of y, see ``wave_starts``.
+        A period also starts at the peaks of the periodogram of y, see ``wave_starts``, and that of
+        a program where a profile of the density is highest, see ``waves_of_programs``.
         """
         origin = self.origin()
-        if not self.waves:
+        if not (self.waves or self.turning):
             return origin[None]
+        if self._starts is None and self.turning:
+            graph = self.compiled(None, jacobian, ABREAST, few=True)
+
+            def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
+                with torch.no_grad():
+                    return graph(z)
+
+            found = starts_of_profiles(self.turning, origin, self._reach, evaluate)
+            self._starts, self._reach = found
         if self._starts is None:
 
             def density(z: Tensor) -> float:
@@ -1044,6 +1064,34 @@ class Target:
     def waves(self) -> dict[str, Tensor]:
         """The sites that are periods or frequencies: {site: the columns [n, e] of their waves}."""
         return waves_of(self.model, self.data, self.slices)
+
+    @cached_property
+    def turning(self) -> list[Profile]:
+        """Numbers of a user's program that turn waves, as a frequency does: see ``Profile``."""
+        alone = self.team.alone and self.random is None and self.out_of_torch is None
+        if self.data.is_table or self.data.streamed or self.enumerates or not alone:
+            return []
+        origin, here = self.origin(), self.survey.like
+
+        def angles_at(z: Tensor) -> list[Tensor]:
+            with Angles() as angles, torch.enable_grad():
+                self.joint(z)
+            return angles.found
+
+        try:
+            if not angles_at(origin.clone().requires_grad_()):
+                return []
+            with quietly(), torch.no_grad(), seeded(0), self._run(origin) as run:
+                self.run_program()
+            at = [LOWEST + (HIGHEST - LOWEST) * k / PIECES for k in range(PIECES + 1)]
+            quantiles = here.new_full((len(at), self.dim), torch.nan)
+            for name, s in self.slices.items():
+                if not s.param:
+                    own = quantiles_of(name, run.sites[name]["fn"], s, at)
+                    quantiles[:, s.start : s.stop] = own.to(here)
+            return profiles(angles_at, quantiles, origin)
+        except (RuntimeError, ValueError, ArithmeticError):  # the program has no density there
+            return []
 
     @property
     def mixes(self) -> bool:

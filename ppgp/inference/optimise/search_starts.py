@@ -108,11 +108,11 @@ def best_of(
     """
     if plan.short:
         workers = 1  # few steps are over before a worker has begun, or a graph has paid
-    else:
+    if not plan.short or target.turning:
         target.settle(jacobian)  # workers have no graph and no value from before
     first = few_steps if plan.short and few_steps is not None else search
     begun = z0[None]
-    if plan.short:
+    if plan.short or target.turning:
         begun = torch.cat([begun, target.starts(jacobian), _terms_apart(target, z0)])
     search_from = _Start(Sendable(target), first, _distinct(begun), seed, jacobian, plan.short)
     results, interrupted = _results(search_from, plan.starts, plan.enough, workers)
@@ -256,6 +256,8 @@ def plan_of_starts(target: Target, starts: int | None, init: object) -> Plan:
         return Plan(SEVERAL, ENOUGH)
     if not target.data.is_table and target.mixes:
         return Plan(SEVERAL, short=True)
+    if target.turning:
+        return Plan(len(target.starts()), short=True)
     if target.waves or target.model.several_modes or target.alike:
         return Plan(FEW + min(len(target.waves), 1), short=True)
     return Plan(1)
