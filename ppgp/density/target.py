@@ -1038,9 +1038,10 @@ class Target:
         a program where a profile of the density is highest, see ``waves_of_programs``.
         """
         origin = self.origin()
-        if not (self.waves or self.turning):
+        of_program = not self.data.is_table and self.turning
+        if not (self.waves or of_program):
             return origin[None]
-        if self._starts is None and self.turning:
+        if self._starts is None and of_program:
             graph = self.compiled(None, jacobian, ABREAST, few=True)
 
             def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:

@@ -254,10 +254,11 @@ def plan_of_starts(target: Target, starts: int | None, init: object) -> Plan:
         return Plan(SEVERAL, short=True) if few else Plan(1)
     if target.enumerates or bool(_vague_sites(target)):
         return Plan(SEVERAL, ENOUGH)
-    if not target.data.is_table and target.mixes:
-        return Plan(SEVERAL, short=True)
-    if target.turning:
-        return Plan(len(target.starts()), short=True)
+    if not target.data.is_table:
+        if target.mixes:
+            return Plan(SEVERAL, short=True)
+        if target.turning:
+            return Plan(len(target.starts()), short=True)
     if target.waves or target.model.several_modes or target.alike:
         return Plan(FEW + min(len(target.waves), 1), short=True)
     return Plan(1)
