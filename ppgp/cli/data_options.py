@@ -69,6 +69,13 @@ class TableOptions:
             'or "seconds" since 2000'
         ),
     ] = "refuse"
+    time: Annotated[
+        str | None,
+        typer.Option(
+            help="the input column that is the time of a series, whose dates become days; other "
+            "input columns are then regressors"
+        ),
+    ] = None
     one_hot: Annotated[
         str,
         typer.Option(help="columns that become columns of 0 and 1, one per value, comma-separated"),
@@ -124,6 +131,7 @@ class TableOptions:
             split_names(self.classes) or None,
             split_names(self.coordinates) or None,
             separator(self.sep),
+            self.time,
         )
 
 

@@ -62,6 +62,7 @@ USUAL_METHODS = "map,laplace,svi,nuts"
 EXACT = {"GP": "GP", "LatentGP": "GP"}
 IN_PLACE = ("Vecchia", "SGPR", "SVGP")  # that a warning names for them, where they suit
 SUFFIX = ".safetensors"  # of a saved posterior
+FEW_ROWS = 300  # of a series, whose candidates never take that long
 LONG_FIT = 30.0  # seconds of a fit past which it is said before
 #: method -> about how many times as long as MAP its evaluations of the density take
 TIMES_OF_MAP = {
@@ -175,7 +176,8 @@ def fit(
         typer.Option(
             help="a name or recipe; see `ppgp list`; default: gp for numbers, or sgpr for more "
             "than 5,000 rows; logistic for two classes, softmax for more; for a table with one "
-            "column of dates, the candidates of state-space, averaged by their evidence",
+            "column of dates, or with --time, the candidates of state-space, averaged by their "
+            "evidence",
             autocompletion=complete_models,
         ),
     ] = None,
@@ -267,7 +269,27 @@ def _fitted_series(table: Dataset, how: str | None, seed: int, progress: bool) -
     if how is not None:
         _, methods = build_models_and_methods(["state-space"], [how], [], None, ())
         method = methods[how]
+    if method is None or type(method).__name__ == "MAP":
+        _warn_of_long_choice(table)
     return fit_candidates(StateSpaceGP(), table, method, seed=seed, progress=progress)
+
+
+def _warn_of_long_choice(table: Dataset) -> None:
+    """Warn of candidates that probably take longer than half a minute together."""
+    from ..inference.fitting.candidates import expected_seconds
+    from ..models import StateSpaceGP
+    from ..models.advice.advice import about
+
+    if table.n <= FEW_ROWS:
+        return
+    number = len(StateSpaceGP().candidates(table))
+    seconds = expected_seconds(number, table.n)
+    if seconds > LONG_FIT:
+        sentence = (
+            f"{number} candidates for {table.n:,} rows take about {about(seconds)}: one alone is "
+            "quicker, such as --model 'StateSpaceGP(Matern(1.5))' --how map"
+        )
+        warn(sentence, PpgpWarning)
 
 
 def _weights_of(average: Average) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ def usual_models(table: Any, likelihood: str | None = None) -> list[str]:
 
 
 def is_series(table: Any) -> bool:
-    """Return whether a table is a series of numbers: one column of dates, and no other.
+    """Return whether a table is a series of numbers: a column of the time, or one of dates alone.
 
     Args:
         table: The Dataset.
@@ -96,7 +96,8 @@ def is_series(table: Any) -> bool:
 
     names = table.feature_names or ()
     own = [name for name in table.columns_with_roles if name != "ids"]
-    return len(names) == 1 and unit_of(names[0]) is not None and not table.classes and not own
+    of_dates = len(names) == 1 and unit_of(names[0]) is not None
+    return (of_dates or table.time is not None) and not table.classes and not own
 
 
 def advised_models(

@@ -54,6 +54,7 @@ class Looked:
         classes: The labels of the target in their order; None: sorted.
         coordinates: The columns that are places in one space; None: there are none.
         sep: What separates columns; None: that of the suffix.
+        time: The input column that is the time; None: none is named so.
     """
 
     place: str
@@ -67,6 +68,7 @@ class Looked:
     classes: Sequence[Any] | None
     coordinates: Sequence[str | int] | None
     sep: str | None
+    time: str | None = None
 
 
 def look(
@@ -80,6 +82,7 @@ def look(
     classes: Sequence[Any] | None,
     coordinates: Sequence[str | int] | None,
     sep: str | None,
+    time: str | None = None,
 ) -> Looked:
     """Look at a table, as ``load`` takes it.
 
@@ -94,6 +97,8 @@ def look(
         classes: The labels of the target in their order; None: sorted.
         coordinates: The columns that are places in one space; None: there are none.
         sep: The character that separates columns; None: that of the suffix.
+        time: The input column that is the time, whose dates become days unless ``words`` has
+            another unit.
 
     Raises:
         UnknownName: If there is no such data set or column; the message offers the nearest name.
@@ -103,11 +108,24 @@ def look(
     _check_names(target, one_hot, drop)
     _check_place(name_or_path)
     place = str(name_or_path)
+    if time is not None and words["dates"] == "refuse":
+        words = {**words, "dates": "days"}
     file = None
     if is_table(Path(place), sep) and place not in BUNDLED:
         file = table_file(place, sep)
     looked = Looked(
-        place, target, file, roles, groups or (), words, one_hot, drop, classes, coordinates, sep
+        place,
+        target,
+        file,
+        roles,
+        groups or (),
+        words,
+        one_hot,
+        drop,
+        classes,
+        coordinates,
+        sep,
+        time,
     )
     if file is None:
         _check_data_set(looked)
@@ -173,7 +191,7 @@ def _check_data_set(looked: Looked) -> None:
     if place not in WITHOUT_FRAME:
         return
     options = {"classes": looked.classes, "drop": looked.drop, "one_hot": looked.one_hot}
-    options = {"groups": looked.groups, **options, "sep": looked.sep}
+    options = {"groups": looked.groups, **options, "sep": looked.sep, "time": looked.time}
     for name in (*looked.roles, *(name for name, value in options.items() if value)):
         wanted = f"{name} of a file, or of a frame that is fetched"
         raise SettingError(wanted, f"{place!r}", f"leave {name} out")
@@ -185,6 +203,8 @@ def _check_columns(looked: Looked, file: TableFile, names: tuple[str, ...]) -> N
         raise no_target(names)
     check_drop(looked.drop, names, looked.target)
     kept = [name for name in names if name not in looked.drop]
+    if looked.time is not None and looked.time not in kept:
+        raise UnknownName("column", looked.time, kept)
     turned = check_asked(
         kept, looked.target, looked.roles, looked.groups, looked.words, looked.one_hot or False
     )

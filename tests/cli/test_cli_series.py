@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from forked import ppgp
 
 import ppgp as library
+from ppgp.cli.fit_commands import _warn_of_long_choice
 from ppgp.cli.recipe_options import is_series
+from ppgp.errors import PpgpWarning
 
 MONTHS = pd.date_range("2020-01-01", periods=48, freq="MS")
 WAVE = 10 + 2 * np.sin(2 * np.pi * np.arange(48) / 12)
@@ -41,10 +44,43 @@ def test_fit_saves_the_average_of_the_candidates_and_predict_reads_it(tmp_path: 
     assert (forecast["lower"] < forecast["upper"]).all()
 
 
+def test_the_column_of_the_time_is_named_and_others_are_regressors(tmp_path: Path) -> None:
+    holiday = (np.arange(48) % 5 == 0).astype(float)
+    table = FRAME.assign(holiday=holiday, sales=FRAME["sales"] + 3 * holiday)
+    table[["holiday", "month", "sales"]][:40].to_csv(tmp_path / "past.csv", index=False)
+    table[["holiday", "month", "sales"]][40:].to_csv(tmp_path / "ahead.csv", index=False)
+    options = ["--time", "month", "--out", "s.safetensors", "--no-progress", "--json"]
+    done = ppgp("fit", "past.csv", "--target", "sales", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["model"] == "series"
+    average = library.Average.load(tmp_path / "s.safetensors")
+    assert average.data.feature_names == ("month (days)", "holiday")
+    done = ppgp("predict", "s.safetensors", "ahead.csv", "--out", "p.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    error = pd.read_csv(tmp_path / "p.csv")["mean"] - table["sales"][40:].to_numpy()
+    assert np.sqrt(np.mean(error**2)) < 1.0
+    done = ppgp("fit", "past.csv", "--target", "sales", "--time", "mont", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "month" in done.stderr
+
+
+def test_a_choice_that_takes_long_is_said_before() -> None:
+    days = pd.date_range("2020-01-01", periods=700, freq="D")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"day": days, "y": rng.normal(size=700).cumsum()})
+    data = library.Dataset.from_frame(frame, "y", time="day")
+    with pytest.warns(PpgpWarning, match=r"\d+ candidates for 700 rows take about .*: one alone"):
+        _warn_of_long_choice(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _warn_of_long_choice(data.rows(slice(0, 100)))
+
+
 def test_only_a_table_of_one_column_of_dates_is_a_series() -> None:
     from_frame = library.Dataset.from_frame
     assert is_series(from_frame(FRAME, "sales", dates="years"))
     assert not is_series(from_frame(FRAME.assign(price=1.5), "sales", dates="years"))
+    assert is_series(from_frame(FRAME.assign(price=1.5), "sales", time="month"))
     assert not is_series(from_frame(FRAME.assign(month=np.arange(48.0)), "sales"))
     labels = FRAME.assign(sales=np.where(WAVE > 10, "high", "low"))
     assert not is_series(from_frame(labels, "sales", dates="years"))

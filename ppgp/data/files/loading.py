@@ -38,6 +38,7 @@ def load(
     sep: str | None = None,
     one_hot: Sequence[str] = (),
     drop: Sequence[str] = (),
+    time: str | None = None,
 ) -> Dataset:
     """Load a Dataset by name or from a file.
 
@@ -70,6 +71,7 @@ def load(
             a text file may have any name.
         one_hot: The columns that become columns of 0 and 1, also if they hold numbers.
         drop: The columns of a file, or of a frame that is fetched, to leave out.
+        time: The input column that is the time, as ``Dataset.from_frame`` takes it.
 
     Returns:
         The Dataset, with X [n, d] and y [n] in the units of the file or of the data set.
@@ -112,6 +114,7 @@ def load(
         classes,
         coordinates,
         sep,
+        time,
     )
     return loaded(looked, data_home)
 
@@ -129,6 +132,8 @@ def loaded(looked: Looked, data_home: str | Path | None = None) -> Dataset:
         DataError: If the table cannot be read, or a cell cannot be used.
     """
     roles: dict[str, Any] = dict(looked.roles)
+    if looked.time is not None:
+        roles["time"] = looked.time
     if looked.groups:
         roles["groups"] = looked.groups
     one_hot = looked.one_hot if isinstance(looked.one_hot, str) else list(looked.one_hot) or False

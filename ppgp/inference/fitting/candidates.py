@@ -20,9 +20,13 @@ from ...posterior.summary import cut_short
 from ..base import Inference
 from ..optimise.map import MAP
 from ..runs import TWICE
-from .fit import STOPPED, fit, fits_of_candidates
+from .fit import MOST_TO_COMPARE, ROWS_TO_COMPARE, STOPPED, fit, fits_of_candidates
 
-__all__ = ["fit_candidates"]
+__all__ = ["expected_seconds", "fit_candidates"]
+
+#: seconds of one core, measured: of a candidate, per pair of rows beside it, and per row of a long
+#: series, whose candidate is fitted to all rows
+SECONDS_OF_FIT, SECONDS_OF_PAIR, SECONDS_OF_ROW = 0.3, 2e-5, 4e-4
 
 
 def fit_candidates(
@@ -117,6 +121,13 @@ def _by_method(
         warn(note, ConvergenceWarning)
         notes[note] = None
     return Average(posteriors, by_map.weights[kept] / by_map.weights[kept].sum()), notes
+
+
+def expected_seconds(candidates: int, rows: int) -> float:
+    """Return about how many seconds candidates take together by MAP on one core."""
+    compared = rows if rows <= MOST_TO_COMPARE else ROWS_TO_COMPARE
+    of_all = SECONDS_OF_ROW * rows if rows > MOST_TO_COMPARE else 0.0
+    return candidates * (SECONDS_OF_FIT + SECONDS_OF_PAIR * compared**2) + of_all
 
 
 def _name(recipe: Any, data: Dataset) -> str:
