@@ -434,7 +434,7 @@ def site_log_prob(s: Mapping[str, Any]) -> Tensor:
 
 
 def without_missing(s: Mapping[str, Any]) -> Any:
-    """Return the value of a site with another number for each NaN that a mask leaves out.
+    """Return the value of a site with a number for each NaN or infinity that a mask leaves out.
 
     A mask multiplies slopes by 0, and 0 times NaN is NaN. The number is one that is observed.
     """
@@ -445,7 +445,7 @@ def without_missing(s: Mapping[str, Any]) -> Any:
         return value
     masks = [mask for mask in _masks(s) if isinstance(mask, Tensor)]
     try:
-        if not masks or value.requires_grad or not bool(value.isnan().any()):
+        if not masks or value.requires_grad or bool(value.isfinite().all()):
             return value
     except RuntimeError:  # it depends on latent sites
         return value
@@ -456,10 +456,10 @@ def without_missing(s: Mapping[str, Any]) -> Any:
     left_out = (~kept).reshape([*kept.shape, *(1,) * event])
     size = math.prod(value.shape[value.ndim - event :])
     rows = value.reshape(-1, size)
-    whole = rows[~rows.isnan().any(1)]
+    whole = rows[rows.isfinite().all(1)]
     instead = whole[0] if len(whole) else _number_inside(s["fn"], rows[0])
     fill = instead.reshape(value.shape[value.ndim - event :])
-    return torch.where(value.isnan() & left_out, fill, value)
+    return torch.where(~value.isfinite() & left_out, fill, value)
 
 
 def _number_inside(law: Any, like: Tensor) -> Tensor:
@@ -479,10 +479,10 @@ def _number_inside(law: Any, like: Tensor) -> Tensor:
 
 
 class WithoutMissing(Messenger):
-    """Give observed values numbers in place of each NaN that a mask leaves out.
+    """Give observed values numbers in place of each NaN or infinity that a mask leaves out.
 
-    Pyro's own densities of a program then have slopes. The program itself goes on with the NaN: a
-    number in its place would be taken for data wherever it is used again.
+    Pyro's own densities of a program then have slopes. The program itself goes on with what is
+    missing: a number in its place would be taken for data wherever it is used again.
     """
 
     fills_missing = True  # so that steps of ppgp.scan do so too

@@ -23,7 +23,17 @@ from torch.distributions.transforms import (
     SoftmaxTransform,
 )
 
-__all__ = ["OBSERVED", "UNOBSERVED", "Angle", "Partly", "Slice", "laid", "names", "placed"]
+__all__ = [
+    "OBSERVED",
+    "UNOBSERVED",
+    "Angle",
+    "Partly",
+    "Slice",
+    "laid",
+    "names",
+    "placed",
+    "with_given",
+]
 
 
 #: transforms of square matrices, of which the half above the diagonal is not used
@@ -85,7 +95,10 @@ class Partly:
         return changed
 
     def __call__(self, some: Tensor) -> Tensor:
-        value = self.whole(self._spread(some))
+        return self.completed(self.whole(self._spread(some)))
+
+    def completed(self, value: Tensor) -> Tensor:
+        """Return a value of all entries with those that are given in their places."""
         return torch.where(self._of_event(self.free), value, self.given.to(value))
 
     def inverse_shape(self, shape: torch.Size) -> torch.Size:
@@ -135,6 +148,19 @@ class Partly:
 
     def _of_event(self, x: Tensor) -> Tensor:
         return x.reshape([*x.shape, *(1,) * len(self.event)])
+
+
+def with_given(draws: Mapping[str, Tensor], imputed: Mapping[str, Partly]) -> dict[str, Tensor]:
+    """Return draws of sites that ``obs_mask`` makes with their data, and the sites made of both.
+
+    Args:
+        draws: {site: [*leading, *event]}.
+        imputed: {site that obs_mask makes: its map}.
+    """
+    found = dict(draws)
+    for name, transform in imputed.items():
+        found[name] = found[name.removesuffix(UNOBSERVED)] = transform.completed(draws[name])
+    return found
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Survey:
         flat: The sites without a prior density, which start at ``first``.
         declared: Whether all sample sites have the priors that the model declares. These depend
             on no other site, so that supports stay.
-        missing: Whether observed values of a user's program have NaN.
+        missing: Whether observed values of a user's program have NaN or infinity.
         imputed: The transforms of the sites that ``obs_mask`` makes.
         nesting: How deeply plates are nested, if discrete sites are summed out; None otherwise.
         latents: The names of all latent sample sites.
@@ -120,7 +120,7 @@ def survey(
     for name, site in run.sites.items():
         is_param = site["type"] == "param"
         if site["type"] == "sample" and site["is_observed"]:
-            missing = missing or (not data.is_table and _has_nan(site["value"]))
+            missing = missing or (not data.is_table and _has_holes(site["value"]))
             continue
         if is_param and (name in frozen or not optimise_params):
             params[name] = site["value"].detach().clone()
@@ -187,10 +187,10 @@ def survey(
     )
 
 
-def _has_nan(value: Any) -> bool:
-    """Return whether an observed value has NaN."""
+def _has_holes(value: Any) -> bool:
+    """Return whether an observed value has NaN or infinity."""
     real = isinstance(value, Tensor) and value.is_floating_point()
-    return real and value.layout is torch.strided and bool(value.isnan().any())
+    return real and value.layout is torch.strided and not bool(value.isfinite().all())
 
 
 def _check_masks_around(name: str, run: Run) -> None:

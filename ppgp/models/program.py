@@ -815,6 +815,8 @@ def predictive_distributions(
     units = frozenset(of_rows & set(draws))
     with seeded(seed), Replay(first, units, strict=False) as here, again():
         program()
+    if same.local != "new":
+        _check_ends_of_loops(run, here)
     past = {} if same.local == "new" else _past_of_longer_loops(run, here)
     if past and same.longer and same.local is None:
         names = listed(list(map(repr, same.longer)), "argument")
@@ -881,6 +883,29 @@ def _past_of_longer_loops(run: Run, here: Run) -> Values:
         if (latents[name]["infer"] or {}).get("of_steps", 0) > before:
             found[name] = torch.as_tensor(s["value"]).detach()
     return found
+
+
+def _check_ends_of_loops(run: Run, here: Run) -> None:
+    """Refuse more steps than in the fit of ``ppgp.scan`` that begins at the last step.
+
+    Args:
+        run: A run of the fit.
+        here: A run of the prediction.
+
+    Raises:
+        DataError: Naming a site of the steps.
+    """
+    latents = here.latents()
+    for name in latents.keys() & run.sites.keys():
+        before, now = (r.sites[name]["infer"] or {} for r in (run, here))
+        steps = before.get("of_steps", 0), now.get("of_steps", 0)
+        if before.get("from_the_end") and 0 < steps[0] < steps[1]:
+            raise DataError(
+                f"as many steps of ppgp.scan as in the fit, {steps[0]}",
+                f"{steps[1]} at {name!r}, of a loop from the end",
+                "predict the steps of the fit, or (without reverse=True) more, which go on from "
+                "its last one, or write local='new' for another series",
+            )
 
 
 def _with_imputed(run: Run, values: Values, past: Values) -> Values:

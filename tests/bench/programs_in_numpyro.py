@@ -1,9 +1,10 @@
-"""Programs of users in Pyro and, written again, in NumPyro: one run of NUTS in this process.
+"""Programs of users in Pyro and, written again, in NumPyro: runs of NUTS in this process.
 
 ``python programs_in_numpyro.py NAME LIBRARY DRAWS CHAINS`` prints a JSON record: the least bulk
 effective sample size over sites, the seconds and the seconds of processor, which have compiling in
-them and the imports not, and the divergences. Both are in float64, with chains in parallel, and
-NumPyro's results are awaited.
+them and the imports not. With ``FIRST LAST`` behind it, it prints a JSON list, the divergences of a
+run for each seed from FIRST to LAST. Both are in float64, with chains in parallel where they are
+timed, and NumPyro's results are awaited.
 """
 
 from __future__ import annotations
@@ -246,61 +247,85 @@ def processor() -> float:
     return sum(used.ru_utime + used.ru_stime for used in both)
 
 
-def by_numpyro(name: str, arguments: Mapping[str, Any], length: int, chains: int) -> Any:
+def arguments_of(name: str) -> dict[str, Any]:
+    """Return the arguments of a program, without torch."""
+    tensors = program(name)[1]
+    return {k: v.numpy() if hasattr(v, "numpy") else v for k, v in tensors.items()}
+
+
+def run_of_numpyro(name: str, length: int, chains: int, seed: int, method: str) -> Any:
+    """Return NumPyro's sampler after its run."""
     import jax
     import numpyro
 
-    jaxed = {k: jax.numpy.asarray(v) if hasattr(v, "shape") else v for k, v in arguments.items()}
+    arguments = arguments_of(name).items()
+    jaxed = {k: jax.numpy.asarray(v) if hasattr(v, "shape") else v for k, v in arguments}
     sampler = numpyro.infer.MCMC(
         numpyro.infer.NUTS(numpyro_programs()[name]),
         num_warmup=length,
         num_samples=length,
         num_chains=chains,
-        chain_method="parallel",
+        chain_method=method,
         progress_bar=False,
     )
-    sampler.run(jax.random.PRNGKey(1), **jaxed)
-    found = jax.block_until_ready(sampler.get_samples(group_by_chain=True))
-    diverging = int(np.asarray(sampler.get_extra_fields()["diverging"]).sum())
-    return {site: np.asarray(x) for site, x in found.items()}, diverging
+    sampler.run(jax.random.PRNGKey(seed), **jaxed)
+    jax.block_until_ready(sampler.get_samples())
+    return sampler
 
 
-def by_ppgp(name: str, arguments: Mapping[str, Any], length: int, chains: int) -> Any:
+def run_of_ppgp(name: str, length: int, chains: int, seed: int) -> Any:
+    """Return the posterior of ppgp."""
     import ppgp
     from ppgp.inference import NUTS
 
-    how = NUTS(draws=length, chains=chains)
     model, tensors = program(name)
-    posterior = ppgp.fit(model, tensors, how, seed=1, progress=False)
-    draws = {site: x.numpy() for site, x in posterior.draws.items()}
-    return draws, int(posterior.stats["diverging"].sum())
+    how = NUTS(draws=length, chains=chains)
+    return ppgp.fit(model, tensors, how, seed=seed, progress=False)
+
+
+def draws_of(name: str, library: str, length: int, chains: int) -> Draws:
+    """Return the draws of one run."""
+    if library == "ppgp":
+        found = run_of_ppgp(name, length, chains, 1).draws
+        return {site: x.numpy() for site, x in found.items()}
+    sampler = run_of_numpyro(name, length, chains, 1, "parallel")
+    return {k: np.asarray(x) for k, x in sampler.get_samples(group_by_chain=True).items()}
+
+
+def divergences(name: str, library: str, length: int, chains: int, seeds: range) -> list[int]:
+    """Return the divergences of a run for each seed.
+
+    NumPyro compiles anew for every run: the chains of its runs are drawn at once, with one seed.
+    """
+    if library == "ppgp":
+        fits = (run_of_ppgp(name, length, chains, seed) for seed in seeds)
+        return [int(posterior.stats["diverging"].sum()) for posterior in fits]
+    sampler = run_of_numpyro(name, length, chains * len(seeds), seeds.start, "vectorized")
+    diverging = np.asarray(sampler.get_extra_fields(group_by_chain=True)["diverging"])
+    return diverging.reshape(len(seeds), -1).sum(1).tolist()
 
 
 def measured(name: str, library: str, length: int, chains: int) -> Figures:
     """Return the figures of one run."""
     from ppgp import diagnostics
 
-    tensors = program(name)[1]
-    arguments = {k: v.numpy() if hasattr(v, "numpy") else v for k, v in tensors.items()}
-    run = by_ppgp if library == "ppgp" else by_numpyro
     began, used = time.perf_counter(), processor()
-    draws, diverging = run(name, arguments, length, chains)
+    draws = draws_of(name, library, length, chains)
     seconds, of_processor = time.perf_counter() - began, processor() - used
     draws = {RENAMED.get(str(site), str(site)): x for site, x in draws.items() if site != "theta"}
     if name in LABEL_FREE:
-        draws = LABEL_FREE[name](draws, arguments)
+        draws = LABEL_FREE[name](draws, arguments_of(name))
     numbers = [x[(..., *i)] for x in draws.values() for i in np.ndindex(*x.shape[2:])]
     sizes = [diagnostics.ess(x) for x in numbers if x.std() > 0]
     return {
         "ess": min(sizes),
         "seconds": seconds,
         "processor": of_processor,
-        "divergences": diverging,
         "numbers": len(sizes),
     }
 
 
-def main(name: str, library: str, length: int, chains: int) -> None:
+def main(name: str, library: str, length: int, chains: int, seeds: range) -> None:
     # JAX reads the flags when it is imported
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={chains}"
     warnings.simplefilter("ignore")
@@ -311,10 +336,14 @@ def main(name: str, library: str, length: int, chains: int) -> None:
         import jax
 
         jax.config.update("jax_enable_x64", True)
+    if seeds:
+        print(json.dumps(divergences(name, library, length, chains, seeds)))
+        return
     measured("linear_regression", library, 5, chains)  # imports
     print(json.dumps(measured(name, library, length, chains)))
 
 
 if __name__ == "__main__":
-    name, library, length, chains = sys.argv[1:]
-    main(name, library, int(length), int(chains))
+    name, library, length, chains, *ends = sys.argv[1:]
+    seeds = range(int(ends[0]), int(ends[1]) + 1) if ends else range(0)
+    main(name, library, int(length), int(chains), seeds)

@@ -30,6 +30,30 @@ def alternate(
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+def paired(
+    ours: Callable[[], object], theirs: Callable[[], object], pairs: int = 100, first: int = 5
+) -> tuple[float, float, float]:
+    """Return the median seconds of processor of two pieces of work, and of their ratios by pair.
+
+    Both are of one thread. Each pair begins with the other one, after ``first`` runs of both.
+    """
+    seconds: list[tuple[float, float]] = []
+    for number in range(first + pairs):
+        each = {}
+        for work in (ours, theirs) if number % 2 else (theirs, ours):
+            started = time.process_time()
+            work()
+            each[work] = time.process_time() - started
+        if number >= first:
+            seconds.append((each[ours], each[theirs]))
+    mine, other = zip(*seconds, strict=True)
+    return (
+        statistics.median(mine),
+        statistics.median(other),
+        statistics.median(a / b for a, b in seconds),
+    )
+
+
 def show(
     title: str,
     figures: Mapping[str, float],

@@ -1,4 +1,4 @@
-"""NaN under a mask, and masks around sites with obs_mask=: what the program itself sees."""
+"""NaN or infinity under a mask, and masks around sites with obs_mask=: what the program sees."""
 
 from __future__ import annotations
 
@@ -87,6 +87,46 @@ def test_steps_of_a_loop_without_data_are_left_out(law: Any, y: Tensor) -> None:
         for data in (y, kept)
     ]
     assert modes[0] == pytest.approx(modes[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("hole", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("how", METHODS[:3], ids=str)
+def test_what_a_mask_leaves_out_need_not_be_finite(how: Any, hole: float) -> None:
+    """As in a fit to the other rows; also by obs_mask, of which these rows are imputed."""
+    y = torch.tensor([1.0, 0.4, hole, -0.2, 0.7])
+    seen: Any = y.isfinite()
+
+    def by_mask(y: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(y)), poutine.mask(mask=seen[: len(y)] | (len(y) < 5)):
+            pyro.sample("y", dist.Normal(m, 1.0), obs=y)
+
+    def by_obs_mask(y: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(m, 1.0), obs=y, obs_mask=seen)
+
+    def in_a_loop(y: Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(0.0, 1.0))
+
+        def step(none: Tensor, row: Any) -> tuple[Tensor, None]:
+            with poutine.mask(mask=row[1]):
+                pyro.sample("y", dist.Normal(m, 1.0), obs=row[0])
+            return none, None
+
+        ppgp.scan(step, torch.zeros(()), (y, seen))
+
+    cases = [(by_mask, y), (by_mask, y[seen]), (by_obs_mask, y), (in_a_loop, y)]
+    gradients = []
+    for program, given in cases:
+        target = Target(Program(program), {"y": given})
+        z = target.origin()
+        gradients.append(target.value_and_grad(z)[1][0])
+        assert bool(torch.isfinite(target.value_and_grad(z)[0]))
+    # the density of an imputed number has its mode at m, where it has no slope
+    torch.testing.assert_close(torch.stack(gradients), gradients[0].expand(4))
+    posterior = ppgp.fit(by_mask, {"y": y}, how, progress=False)
+    assert bool(torch.isfinite(posterior.draws["m"]).all())
 
 
 def masked(inside: Any, seen: Any, y: Tensor) -> None:

@@ -10,7 +10,8 @@ import pytest
 import torch
 from missing_numbers import DATA, F64, HERE, Y, imputed, number
 from pyro import poutine
-from pyro.infer.autoguide import AutoDelta, AutoNormal
+from pyro.distributions.transforms import AffineTransform
+from pyro.infer.autoguide import AutoDelta, AutoGuideList, AutoNormal
 from torch import Tensor
 
 import ppgp
@@ -99,6 +100,58 @@ def test_the_entries_that_are_data_have_a_density_of_their_own_for_autoguides() 
     found = target.survey.imputed["y_unobserved"].unused_density(value)
     expected = dist.LogNormal(number(0), 1.0).log_prob(value[HERE]).sum()
     torch.testing.assert_close(found, expected)
+
+
+def points(program: Any) -> AutoGuideList:
+    parts = AutoGuideList(program)
+    for hidden, shown in (("y_unobserved", "m"), ("m", "y_unobserved")):
+        parts.append(AutoDelta(handlers.block(program, hide=[hidden, "y"], expose=[shown])))
+    return parts
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_the_elbo_of_points_is_the_log_density() -> None:
+    for guide in (AutoDelta, points(imputed)):
+        how = inference.SVI(guide, steps=100, draws=2)
+        posterior = ppgp.fit(imputed, DATA, how, progress=False)
+        at = {name: posterior.draws[name][0, 0] for name in ("m", "y_unobserved")}
+        density = dist.Normal(number(0), 2.0).log_prob(at["m"])
+        density += dist.Normal(at["m"], 1.0).log_prob(at["y_unobserved"]).sum()
+        assert posterior.stats["elbo"] == pytest.approx(float(density), abs=1e-4)
+
+
+UNDER = torch.tensor([0.3, torch.nan, 0.7, 1.9], dtype=F64)
+DATA_UNDER = {"y": UNDER, "here": ~UNDER.isnan()}
+
+
+def under_a_bound(y: Tensor, here: Any) -> None:
+    bound = pyro.sample("bound", dist.LogNormal(number(1), 1.0))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Uniform(number(0), bound), obs=y, obs_mask=here)
+
+
+def of_a_bound(y: Tensor, here: Any) -> None:
+    above = dist.LogNormal(pyro.param("above", number(0)), 0.1)
+    bound = pyro.sample("bound", dist.TransformedDistribution(above, [AffineTransform(2.0, 1.0)]))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y_unobserved", dist.Uniform(number(0), bound))
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_supports_that_depend_on_latent_sites_have_the_data_in_their_draws() -> None:
+    how = inference.SVI(of_a_bound, steps=20, draws=50)
+    fits = [ppgp.fit(under_a_bound, DATA_UNDER, how, progress=False)]
+    with pyro.get_param_store().scope():
+        optimizer = pyro.optim.Adam({"lr": 0.02})
+        svi = pyro.infer.SVI(under_a_bound, of_a_bound, optimizer, pyro.infer.Trace_ELBO())
+        svi.step(UNDER.nan_to_num(0.5), DATA_UNDER["here"])
+        fits.append(ppgp.from_guide(under_a_bound, of_a_bound, DATA_UNDER, draws=50))
+    for posterior in fits:
+        y, bound = (posterior.draws[name][0] for name in ("y", "bound"))
+        seen = DATA_UNDER["here"]
+        torch.testing.assert_close(y[:, seen], UNDER[seen].expand(50, -1))
+        assert bool(((y[:, 1] > 0) & (y[:, 1] < bound)).all())
+        torch.testing.assert_close(y, posterior.draws["y_unobserved"][0])
 
 
 def test_a_guide_that_pyro_trained_gives_the_imputed_numbers() -> None:

@@ -611,7 +611,7 @@ class StepLaws(dist.TorchDistribution):
 
     @property
     def replaces_missing(self) -> bool:
-        """Whether the log densities are those of values without NaN that a mask leaves out."""
+        """Whether the log densities are those of numbers where a mask leaves values out."""
         return self.log_probs is not None
 
     @property
@@ -666,12 +666,12 @@ def _masked_density(site: _Site, once: _Once) -> Tensor:
 
 
 def _without_missing(site: _Site, once: _Once) -> Tensor:
-    """Return a value with a number for each NaN that a mask leaves out, whose slope is NaN."""
+    """Return a value with a number for each NaN or infinity that a mask leaves out."""
     mask, value = once.mask, once.value
     if not (site.observed and isinstance(mask, Tensor) and value.is_floating_point()):
         return value
     left_out = ~mask.reshape([*mask.shape, *(1,) * site.event])
-    return torch.where(value.isnan() & left_out, 0.5, value)
+    return torch.where(~value.isfinite() & left_out, 0.5, value)
 
 
 def _where(mask: Any, density: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...density.handlers import is_deterministic
+from ...density.layout import with_given
 from ...density.plates import plates_taking
 from ...density.target import Target
 from ...errors import NotApplicable, SettingError, an
@@ -120,7 +121,8 @@ def from_guide(
         try:
             z = target.unconstrain(values)
         except NotApplicable:  # supports that depend on other sites
-            kept = {name: value[None] for name, value in values.items()}
+            whole = with_given(values, target.survey.imputed)
+            kept = {name: value[None] for name, value in whole.items()}
             return from_draws(how, target, kept, started)
         notes: list[str] = []
         stats = _densities(target, z, log_q, notes)

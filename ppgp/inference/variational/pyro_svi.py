@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...density.checks import check_flat
-from ...density.layout import Partly
+from ...density.layout import Partly, with_given
 from ...density.plates import plates_taking
 from ...density.target import Target
 from ...errors import NotApplicable, NumericalError
@@ -85,7 +85,7 @@ def fit_pyro_guide(
         optimizer = PyroOptim(class_of(options.optimizer), {"lr": options.rate})
         trained = q
         if target.survey.imputed and isinstance(q, autoguide.AutoGuide):
-            program = _with_unused(program, target)
+            program = _with_unused(program, target, q)
         elif target.survey.imputed:
             trained = _OfFreeEntries(target.survey.imputed)(q)
         loop = PyroSVI(program, trained, optimizer, Trace_ELBO(num_particles=options.particles))
@@ -128,7 +128,7 @@ def fit_pyro_guide(
         for name in sites
     }
     held = {name: p for name, p in params.items() if name in target.slices}
-    if target.survey.imputed and target.static:
+    if target.survey.imputed:
         draws = _as_imputed(target, draws, held)
     interrupted = fit.interrupted
     if guide == "iaf" and elbos is not None and not interrupted:
@@ -191,10 +191,13 @@ class _OfFreeEntries(Messenger):
         msg["mask"] = transform.free if mask is None else mask & transform.free
 
 
-def _with_unused(program: Callable[..., Any], target: Target) -> Callable[..., Any]:
+def _with_unused(
+    program: Callable[..., Any], target: Target, guide: autoguide.AutoGuide
+) -> Callable[..., Any]:
     """Return a program in which what ``obs_mask`` sites do not use has a density of its own.
 
-    Autoguides draw all entries of a site, and those that are data have none in the program.
+    Autoguides draw all entries of a site, and those that are data have none in the program. A
+    guide that is a point there has no density to match.
     """
 
     def extended(*args: Any, **kwargs: Any) -> Any:
@@ -202,10 +205,18 @@ def _with_unused(program: Callable[..., Any], target: Target) -> Callable[..., A
             result = program(*args, **kwargs)
         sites: dict[str, Any] = dict(run.trace.nodes)
         for name, transform in target.survey.imputed.items():
-            pyro.factor(f"{name}_unused", transform.unused_density(sites[name]["value"]))
+            if not _is_point(guide, name):
+                pyro.factor(f"{name}_unused", transform.unused_density(sites[name]["value"]))
         return result
 
     return extended
+
+
+def _is_point(guide: autoguide.AutoGuide, name: str) -> bool:
+    """Return whether the law of a site in an autoguide is a point without a density."""
+    if isinstance(guide, autoguide.AutoGuideList):
+        return any(_is_point(part, name) for part in guide)
+    return isinstance(guide, autoguide.AutoDelta) and name in guide.prototype_trace
 
 
 def _as_imputed(
@@ -218,10 +229,12 @@ def _as_imputed(
         draws: {site: [1, draw, *event]}.
         held: {param of the program: its value}.
     """
-    leading = next(iter(draws.values())).shape[:2]
-    params = {name: p.expand(*leading, *p.shape) for name, p in held.items()}
-    values = target.constrain(target.unconstrain({**draws, **params}))
-    return {name: value for name, value in values.items() if name not in held}
+    if target.static:
+        leading = next(iter(draws.values())).shape[:2]
+        params = {name: p.expand(*leading, *p.shape) for name, p in held.items()}
+        values = target.constrain(target.unconstrain({**draws, **params}))
+        return {name: value for name, value in values.items() if name not in held}
+    return with_given(draws, target.survey.imputed)
 
 
 def _autoguide(guide: Guide, program: Callable[..., Any], like: Tensor) -> Callable[..., Any]:

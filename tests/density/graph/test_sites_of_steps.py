@@ -529,3 +529,25 @@ def test_a_loop_from_the_end_has_no_forecast() -> None:
     posterior = ppgp.fit(program, {"y": SERIES}, ppgp.inference.MAP(), progress=False)
     with pytest.raises(DataError, match="without reverse=True"):
         posterior.predict(steps=STEPS + 1)
+
+
+@pytest.mark.parametrize("local", [None, "same"])
+@pytest.mark.parametrize("seen", [None, torch.arange(STEPS) % 3 != 1], ids=["all", "some"])
+def test_a_loop_of_data_from_the_end_has_no_forecast(seen: Any, local: Any) -> None:
+    def program(y: Tensor | None = None, steps: int = STEPS) -> None:
+        a = pyro.sample("a", dist.Normal(torch.ones((), dtype=F64), 0.1))
+
+        def step(last: Tensor, row: Any) -> tuple[Tensor, None]:
+            value, known = row
+            y = pyro.sample("y", dist.Normal(a * last, 0.1), obs=value, obs_mask=known)
+            return y, None
+
+        known = seen if y is not None else None
+        ppgp.scan(step, ZERO, (y, known), None if y is not None else steps, reverse=True)
+
+    posterior = ppgp.fit(program, {"y": SERIES}, ppgp.inference.MAP(), progress=False)
+    with pytest.raises(DataError, match=r"of a loop from the end.*local='new'"):
+        posterior.predict(steps=STEPS + 1, local=local)
+    # another series begins at 0, whatever the end of that of the fit
+    found = posterior.predict(steps=STEPS + 1, local="new")
+    assert abs(float(found.mean[-1])) < 1e-9
