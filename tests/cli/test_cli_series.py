@@ -47,8 +47,9 @@ def test_fit_saves_the_average_of_the_candidates_and_predict_reads_it(tmp_path: 
 def test_the_column_of_the_time_is_named_and_others_are_regressors(tmp_path: Path) -> None:
     holiday = (np.arange(48) % 5 == 0).astype(float)
     table = FRAME.assign(holiday=holiday, sales=FRAME["sales"] + 3 * holiday)
-    table[["holiday", "month", "sales"]][:40].to_csv(tmp_path / "past.csv", index=False)
-    table[["holiday", "month", "sales"]][40:].to_csv(tmp_path / "ahead.csv", index=False)
+    table = pd.DataFrame(table, columns=["holiday", "month", "sales"])
+    table.iloc[:40].to_csv(tmp_path / "past.csv", index=False)
+    table.iloc[40:].to_csv(tmp_path / "ahead.csv", index=False)
     options = ["--time", "month", "--out", "s.safetensors", "--no-progress", "--json"]
     done = ppgp("fit", "past.csv", "--target", "sales", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -57,7 +58,7 @@ def test_the_column_of_the_time_is_named_and_others_are_regressors(tmp_path: Pat
     assert average.data.feature_names == ("month (days)", "holiday")
     done = ppgp("predict", "s.safetensors", "ahead.csv", "--out", "p.csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    error = pd.read_csv(tmp_path / "p.csv")["mean"] - table["sales"][40:].to_numpy()
+    error = pd.read_csv(tmp_path / "p.csv")["mean"] - np.asarray(table["sales"])[40:]
     assert np.sqrt(np.mean(error**2)) < 1.0
     done = ppgp("fit", "past.csv", "--target", "sales", "--time", "mont", cwd=tmp_path)
     assert done.returncode != 0
