@@ -58,7 +58,7 @@ def test_the_column_of_the_time_is_named_and_others_are_regressors(tmp_path: Pat
     assert average.data.feature_names == ("month (days)", "holiday")
     done = ppgp("predict", "s.safetensors", "ahead.csv", "--out", "p.csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    error = pd.read_csv(tmp_path / "p.csv")["mean"] - np.asarray(table["sales"])[40:]
+    error = pd.read_csv(tmp_path / "p.csv")["mean"].to_numpy() - np.asarray(table["sales"])[40:]
     assert np.sqrt(np.mean(error**2)) < 1.0
     done = ppgp("fit", "past.csv", "--target", "sales", "--time", "mont", cwd=tmp_path)
     assert done.returncode != 0

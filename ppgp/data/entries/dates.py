@@ -16,6 +16,7 @@ UNITS = {"years": 365.25 * 86400, "days": 86400.0, "hours": 3600.0, "minutes": 6
 DATES = ("refuse", *UNITS)
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}\b")
 OTHER_DATE = re.compile(r"\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}\b")  # such as 31/05/2024 or 31.5.24
+QUARTER = re.compile(r"(\d{4})-?Q([1-4])$")  # such as 2024Q1
 START = np.datetime64("2000-01-01")
 
 
@@ -25,7 +26,8 @@ def numbers_of(column: Any, name: str, unit: str) -> np.ndarray:
     Years are 2000 + days since 1 January 2000 / 365.25; other units count from that day.
 
     Args:
-        column: A column of a frame with dates, or texts such as 2024-05-31 or 2024-05-31 12:30.
+        column: A column of a frame with dates or periods, or texts such as 2024-05-31,
+            2024-05-31 12:30, 2024-05 or 2024Q2.
         name: Its name.
         unit: "years", "days", "hours", "minutes" or "seconds".
 
@@ -99,11 +101,21 @@ def _no_date(column: Any, wanted: str, do: str) -> DataError:
 
 
 def _read(column: Any) -> np.ndarray | None:
-    """Return dates, or None if an entry is none."""
+    """Return dates, or None if an entry is none; a month or a quarter is its first day."""
     import pandas as pd
 
+    if isinstance(column.dtype, pd.PeriodDtype):
+        column = column.dt.to_timestamp()
     try:
         dates = pd.to_datetime(column, format="ISO8601", utc=True)
     except (ValueError, TypeError, OverflowError):
-        return None
+        begins = column.map(_first_day)
+        read = bool((begins.notna() | column.isna()).all()) and bool(begins.notna().any())
+        return _read(begins) if read else None
     return dates.dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
+
+
+def _first_day(entry: Any) -> str | None:
+    """Return the first day of a quarter that is written 2024Q1 or 2024-Q1; None for all else."""
+    found = QUARTER.match(entry) if isinstance(entry, str) else None
+    return None if found is None else f"{found[1]}-{3 * int(found[2]) - 2:02d}-01"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -12,6 +13,7 @@ from forked import ppgp as command
 
 import ppgp
 from ppgp.data import Dataset
+from ppgp.data.entries.dates import holds_dates, numbers_of
 from ppgp.errors import DataError, SettingError, UnknownName
 from ppgp.inference import MAP
 from ppgp.kernels import Matern
@@ -96,3 +98,21 @@ def test_a_series_on_the_command_line(tmp_path: Path) -> None:
         done = command(*words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     assert len(pd.read_csv(tmp_path / "predictions.csv")) == 10
+
+
+def test_months_and_quarters_are_their_first_day() -> None:
+    first = [np.datetime64(day) for day in ("2018-01-01", "2018-04-01", "2018-10-01")]
+    days = [float((day - np.datetime64("2000-01-01")) / np.timedelta64(1, "D")) for day in first]
+    for column in (
+        pd.Series(pd.PeriodIndex(["2018Q1", "2018Q2", "2018Q4"], freq="Q")),
+        pd.Series(pd.PeriodIndex(["2018-01", "2018-04", "2018-10"], freq="M")),
+        pd.Series(["2018Q1", "2018-Q2", "2018Q4"]),
+        pd.Series(["2018-01", "2018-04", "2018-10"]),
+    ):
+        assert holds_dates(column)
+        assert numbers_of(column, "c", "days").tolist() == days
+    holed = numbers_of(pd.Series(["2018Q1", None]), "c", "days")
+    assert holed[0] == days[0]
+    assert np.isnan(holed[1])
+    assert not holds_dates(pd.Series(["2018Q1", "2018Q5"]))
+    assert not holds_dates(pd.Series(["Q1", "Q2"]))
