@@ -102,11 +102,11 @@ def _truth(x: Register) -> Register:
     return as_float(x).compared("une", 0.0)
 
 
-def _added(x: Register, y: Any, alpha: float = 1) -> Register:
+def _added(x: Register, y: Any, alpha: Any = 1) -> Register:
     return as_float(x) + (y if alpha == 1 else y * alpha)
 
 
-def _subtracted(x: Register, y: Any, alpha: float = 1) -> Register:
+def _subtracted(x: Register, y: Any, alpha: Any = 1) -> Register:
     return as_float(x) - (y if alpha == 1 else y * alpha)
 
 
@@ -142,12 +142,12 @@ def _threshold_backward(g: Register, x: Register, threshold: float) -> Register:
     return x.writer.select(x <= float(threshold), 0.0, g)
 
 
-def _addcmul(x: Register, a: Register, b: Register, value: float = 1) -> Register:
+def _addcmul(x: Register, a: Register, b: Register, value: Any = 1) -> Register:
     product = a * b if value == 1 else a * value * b
     return x + product
 
 
-def _addcdiv(x: Register, a: Register, b: Register, value: float = 1) -> Register:
+def _addcdiv(x: Register, a: Register, b: Register, value: Any = 1) -> Register:
     quotient = a / b if value == 1 else a * value / b
     return x + quotient
 
@@ -669,7 +669,8 @@ class _Code:
                 self._place(args[0]), self._place(args[1]), *args[2:], **kwargs
             )
         elif target is aten.addr.default:
-            there = self._copied(self._place(args[0]))
+            start = _spread(self._place(args[0]), tuple(_layout(node).shape))
+            there = self._copied(start)
             self._add_outer_product(there, args, kwargs)
             self._places[node] = there
         elif target is CHECK:
@@ -1560,8 +1561,10 @@ class _Code:
         n, m = place.shape[-2:]
         down, along = place.strides[-2:]
         neighbours = (down == 1 and along >= n) or (along == 1 and down >= m)
+        if min(n, m) == 1:
+            neighbours = n * m == 1 or max(down, along) > 0  # 0: one number, repeated
         plain = place.number is None and place.places is None and place.dtype == torch.float64
-        return place if plain and (neighbours or min(n, m) == 1) else self._in_columns(place)
+        return place if plain and neighbours else self._in_columns(place)
 
     def _matrix(self, place: Place, at: Sequence[str]) -> Matrix:
         """Return one of several matrices that are readable; ``at`` counts them."""
@@ -1570,9 +1573,7 @@ class _Code:
         name = self._address(place, self._index(place, [*at, "0", "0"]))
         if (m == 1 or along >= n) and (down == 1 or n == 1):
             return Matrix(name, along if m > 1 else n)
-        if along == 1 or m == 1:
-            return Matrix(name, down, transposed=True)
-        return Matrix(name, along)  # one row
+        return Matrix(name, down, transposed=True)
 
     def _info(self) -> str:
         """Return a pointer to a whole number by which LAPACK says whether it failed."""
@@ -1726,7 +1727,8 @@ class _Code:
         shape = _layout(cast(fx.Node, args[0])).shape
         self._sum(node, args)
         total = self._place(node)
-        share = math.prod(total.shape) / max(shape.numel(), 1)
+        count = shape.numel()
+        share = math.prod(total.shape) / count if count else math.nan
         self._places[node] = self._scaled(total, lambda x: x * share)
 
     def _scaled(self, source: Place, entry: Callable[[Register], Register]) -> Place:

@@ -109,6 +109,26 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "mean": lambda z: root(z).mean() + root(z).mean(1) * root(z).mean((0, 1), keepdim=True),
     "large products": lambda z: root(z, 60) @ (covariance(z, 60) @ root(z, 60)).mT,
     "products in batches": lambda z: torch.stack([root(z, 60), covariance(z, 60)]) @ root(z, 60),
+    "one number repeated in a row": lambda z: (
+        root(z, 3).sum() + (z[0].expand(1, 400) @ covariance(z, 400) * side(400, 1)[:, 0])
+    ),
+    "one number repeated in a column": lambda z: (
+        root(z, 3).sum() + (covariance(z, 400) @ z[0].expand(400, 1) * side(400, 1))
+    ),
+    "outer product of repeated numbers": lambda z: (
+        root(z, 3).sum() + (z[0].expand(400, 1) @ (z[1] * side(1, 400))).square()
+    ),
+    "outer product added to a row": lambda z: (
+        root(z, 3).sum() + (torch.addr(z, z[0] * side(4, 1)[:, 0], side(3, 1)[:, 0]) * side(4, 3))
+    ),
+    "sum with a multiple": lambda z: torch.add(root(z), covariance(z), alpha=0.37),
+    "difference of a multiple": lambda z: torch.sub(root(z), covariance(z), alpha=0.37),
+    "sum with a multiple of products": lambda z: torch.addcmul(
+        root(z), covariance(z), root(z), value=0.37
+    ),
+    "sum with a multiple of quotients": lambda z: torch.addcdiv(
+        root(z), root(z), covariance(z), value=0.37
+    ),
     "sign of another": lambda z: root(z).diagonal() * torch.copysign(z[0], z[1]),
 }
 
@@ -124,6 +144,11 @@ def test_operations_are_those_of_torch(name: str) -> None:
         found = code(z)
         torch.testing.assert_close(found[0], value.detach(), rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(found[1], gradient, rtol=1e-11, atol=1e-11)
+
+
+def test_the_mean_of_no_numbers_is_nan() -> None:
+    code = compiled(lambda z: root(z)[:0].mean(), normal(0, 3))
+    assert code(normal(0, 3))[0].isnan()
 
 
 KERNELS: dict[str, k.Kernel] = {
