@@ -6,6 +6,7 @@ kernel depends on X through |x - x'| / lengthscale alone, a few passes and one m
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -16,6 +17,8 @@ import numpy as np
 import torch
 from scipy.spatial import KDTree
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..priors import Param, value_of
 from .around import Unscaled
@@ -29,6 +32,9 @@ from .wrappers import ARD, Multiple, Scale, Subspace
 Slopes = dict[str, Tensor]
 #: the part of the kernel that has formulas; other kernels are differentiated by torch
 WITH_FORMULAS = (ARD, Constant, Multiple, Product, Radial, Scale, Subspace, Sum, Unscaled, White)
+KEPT_ROWS = 512  # up to which the distances of a table are kept as long as the table
+#: a copy and the distances of each tensor of rows that is alive
+_KEPT: Any = WeakTensorKeyDictionary()
 #: the modules of these classes: one derived from them elsewhere may compute another covariance
 OWN = f"{__package__}."
 #: lengthscales up to which a column takes part in a matrix product; an exponential kernel of rows
@@ -195,6 +201,23 @@ def _by_autograd(kernel: Kernel, theta: Theta, X: Tensor) -> Gram:
     return Gram(K.detach(), slopes)
 
 
+def distances_of(X: Tensor) -> RowDistances:
+    """Return the distances between the rows of X [n, d], which are kept as long as this tensor.
+
+    What depends on the rows alone is computed once for all evaluations of a density. Those of more
+    than ``KEPT_ROWS`` rows are not kept.
+    """
+    plain = type(X) is Tensor and not X.requires_grad and not is_functorch_wrapped_tensor(X)
+    of_inference = torch.is_inference_mode_enabled() or X.is_inference()
+    if not plain or of_inference or len(X) > KEPT_ROWS:
+        return RowDistances(X)
+    before, kept = _KEPT.get(X, (None, None))
+    if kept is None or not torch.equal(before, X):  # it may be changed in place, by NumPy too
+        kept = RowDistances(X, held=False)
+        _KEPT[X] = X.clone(), kept
+    return kept
+
+
 class RowDistances:
     """The squared distances between the rows of X, under any lengthscales.
 
@@ -209,18 +232,26 @@ class RowDistances:
 
     Args:
         X: [n, d], in double precision.
+        held: Whether X lives as long as this object; the caller keeps it otherwise.
 
     Attributes:
-        given: X.
         X: The rows less their median, [n, d]; a mean would follow an outlier.
     """
 
-    def __init__(self, X: Tensor) -> None:
+    def __init__(self, X: Tensor, held: bool = True) -> None:
         self.n, self.d = X.shape
-        self.given = X
+        self._given: Callable[[], Tensor | None] = weakref.ref(X)
+        self._held = X if held else None
         self.X = X - X.median(-2, keepdim=True).values
         self.few = self.d <= FEW_COLUMNS
         self._of_columns: dict[tuple[int, ...], RowDistances] = {}
+
+    @property
+    def given(self) -> Tensor:
+        """The rows as they were given, [n, d]."""
+        X = self._given()
+        assert X is not None
+        return X
 
     @cached_property
     def squares(self) -> Tensor:

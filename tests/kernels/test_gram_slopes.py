@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import jaxtyping
@@ -30,7 +32,13 @@ from ppgp.kernels import (
     Subspace,
     White,
 )
-from ppgp.kernels.gram_slopes import RowDistances, gram, has_formulas
+from ppgp.kernels.gram_slopes import (
+    KEPT_ROWS,
+    RowDistances,
+    distances_of,
+    gram,
+    has_formulas,
+)
 from ppgp.runtime.seeding import seeded
 
 F64 = torch.float64
@@ -371,3 +379,30 @@ def test_torch_jit_compiles_the_program_of_a_gp(monkeypatch: pytest.MonkeyPatch)
         wanted = torch.autograd.grad(density(*at), at)
     for one, two in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
+
+
+def test_distances_are_kept_as_long_as_their_rows() -> None:
+    X = torch.randn(5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    kept = distances_of(X)
+    assert distances_of(X) is kept
+    assert torch.equal(kept.given, X)
+    assert distances_of(X.clone()) is not kept
+    X.numpy()[0] *= 2.0
+    changed = distances_of(X)
+    assert changed is not kept
+    assert torch.equal(changed.squares, RowDistances(X).squares)
+    alive = weakref.ref(changed)
+    del kept, changed, X
+    gc.collect()
+    assert alive() is None
+
+
+def test_distances_of_many_rows_and_of_rows_that_vary_are_not_kept() -> None:
+    many = torch.zeros(KEPT_ROWS + 1, 1, dtype=torch.float64)
+    assert distances_of(many) is not distances_of(many)
+    vary = torch.zeros(3, 1, dtype=torch.float64, requires_grad=True)
+    assert distances_of(vary) is not distances_of(vary)
+    with torch.inference_mode():
+        assert distances_of(many[:3]) is not distances_of(many[:3])
+        X = torch.zeros(3, 1, dtype=torch.float64)
+    assert distances_of(X) is not distances_of(X)

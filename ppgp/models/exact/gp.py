@@ -30,7 +30,7 @@ from ...errors import NotApplicable, SettingError
 from ...kernels import RBF, Kernel, Sum
 from ...kernels.base import check_kernel
 from ...kernels.fourier_features import Draw
-from ...kernels.gram_slopes import RowDistances, gram, has_formulas
+from ...kernels.gram_slopes import distances_of, gram, has_formulas
 from ...kernels.units import Units
 from ...kernels.wrappers import as_written, labels_of_terms, roles_of_terms
 from ...likelihoods import Likelihood
@@ -756,7 +756,7 @@ class _LogDensity(torch.autograd.Function):
     @staticmethod
     def forward(covariance: _MarginalCovariance, r: Tensor, noise: Tensor, *values: Tensor) -> Any:
         theta = dict(zip(covariance.names, values, strict=True))
-        found = gram(covariance.kernel, theta, RowDistances(covariance.X))
+        found = gram(covariance.kernel, theta, distances_of(covariance.X))
         # K may be the memory of a hyperparameter where it has one entry, and it is the same for
         # all points of a vmap where it has no hyperparameters
         in_place = len(r) > 1 and bool(covariance.names)
