@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ppgp.numerics import periodogram
 from ppgp.numerics.periodogram import _explained, strongest_periods
 
 
@@ -57,7 +58,24 @@ def test_a_line_a_constant_and_few_rows_have_no_period() -> None:
     assert len(strongest_periods(np.zeros(20), np.sin(x), 2)) == 0
 
 
-def test_many_rows_are_looked_at_in_part() -> None:
-    x = np.arange(20_000.0)
-    found = strongest_periods(x, np.sin(2 * np.pi * x / 365.25), 1)
-    assert found[0] == pytest.approx(365.25, rel=0.01)
+@pytest.mark.parametrize("regular", [True, False])
+def test_sums_by_fft_are_those_of_the_rows(regular: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    x = np.arange(300.0) if regular else np.sort(rng.uniform(0, 300, 300))
+    y = np.sin(x / 3.0) + 0.02 * x + rng.normal(size=300)
+    frequencies = np.arange(3, 900) / (6 * 300.0)
+    others = rng.normal(size=(300, 2))
+    by_fft = _explained(x, y, frequencies, others)
+    monkeypatch.setattr(periodogram, "FEW_NUMBERS", x.size * frequencies.size)
+    np.testing.assert_allclose(by_fft, _explained(x, y, frequencies, others), atol=1e-9)
+
+
+@pytest.mark.parametrize("regular", [True, False])
+def test_a_weak_wave_is_found_in_many_rows(regular: bool) -> None:
+    n = 100_000
+    rng = np.random.default_rng(6)
+    x = np.arange(1.0 * n) if regular else np.sort(rng.uniform(0, n, n))
+    y = 0.05 * np.sin(2 * np.pi * x / 365.25) + 1e-5 * x + rng.normal(size=n)
+    found = strongest_periods(x, y, 1)
+    # the spacing of the frequencies is a sixth of the width of a peak
+    assert abs(1 / found[0] - 1 / 365.25) < 1 / 6 / n
