@@ -25,6 +25,8 @@ from ppgp.inference.mcmc import nutpie_chains, nutpie_sampler
 CHAINS = 2
 #: draws, and steps of warm-up; the default is 1000. Pyro has fewer, as it would take minutes
 LENGTH = {"gp": 500}
+#: of the effective draws a second beside NumPyro's better mass matrix; elsewhere 1
+LEAST = {"schools": 1.3}
 FIGURES: dict[str, dict[str, float]] = {}
 
 
@@ -113,9 +115,8 @@ def test_effective_draws_per_second(name: str, benchmark: Any, data_dir: Path) -
     ratio = show(f"NUTS on {name}: effective draws a second", figures, "/s", 1.0, smaller=False)
     benchmark.extra_info.update(figures, ratio=ratio)
     assert all(map(math.isfinite, figures.values()))
-    assert figures["ppgp"] >= max(
-        rate for peer, rate in figures.items() if peer.startswith("NumPyro")
-    )
+    best = max(rate for peer, rate in figures.items() if peer.startswith("NumPyro"))
+    assert figures["ppgp"] >= LEAST.get(name, 1.0) * best
 
 
 def test_the_geometric_mean(benchmark: Any) -> None:
