@@ -25,11 +25,11 @@ from ...likelihoods import (
     Poisson,
     Weibull,
 )
-from ...likelihoods.joint_rows import LatentRows, LikelihoodRows
+from ...likelihoods.joint_rows import LatentMarginal, LatentRows, LikelihoodRows
 from ...numerics.laplace_evidence import laplace_log_evidence_under
 from ...numerics.latent_mode import require_mode
 from ...numerics.shapes import broadcast_shapes
-from ...priors import Param, PriorLike, Site
+from ...priors import Param, PriorLike, Site, under
 from ...runtime.result_cache import ResultCache
 from ..base import mini_batch
 from ..exact.latent_model import LatentModel, check_latent
@@ -44,6 +44,7 @@ from .state_space_rows import Steps, drawn_functions
 
 #: whose f is about the logarithm of y
 LOGARITHMIC = (Exponential, Gamma, LogNormal, NegativeBinomial, Poisson, Weibull)
+ROWS_BY_MATRIX = 400  # up to which the covariance of the rows is quicker than their states
 SEARCH = 10  # filters in the search for one mode, about
 
 
@@ -59,7 +60,8 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
     f is integrated out by Laplace's method given the hyperparameters, which are the sites: MAP
     maximises the evidence times their prior, and NUTS averages over them. Each step of the search
     for the mode of f is a filter and a smoother over Gaussian rows. The evidence is equation 3.32
-    of Rasmussen & Williams (2006), with its exact gradient, also in O(n). Where the log density of
+    of Rasmussen & Williams (2006), with its exact gradient, also in O(n); that of up to 400 rows
+    without regressors goes by their covariance, which is quicker. Where the log density of
     a row is not concave, such as that of StudentT, the search takes the expected curvature, and the
     evidence the observed one.
 
@@ -130,7 +132,16 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
         given = super().start(data)
         return {**given, **first_scales(self, data, given)}
 
+    def by_matrix(self, n: int, d: int) -> bool:
+        """Return whether the density of n rows goes by their covariance, which is quicker.
+
+        The states of few rows cost more in calls than in arithmetic. Predictions go by them.
+        """
+        return d == 1 and n <= ROWS_BY_MATRIX
+
     def work(self, n: int, d: int) -> float:
+        if self.by_matrix(n, d):
+            return SEARCH * float(n) ** 3
         return SEARCH * n * 50.0 * self.process.width(d) ** 2
 
     def chunked(self, data: Dataset) -> bool:
@@ -192,6 +203,10 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
         theta = draw(self.sites_at(X.shape[-1]), X)
         mean = self.mean_at(theta, X).expand(len(X))
         own = self.of_likelihood(theta)
+        if self.by_matrix(*X.shape):
+            K = self.process.kernel(under("kernel", theta), X)
+            by_matrix = LatentMarginal(self.likelihood, own, mean, K, "laplace")
+            return pyro.sample("y", by_matrix, obs=y)
         joint = LatentStateSpaceMarginal(self.likelihood, own, mean, self._steps(theta, X))
         return pyro.sample("y", joint, obs=y)
 
@@ -246,7 +261,7 @@ def with_likelihood(
 ) -> LatentStateSpaceGP:
     """Return the LatentStateSpaceGP that ``StateSpaceGP`` with these arguments makes.
 
-    It always goes by states, whatever ``few_by_matrix`` says.
+    The number of rows alone says whether it goes by states, whatever ``few_by_matrix`` says.
 
     Raises:
         SettingError: If latent is given without a likelihood, or noise or log beside one.

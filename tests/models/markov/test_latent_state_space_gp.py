@@ -16,9 +16,10 @@ from ppgp.data import Dataset
 from ppgp.density import Target
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.estimators import ProbabilisticRegressor
-from ppgp.kernels import RBF, Constant, Linear, Matern
+from ppgp.kernels import RBF, Constant, Cosine, Linear, Matern
 from ppgp.likelihoods import Bernoulli, Binomial, Gaussian, NegativeBinomial, Poisson, StudentT
 from ppgp.models import GP, StateSpaceGP
+from ppgp.models.markov import latent_state_space_gp
 
 F64 = torch.float64
 RANDOM = torch.Generator().manual_seed(0)
@@ -42,6 +43,30 @@ every_case = pytest.mark.parametrize("name", list(CASES))
 def at_two_draws(target: Target, z: torch.Tensor) -> dict[str, torch.Tensor]:
     one, two = target.constrain(z), target.constrain(0.8 * z)
     return {name: torch.stack([value, two[name]]) for name, value in one.items()}
+
+
+@pytest.fixture(autouse=True)
+def by_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the density of few rows go by their states too."""
+    monkeypatch.setattr(latent_state_space_gp, "ROWS_BY_MATRIX", 0)
+
+
+@every_case
+def test_the_covariance_of_few_rows_gives_the_density_of_the_states(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    likelihood, data = CASES[name]
+    model = StateSpaceGP(Matern(1.5) + Cosine(1.0, 6.0), likelihood=likelihood).prepare(data)
+    found = []
+    for rows in (0, N):
+        monkeypatch.setattr(latent_state_space_gp, "ROWS_BY_MATRIX", rows)
+        assert model.by_matrix(N, 1) == (rows == N)
+        assert not model.by_matrix(N, 2)
+        target = Target(model, data)
+        found.append(target.value_and_grad(target.origin() + 0.1, compile=False))
+    (value, gradient), (by_matrix, of_matrix) = found
+    assert torch.allclose(value, by_matrix, rtol=1e-9)
+    assert torch.allclose(gradient, of_matrix, rtol=1e-6, atol=1e-6)
 
 
 @every_case
