@@ -18,6 +18,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.distributions import Independent, Laplace, TransformedDistribution
 
+from ..numerics.shapes import broadcast_shapes
 from .handlers import is_deterministic, is_factor
 
 __all__ = ["InExpectation", "Kinks", "averaged_precision", "is_kinked"]
@@ -44,7 +45,9 @@ def is_kinked(law: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Kinks:
-    """Observed values of one site with kinks; each tensor has the shape of the values.
+    """Observed values of one site with kinks.
+
+    Each tensor has the shape to which values and law are broadcast.
 
     Attributes:
         moved: 0, with the derivatives of the locations.
@@ -108,8 +111,9 @@ class InExpectation(Messenger):
 
 def _by_value(of_batch: Any, law: Any) -> Tensor:
     """Return what counts entries of the batch of a distribution, with axes for each event."""
-    found = torch.as_tensor(of_batch).expand(law.batch_shape)
-    return found.reshape(law.batch_shape + (1,) * len(law.event_shape))
+    found = torch.as_tensor(of_batch)
+    shape = broadcast_shapes(found.shape, law.batch_shape)
+    return found.expand(shape).reshape(shape + (1,) * len(law.event_shape))
 
 
 def _kinks_of(law: Any, value: Tensor, weight: Tensor) -> Kinks:
@@ -137,8 +141,9 @@ def _kinks_of(law: Any, value: Tensor, weight: Tensor) -> Kinks:
             slope = slope + transform.log_abs_det_jacobian(inner, outer)
         moved = moved - (inner - inner.detach())
         left, right = (x * (slope - slope.detach()).exp() for x in (left, right))
-    parts = (part.expand(value.shape) for part in (moved, left, right, weight))
-    return Kinks(*parts)
+    parts = moved, left, right, weight
+    shape = broadcast_shapes(value.shape, *(part.shape for part in parts))
+    return Kinks(*(part.expand(shape) for part in parts))
 
 
 def _with_log_prob(law: Any, log_prob: Callable[[], Tensor]) -> Any:

@@ -266,3 +266,22 @@ def test_masked_values_do_not_count_in_the_spread() -> None:
         for part, mask in ((y, seen), (y[:10], seen[:10]))
     ]
     assert spreads[0] == pytest.approx(spreads[1], rel=1e-6)
+
+
+def test_values_and_masks_are_broadcast_with_a_law_with_kinks() -> None:
+    y = torch.tensor(np.random.default_rng(0).laplace(size=30))
+    seen = torch.arange(30) < 20
+
+    def program(y: torch.Tensor, seen: torch.Tensor) -> None:
+        m = pyro.sample("m", dist.Normal(y.new_zeros(2), 1.0).to_event(1))
+        with pyro.plate("columns", len(m), dim=-2), pyro.plate("rows", 30, dim=-1):
+            pyro.sample("y", dist.Laplace(m[:, None], 1.0).mask(seen), obs=y)
+
+    # one row of values and one mask, or those of each location
+    spreads = [
+        ppgp.fit(program, {"y": part, "seen": mask}, inference.Laplace(), progress=False).stats[
+            "covariance"
+        ]
+        for part, mask in ((y, seen), (y.expand(2, 30).clone(), seen.expand(2, 30).clone()))
+    ]
+    torch.testing.assert_close(spreads[0], spreads[1])
