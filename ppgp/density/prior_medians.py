@@ -29,6 +29,7 @@ from torch.distributions.transforms import IndependentTransform, Transform
 
 from ..distributions.univariate import icdf
 from ..priors import FlatDistribution, Site
+from ..priors.sites import law_of
 from ..runtime.seeding import seeded
 from .handlers import AROUND, mapping
 from .layout import Partly, Slice
@@ -83,7 +84,7 @@ def declared_laws(
     """
     known = {name: site for name, site in sites.items() if name in slices}
     return {
-        name: site.distribution(like)
+        name: law_of(site, like)
         for name, site in known.items()
         if isinstance(site, Site) and not site.fixed and site.start is None
     }

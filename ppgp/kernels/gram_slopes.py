@@ -85,20 +85,22 @@ def gram(
     """
     match kernel:
         case _ if not type(kernel).__module__.startswith(OWN):
-            return _by_autograd(kernel, theta, rows.given)
+            return _by_autograd(kernel, theta, rows.given())
         case ARD():
-            return gram(kernel.kernel, theta, rows, kernel.lengthscales(theta, rows.given))
+            return gram(kernel.kernel, theta, rows, kernel.lengthscales(theta, rows.given()))
         case Multiple():
             inner = gram(kernel.kernel, theta, rows, lengthscale)
             return _multiplied(inner, kernel.factor)
         case Scale():
             inner = gram(kernel.kernel, theta, rows, lengthscale)
-            factor = value_of(theta, "outputscale", kernel.outputscale, rows.given)
+            factor = value_of(theta, "outputscale", kernel.outputscale, rows.given())
             return _multiplied(inner, factor, "outputscale" in theta)
         case Subspace():
-            return gram(kernel.kernel, theta, RowDistances(kernel.chosen(rows.given)), lengthscale)
+            return gram(
+                kernel.kernel, theta, RowDistances(kernel.chosen(rows.given())), lengthscale
+            )
         case Unscaled():
-            moved = RowDistances(kernel.rescaled(rows.given))
+            moved = RowDistances(kernel.rescaled(rows.given()))
             return gram(kernel.kernel, theta, moved, lengthscale)
         case Sum():
             return _summed([gram(child, part, rows) for child, part in kernel.parts(theta)])
@@ -106,23 +108,23 @@ def gram(
             parts = [gram(child, part, rows) for child, part in kernel.parts(theta)]
             return _multiplied_together(parts)
         case Constant():
-            level = value_of(theta, "variance", kernel.variance, rows.given)
+            level = value_of(theta, "variance", kernel.variance, rows.given())
             K = level.expand(rows.n, rows.n)
             return Gram(K, lambda W, _: {"variance": W.sum()} if "variance" in theta else {})
         case White():
-            level = value_of(theta, "variance", kernel.variance, rows.given)
+            level = value_of(theta, "variance", kernel.variance, rows.given())
             K = torch.diag_embed(level.expand(rows.n))
             trace = "variance" in theta
             return Gram(K, lambda W, _: {"variance": W.diagonal().sum()} if trace else {})
         case Radial():
             return _radial(kernel, theta, rows, lengthscale)
         case _:
-            return _by_autograd(kernel, theta, rows.given)
+            return _by_autograd(kernel, theta, rows.given())
 
 
 def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tensor | None) -> Gram:
     """Return the covariance of a kernel of one distance."""
-    h = kernel._values(theta, rows.given, 0)
+    h = kernel._values(theta, rows.given(), 0)
     length = h["lengthscale"] if lengthscale is None else lengthscale
     free = "lengthscale" in theta
     squared = rows.squared(length, fixed=not free, times=kernel.times)
@@ -235,23 +237,17 @@ class RowDistances:
         held: Whether X lives as long as this object; the caller keeps it otherwise.
 
     Attributes:
+        given: Returns X.
         X: The rows less their median, [n, d]; a mean would follow an outlier.
     """
 
     def __init__(self, X: Tensor, held: bool = True) -> None:
         self.n, self.d = X.shape
-        self._given: Callable[[], Tensor | None] = weakref.ref(X)
+        self.given: Callable[[], Any] = weakref.ref(X)
         self._held = X if held else None
         self.X = X - X.median(-2, keepdim=True).values
         self.few = self.d <= FEW_COLUMNS
         self._of_columns: dict[tuple[int, ...], RowDistances] = {}
-
-    @property
-    def given(self) -> Tensor:
-        """The rows as they were given, [n, d]."""
-        X = self._given()
-        assert X is not None
-        return X
 
     @cached_property
     def squares(self) -> Tensor:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import pyro
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
 
 from ..errors import SettingError, counted
 from .from_distribution import FromDistribution
@@ -26,6 +27,9 @@ from .records import (
 from .units import InUnitsOfData
 
 V = TypeVar("V")
+OWN = f"{__package__}."
+#: priors that may hold a distribution of the user
+OF_USERS = (FromDistribution, InUnitsOfData)
 
 
 @dataclass(frozen=True)
@@ -182,8 +186,28 @@ def draw(sites: Mapping[str, Site | Param], like: Tensor) -> dict[str, Tensor]:
         if isinstance(s, Param):
             values[name] = _param(name, s, like)
         elif isinstance(s.prior, Prior):
-            values[name] = pyro.sample(name, s.distribution(like))
+            values[name] = pyro.sample(name, law_of(s, like))
     return values
+
+
+def law_of(s: Site, like: Tensor) -> TorchDistributionMixin:
+    """Return ``s.distribution(like)``; equal sites share it where the prior is of this library."""
+    own = type(s.prior).__module__.startswith(OWN) and not isinstance(s.prior, OF_USERS)
+    # autograd takes no tensor that was made in inference mode
+    if own and not torch.is_inference_mode_enabled():
+        return _made(s, like.dtype, like.device, Distribution._validate_args)
+    return s.distribution(like)
+
+
+@lru_cache(maxsize=256)
+def _made(
+    s: Site, dtype: torch.dtype, device: torch.device, validates: bool
+) -> TorchDistributionMixin:
+    """Return the distribution of a site, which equal sites of other fits share.
+
+    A distribution keeps whether torch validated values when it was made.
+    """
+    return s.distribution(torch.empty((), dtype=dtype, device=device))
 
 
 def _param(name: str, p: Param, like: Tensor) -> Tensor:

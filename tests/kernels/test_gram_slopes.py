@@ -385,7 +385,7 @@ def test_distances_are_kept_as_long_as_their_rows() -> None:
     X = torch.randn(5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     kept = distances_of(X)
     assert distances_of(X) is kept
-    assert torch.equal(kept.given, X)
+    assert torch.equal(kept.given(), X)
     assert distances_of(X.clone()) is not kept
     X.numpy()[0] *= 2.0
     changed = distances_of(X)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from torch.distributions import Gumbel
 from ppgp import priors
 from ppgp.errors import PpgpError, SettingError
 from ppgp.priors import Flat, Gamma, HalfNormal, LogNormal, Normal, Prior, Uniform, site, value_of
+from ppgp.priors.sites import Site, law_of
 
 F64 = partial(torch.tensor, dtype=torch.float64)
 LIKE = torch.zeros(1, dtype=torch.float64)
@@ -163,3 +165,30 @@ def test_dirichlet_is_that_of_scipy() -> None:
     expected = stats.dirichlet([1.7] * 3).logpdf(x)
     assert float(distribution.log_prob(torch.as_tensor(x))) == pytest.approx(expected, rel=1e-10)
     assert eval(repr(priors.Dirichlet(1.7)), vars(priors)) == priors.Dirichlet(1.7)
+
+
+def test_equal_sites_share_their_distribution() -> None:
+    """Of one dtype, and of one setting of the validation, which a distribution keeps."""
+    like = torch.zeros((), dtype=torch.float64)
+    one, other = (Site(priors.LogNormal(0.5, 2.0), (3,)) for _ in range(2))
+    law: Any = law_of(one, like)
+    assert law_of(other, like) is law
+    x = torch.ones(3, dtype=torch.float64)
+    assert law.log_prob(x) == one.distribution(like).log_prob(x)  # type: ignore[attr-defined]
+    assert law_of(Site(priors.LogNormal(0.5, 1.0), (3,)), like) is not law
+    single: Any = law_of(one, like.float())
+    assert single.log_prob(torch.ones(3)).dtype == torch.float32
+    before = torch.distributions.Distribution._validate_args
+    try:
+        torch.distributions.Distribution.set_default_validate_args(not before)
+        assert law_of(one, like) is not law
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(before)
+    with torch.inference_mode():
+        assert law_of(one, like) is not law
+
+
+def test_distributions_of_users_are_not_shared() -> None:
+    like = torch.zeros((), dtype=torch.float64)
+    given = Site(priors.FromDistribution(torch.distributions.Normal(0.0, 1.0)))
+    assert law_of(given, like) is not law_of(given, like)

@@ -22,6 +22,7 @@ from ...density.handlers import Run, mapping, quietly
 from ...density.layout import Partly
 from ...density.target import Sendable, Target
 from ...priors import Prior, Site
+from ...priors.sites import law_of
 from ...runtime.seeding import seeded, standard_normal, standard_uniform
 from ..base import fresh_weights
 from ..jobs import each
@@ -536,7 +537,7 @@ def _vague_sites(target: Target) -> list[str]:
     if wanted <= sites.keys():
         known = {name: sites[name] for name in wanted if isinstance(sites[name], Site)}
         like = target.data.like
-        priors = {n: s.distribution(like) for n, s in known.items() if isinstance(s.prior, Prior)}
+        priors = {n: law_of(s, like) for n, s in known.items() if isinstance(s.prior, Prior)}
     else:
         with quietly(), seeded(0), torch.no_grad(), Run({}, params=target.params) as run:
             target.run_program()
