@@ -157,11 +157,12 @@ class Candidates(Capability):
     advice = "use models.StateSpaceGP() without a kernel"
 
     @abstractmethod
-    def candidates(self, data: Dataset) -> list[Any]:
+    def candidates(self, data: Dataset, standardise: bool = True) -> list[Any]:
         """Return the recipes, each of which can be fitted alone.
 
         Args:
             data: The training rows, in the units of the data.
+            standardise: Whether ``fit`` will standardise the rows.
 
         Returns:
             Models of one class; empty where the rows tell too little to choose.

@@ -29,7 +29,8 @@ def components(
 
     The means of the terms add up to the mean of the latent function minus the mean of the model.
     The intervals do not add up. Duvenaud (2014), section 2.4.5. Other columns are held at their
-    training mean. All curves are in the units of y.
+    training mean. All curves are in the units of y, of log y for models of that, and of f where it
+    has a link, as for counts.
 
     Args:
         posterior: A fit of a sum of terms, such as ``GP(RBF() + Periodic())``, or an Average, whose
@@ -75,12 +76,15 @@ def components(
     heading = "term {}" if not averaged and by == "term" else "{}"
     height = 1.2 + 1.7 * (len(terms) + 1)
     figure, axes = panels(8, height, len(terms) + 1, 1, sharex=True)
-    name = target_name(one.data)
+    name, rows_of_y = _on_scale_of_f(one.model, target_name(one.data), np.asarray(y))
     top: Axes = axes[0, 0]
-    top.plot(X[:, j], y, ".", ms=3, color="#777777", label=name)
+    if rows_of_y is not None:
+        top.plot(X[:, j], rows_of_y, ".", ms=3, color="#777777", label=name)
     _curve(top, grid, posterior.latent(rows), level, COLOURS[6])
     top.set_ylabel(name, fontsize=9)
-    title = "sum of the terms and the mean of the model, and the training rows (dots)"
+    title = "sum of the terms and the mean of the model"
+    if rows_of_y is not None:
+        title += ", and the training rows (dots)"
     top.set_title(title, fontsize=9)
     for k, (term, prediction) in enumerate(terms.items()):
         axis = axes[k + 1, 0]
@@ -95,6 +99,15 @@ def components(
     figure.suptitle(title, fontsize=10)
     figure.align_ylabels()
     return figure
+
+
+def _on_scale_of_f(model: Any, name: str, y: np.ndarray) -> tuple[str, np.ndarray | None]:
+    """Return the name of f, and the targets [n] on its scale; None where f has a link."""
+    if getattr(model, "log", False):
+        return f"log {name}", np.log(y)
+    if getattr(model, "likelihood", None) is not None and "y" not in model.scales:
+        return f"f of {name}", None
+    return name, y
 
 
 def _curve(axis: Any, grid: np.ndarray, prediction: Prediction, level: float, colour: str) -> None:

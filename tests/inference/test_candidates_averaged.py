@@ -177,3 +177,21 @@ def test_candidates_are_named_by_trend_and_seasons(unit: str | None, name: str) 
     cycles = [one for one in names if one.startswith("cycle of about ")]
     assert cycles
     assert all((unit or "") in one for one in cycles)
+
+
+@pytest.mark.parametrize(("scale", "level"), [(1e-3, 0.0), (1.0, 1e6)])
+def test_forecasts_hardly_depend_on_standardising(scale: float, level: float) -> None:
+    t = 7000 + np.arange(50.0)
+    walk = np.random.default_rng(1).normal(size=50).cumsum() + 0.5 * np.arange(50.0)
+    data = ppgp.Dataset(t[:, None], level + scale * walk)
+    found = []
+    for standardise in (True, False):
+        average = ppgp.fit_candidates(models.StateSpaceGP(), data, standardise=standardise)
+        forecast = average.predict([[7055.0]])
+        found.append([(forecast.mean.item() - level) / scale, forecast.std.item() / scale])
+        drift = average["random walk with drift"].log_evidence
+        found[-1].append(drift - average["random walk"].log_evidence)
+    (mean, sd, gain), (other_mean, other_sd, other_gain) = found
+    assert abs(mean - other_mean) < 0.1 * sd
+    assert other_sd == pytest.approx(sd, rel=0.1)
+    assert abs(gain - other_gain) < 0.7

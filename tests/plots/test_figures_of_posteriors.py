@@ -230,3 +230,21 @@ def test_replicates_of_counts_are_shares_of_rows() -> None:
     for line in axis.lines:
         assert np.sum(line.get_ydata()) == pytest.approx(1.0)
     assert axis.get_xlabel() == "visits"
+
+
+def test_components_of_log_y_and_of_counts_are_drawn_on_the_scale_of_f() -> None:
+    t = np.arange(30.0)
+    y = np.exp(3 + 0.3 * np.sin(t / 3)).round()
+    kernel = kernels.Constant(1.0) + kernels.Matern(1.5, 1.0, 5.0)
+    data = ppgp.Dataset(t[:, None], y)
+    how = inference.MAP()
+    logs = ppgp.fit(models.StateSpaceGP(kernel, log=True, noise=0.01), data, how, progress=False)
+    top = plots.components(logs).axes[0]
+    assert top.get_ylabel() == "log y"
+    assert np.allclose(np.asarray(top.lines[0].get_ydata()), np.log(y))
+    curve = np.asarray(top.lines[1].get_ydata())
+    assert np.abs(curve[0] - np.log(y[0])) < 0.3
+    model = models.StateSpaceGP(kernel, likelihood=likelihoods.Poisson())
+    top = plots.components(ppgp.fit(model, data, how, progress=False)).axes[0]
+    assert top.get_ylabel() == "f of y"
+    assert len(top.lines) == 1

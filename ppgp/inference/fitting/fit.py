@@ -356,7 +356,7 @@ def fits_of_candidates(
         options: Those of ``fit``.
     """
     options = {**options, "progress": False}
-    candidates = model.candidates(data)
+    candidates = model.candidates(data, options["standardise"])
     few, in_order = data, torch.argsort(data.X[:, 0])
     if data.n > MOST_TO_COMPARE:
         few = data.rows(in_order[-ROWS_TO_COMPARE:])

@@ -172,7 +172,7 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
         own = self.likelihood.factors(float(scaler.y_sd))
         return self.hyperparameters_of_data(draws, self.process.factors(scaler) | own, scaler)
 
-    def candidates(self, data: Dataset) -> list[LatentStateSpaceGP]:
+    def candidates(self, data: Dataset, standardise: bool = True) -> list[LatentStateSpaceGP]:
         """Return the recipes that ``fit`` chooses among if no kernel is given.
 
         They are those of ``StateSpaceGP``, with priors from y, or from log(y + 1/2) for a
@@ -180,6 +180,7 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
 
         Args:
             data: The training rows.
+            standardise: That of ``fit``.
 
         Raises:
             NotApplicable: If there is a kernel.
@@ -191,7 +192,8 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
                 return []
             values = (values + 0.5).log()
         scaled = "y" in self.scales
-        found = candidates_of(data, values, may_log=False, scales_y=scaled, few_states=True)
+        options = {"may_log": False, "scales_y": scaled, "standardise": standardise}
+        found = candidates_of(data, values, few_states=True, **options)
         own = replace(self, regressors=self.process.regressors_for(data))
         return [replace(own, kernel=one.kernel) for one in found]
 

@@ -282,11 +282,13 @@ class Parts:
         series: The series, of y or of log y.
         scale: The variance of the times over that by which f is standardised.
         few_states: Whether each state costs time.
+        middle: How far the middle of the times is from where lines are zero.
     """
 
     series: Series
     scale: float
     few_states: bool = False
+    middle: float = 0.0
 
     @cached_property
     def rough(self) -> float:
@@ -300,7 +302,8 @@ class Parts:
         return _about(0.3 * self.rough, 1.5)
 
     def level(self) -> Kernel:
-        return Constant(VAGUE * self.series.variance)
+        # a line through a distant zero moves the level as far
+        return Constant(VAGUE * self.series.variance + self.slope * self.middle**2)
 
     def smooth(self) -> Kernel:
         s = self.series
@@ -311,11 +314,15 @@ class Parts:
         length = FAR * s.span
         return Exponential(_about(self.rough * length / s.spacing, 1.5), length)
 
+    @property
+    def slope(self) -> float:
+        """The variance of the slope of a line that explains the whole variance."""
+        return 12 * self.series.variance / self.series.span**2
+
     def drift(self) -> Kernel:
         # on the scale of standardised times, which begins at their mean: a line through the zero of
         # the units of the data would depend on where they begin
-        slope = 12 * self.series.variance / self.series.span**2
-        return self.walk() + Linear(LogNormal(math.log(slope * self.scale), 1.5))
+        return self.walk() + Linear(LogNormal(math.log(self.slope * self.scale), 1.5))
 
     def cycle(self, period: float) -> Kernel:
         own = _about(self.series.variance, 1.5)
@@ -380,7 +387,13 @@ def _season_in_words(period: float, unit: str | None) -> str:
 
 
 def candidates_of(
-    data: Dataset, y: Tensor, *, may_log: bool, scales_y: bool, few_states: bool = False
+    data: Dataset,
+    y: Tensor,
+    *,
+    may_log: bool,
+    scales_y: bool,
+    few_states: bool = False,
+    standardise: bool = True,
 ) -> list[Candidate]:
     """Return the candidates for a series; [] if its times or its values are all the same.
 
@@ -390,6 +403,7 @@ def candidates_of(
         may_log: Whether log y is a choice.
         scales_y: Whether ``fit`` standardises y.
         few_states: Whether seasons have few states, which each cost time.
+        standardise: Whether ``fit`` standardises the times, and y where ``scales_y``.
     """
     name = (data.feature_names or ("",))[0]
     if data.d > 1:  # what the regressors explain is no trend
@@ -404,7 +418,11 @@ def candidates_of(
     scale = float(data.X[:, 0].double().var())
     if scales_y and not shape.log:
         scale /= float(data.y.double().var())
-    parts = Parts((series.logarithm() if shape.log else None) or series, scale, few_states)
+    middle = 0.0
+    if not standardise:
+        scale, middle = 1.0, float(data.X[:, 0].double().mean())
+    own = (series.logarithm() if shape.log else None) or series
+    parts = Parts(own, scale, few_states, middle)
     trends = [parts.smooth(), parts.walk(), parts.drift()]
     if shape.cycle is not None:
         trends.append(parts.cycle(shape.cycle))

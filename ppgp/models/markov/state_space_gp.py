@@ -233,16 +233,17 @@ class StateSpaceGP(
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         return self.hyperparameters_of_data(draws, self.process.factors(scaler), scaler)
 
-    def candidates(self, data: Dataset) -> list[StateSpaceGP]:
+    def candidates(self, data: Dataset, standardise: bool = True) -> list[StateSpaceGP]:
         """Return the recipes that ``fit`` chooses among if no kernel is given.
 
         Each is a level, one trend (smooth, a random walk, one with drift, or a cycle at the highest
         Lomb-Scargle peak), and seasons at periods that the spacing of the times suggests, with
-        priors in units of the spacing and the span. ``fit`` them with ``standardise=True``, on
-        whose scale the slope of a drift has its prior.
+        priors in units of the spacing and the span.
 
         Args:
             data: The training rows. If they name the time, other columns are regressors.
+            standardise: That of ``fit``: the slope of a drift has its prior on the scale of the
+                model.
 
         Returns:
             Recipes that can each be fitted alone; [] where the times or y are all the same.
@@ -259,6 +260,7 @@ class StateSpaceGP(
                 self.of_f(data).y,
                 may_log=self._may_log(data),
                 scales_y="y" in self.scales,
+                standardise=standardise,
             )
         ]
 
