@@ -85,6 +85,7 @@ from .waves_of_programs import (
     PIECES,
     Angles,
     Profile,
+    ends_of_many,
     profiles,
     starts_of_profiles,
 )
@@ -99,6 +100,9 @@ FEWER_FAR = (1.0, -1.0, 30.0, -30.0)  # of a program that runs long
 Evaluated = Callable[[Tensor, Sequence[int], Callable[[], Sequence[Tensor]]], Sequence[Tensor]]
 STARTS = 100  # points tried before a density is said to be finite nowhere
 LEVELS = 5  # of a hierarchy whose medians are found before a search starts
+ALIKE = 1e-9  # of the largest slope: slopes that differ by less are equal
+#: laws of numbers whose location says what a program explains of them
+NUMBERS = (torch.distributions.Normal, torch.distributions.StudentT, torch.distributions.Laplace)
 POINTS = 16  # draws at which the supports of a user's program are compared with its first run
 VALUES = "its graph depends on the values (random numbers in it?), or on how often it ran"
 SHAPE = (
@@ -1042,13 +1046,8 @@ class Target:
         if not (self.waves or of_program):
             return origin[None]
         if self._starts is None and of_program:
-            graph = self.compiled(None, jacobian, ABREAST, few=True)
-
-            def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
-                with torch.no_grad():
-                    return graph(z)
-
-            found = starts_of_profiles(self.turning, origin, self._reach, evaluate)
+            several = self._abreast(jacobian)
+            found = starts_of_profiles(self.turning, origin, self._reach, several)
             self._starts, self._reach = found
         if self._starts is None:
 
@@ -1061,6 +1060,65 @@ class Target:
             self._reach = reach_of_waves(self.waves, self.slices, self._starts[0], self._reach)
         return self._starts
 
+    def _abreast(self, jacobian: bool) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """Return z [``ABREAST``, p] -> values and gradients."""
+        graph = self.compiled(None, jacobian, ABREAST, few=True)
+
+        def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.no_grad():
+                return graph(z)
+
+        return evaluate
+
+    def far_starts(self, jacobian: bool = True) -> tuple[Tensor, Tensor]:
+        """Return heights [k] and ends z [k, p] of short climbs from many places, the best first."""
+        return ends_of_many(self.origin(), self._reach, self._abreast(jacobian))
+
+    @property
+    def alone_and_smooth(self) -> bool:
+        """Whether a user's program has a log density that several points can climb at once."""
+        own = self.team.alone and self.random is None and self.out_of_torch is None
+        return own and not (self.data.is_table or self.data.streamed or self.enumerates)
+
+    def begins_alike(self) -> bool:
+        """Whether entries of one site of a program begin alike and have equal gradients.
+
+        Such are hidden units and terms that the program may permute: a search leaves them equal.
+        """
+        origin = self.origin()
+        _, gradient = self.value_and_grad(origin, compile=False)
+        tiny = ALIKE * (1 + gradient.abs().max())
+        for s in self.slices.values():
+            own = slice(s.start, s.stop)
+            values, slopes = origin[own], gradient[own]
+            equal = bool((values == values[:1]).all()) and s.stop - s.start > 1
+            if equal and not s.param and bool((slopes - slopes[:1]).abs().max() <= tiny):
+                return True
+        return False
+
+    def explained(self, z: Tensor) -> float:
+        """Return the least share of the squares of observed numbers that their means at z explain.
+
+        It is 1 where no observed site has a mean for each of several numbers, or one mean for all.
+        """
+        generator = torch.Generator().manual_seed(0)
+        other = self.origin() + self._reach * standard_normal(generator, self.dim).to(z)
+        runs = []
+        for point in (z.to(self.survey.like), other):
+            with torch.no_grad(), quietly(), self._run(point) as run:
+                self.run_program()
+            runs.append(run.observed())
+        least = 1.0
+        for name, site in runs[0].items():
+            law, y = site["fn"], site["value"]
+            if not isinstance(law, NUMBERS) or y.numel() < FEWEST or name not in runs[1]:
+                continue
+            elsewhere = runs[1][name]["fn"].loc
+            total = float((y - y.mean()).square().sum())
+            if total > 0 and bool((elsewhere != elsewhere.reshape(-1)[0]).any()):
+                least = min(least, 1 - float((y - law.loc).square().sum()) / total)
+        return least
+
     @cached_property
     def waves(self) -> dict[str, Tensor]:
         """The sites that are periods or frequencies: {site: the columns [n, e] of their waves}."""
@@ -1069,8 +1127,7 @@ class Target:
     @cached_property
     def turning(self) -> list[Profile]:
         """Numbers of a user's program that turn waves, as a frequency does: see ``Profile``."""
-        alone = self.team.alone and self.random is None and self.out_of_torch is None
-        if self.data.is_table or self.data.streamed or self.enumerates or not alone:
+        if not self.alone_and_smooth:
             return []
         origin, here = self.origin(), self.survey.like
 

@@ -183,14 +183,30 @@ def starts_of_profiles(
     return torch.stack([*points, z]), reach
 
 
-def _climbed(evaluate: Evaluate, z: Tensor, fixed: int) -> tuple[Tensor, Tensor]:
+def ends_of_many(z: Tensor, reach: Tensor, evaluate: Evaluate) -> tuple[Tensor, Tensor]:
+    """Return heights [k], the best first, and ends [k, p] of climbs from places around the medians.
+
+    Args:
+        z: The medians of the priors, [p].
+        reach: How far the priors reach, [p].
+        evaluate: The density.
+    """
+    generator = torch.Generator().manual_seed(0)
+    begun = z + max(AWAY) * reach * standard_normal(generator, ABREAST, len(z)).to(z)
+    heights, ends = _climbed(evaluate, begun)
+    order = heights.argsort(descending=True, stable=True)
+    return heights[order], ends[order]
+
+
+def _climbed(evaluate: Evaluate, z: Tensor, fixed: int | None = None) -> tuple[Tensor, Tensor]:
     """Return heights [k] and ends [k, p] of climbs from z [k, p], one number of which is fixed.
 
     All climb some steps by L-BFGS (Liu & Nocedal 1989), and the best of them more, when that number
     is free too.
     """
     free = torch.ones_like(z[0])
-    free[fixed] = 0.0
+    if fixed is not None:
+        free[fixed] = 0.0
     parts = [_climb(evaluate, part, free, FIRST_STEPS) for part in z.split(ABREAST)]
     heights, ends = (torch.cat(each) for each in zip(*parts, strict=True))
     best = heights.argsort(descending=True, stable=True)[:BEST]

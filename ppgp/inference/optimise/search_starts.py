@@ -51,6 +51,8 @@ UNLIKE = 1.3  # steps of the log between the lengthscales of terms of a kernel
 HARDLY_LOWER = 1.0  # in nats: a point so near an end, and elsewhere, is the start of a search
 CLIMBS = 4  # steps up the gradient from there, which away from a saddle lead above it
 BESIDE = 0.1  # sd of the places beside the end of a search of a program
+MANY_ENDS = 5  # of climbs from many places, at most, from which a search goes on
+LITTLE = 0.1  # of the squares of y, explained at the end of a search that ended badly
 ROUNDS = 2  # of searches from other lengthscales, each from a better end than the last
 APART = 0.05  # of the unconstrained scale: two ends that are farther apart are not yet one mode
 DIP = 0.1  # nats by which the density falls between two ends that are not one mode
@@ -286,6 +288,9 @@ def gone_elsewhere(
         plan = Plan(SEVERAL, short=True)
         return best_of(target, search, result.z, plan, seed, few_steps=few_steps, jacobian=jacobian)
     try:
+        program = not target.data.is_table and target.alone_and_smooth
+        if program and _may_be_elsewhere(target, result.z):
+            result = _from_many(target, result, search, seed, jacobian)
         for _ in range(ROUNDS):
             better = _in_a_mode_beside(target, result, search, few_steps, seed, jacobian)
             if better is None:
@@ -297,6 +302,42 @@ def gone_elsewhere(
         note = "stopped by Ctrl-C while other modes were looked for; this is the one that was found"
         return replace(result, notes=[*result.notes, note], interrupted=True)
     return result
+
+
+def _may_be_elsewhere(target: Target, z: Tensor) -> bool:
+    """Whether a program that ended at z explains next to nothing, or began where entries are alike.
+
+    A narrow peak in the data is such a case, and a network whose hidden units are equal.
+    """
+    try:
+        return target.explained(z) < LITTLE or target.begins_alike()
+    except (RuntimeError, ValueError, ArithmeticError):
+        return False
+
+
+def _from_many(
+    target: Target, result: SearchResult, search: Search, seed: int, jacobian: bool
+) -> SearchResult:
+    """Return the highest end: of a search, and of others that begin at the best of many climbs."""
+    heights, places = target.far_starts(jacobian)
+    ends = [result]
+    for height, z in zip(heights.tolist(), places, strict=True):
+        if len(ends) > MANY_ENDS or not height > result.stats["log_density"] - HARDLY_LOWER:
+            break
+        if any(not _apart(z, end.z) for end in ends):
+            continue
+        ends.append(search(target, z, seed))
+        if ends[-1].interrupted:
+            break
+    all_heights = _heights(ends)
+    best = ends[_best_first(all_heights)[0]]
+    sentence = elsewhere(all_heights)
+    if not sentence:
+        return best
+    interrupted = any(end.interrupted for end in ends)
+    return replace(
+        best, stats={**best.stats, "starts_elsewhere": sentence}, interrupted=interrupted
+    )
 
 
 def _in_a_mode_beside(
