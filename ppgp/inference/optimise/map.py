@@ -114,6 +114,7 @@ class MAP(Inference):
     With several starts also ``ends`` [start, p] (unconstrained scale), ``end_log_densities``
     [start], ``losses_of_starts``, and ``starts_elsewhere``, a sentence on those that ended below
     the best, if any did; these are the subset model's if the starts are its own.
+    ``at_kink`` is True where the mode is at a kink of the density, as that of absolute errors.
     With ``hold_out`` also ``held_out_nlpd`` per evaluation and ``held_out_step``, the best step;
     ``log_density`` and the stats of the search are then those of the rows that are not held out.
     ``joint_mode`` if f was searched together with its hyperparameters (an SVGP), a poor fit.
@@ -141,7 +142,8 @@ class MAP(Inference):
             the first 5 end alike; otherwise short searches from 3 to 8 places, the best of
             which goes on to its end, where a density has several modes by its making (the period
             of a kernel, which also starts at the peaks of the periodogram; a Student-t likelihood;
-            a network of up to 200 rows) or where one search has not converged; otherwise 1.
+            a network of up to 200 rows; a frequency in a program) or where one search has not
+            converged, or explains next to nothing of what a program observes; otherwise 1.
         learning_rate: The rate of gd and sgd (on the density per row), of Adam, of AdaGrad and of
             K-FAC. One number, or ``{site: rate}``, with "kernel.network" for all sites under it
             and "" for the rest. None: 0.1 for sgd, 0.05 for Adam, 0.5 for AdaGrad, 0.01 for K-FAC.
