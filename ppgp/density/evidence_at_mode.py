@@ -37,7 +37,8 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
         z: Near its mode, [p].
 
     Raises:
-        NumericalError: If the density does not curve down in every direction.
+        NumericalError: If the density does not curve down in every direction, or has a kink at the
+            mode.
     """
     p = target.dim
     density = _Density(target)
@@ -70,6 +71,12 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
         else:
             change = (before - gradient).double()
             precision, precise = _updated(precision, step, change), False
+    if target.survey.kinked:
+        raise NumericalError(
+            "a density without a kink at the mode for the evidence after MAP",
+            "one with a kink there",
+            "fit by Laplace, which averages over kinks",
+        )
     raise NumericalError(
         "a density that curves down in every direction at the mode",
         "one that does not",
