@@ -131,6 +131,9 @@ def no_numbers(text: Mapping[str, list[Any]]) -> WrongRows:
     return WrongRows(wanted, f"{kind} in {names}", [one.row for _, one in shown], words)
 
 
+_STARTS_AS_DATE = re.compile(r"\d{4}-\d{2}\b")
+
+
 def _text_advice(names: list[str], odd: _Odd, where: str, several: bool) -> str:
     """Return what to do about columns of text, of which ``odd`` is in the first."""
     entry = f"{odd.entry!r:.60} {where}"
@@ -138,10 +141,11 @@ def _text_advice(names: list[str], odd: _Odd, where: str, several: bool) -> str:
     if odd.word:
         also = f" (leave the cell empty if {odd.word} says that a value is missing)"
     columns = listed(names, "column") if several else "the column"
+    series = f", or time={names[0]!r} for a series" if _STARTS_AS_DATE.match(str(odd.entry)) else ""
     return (
         f"drop {columns}, make one column of 0 and 1 per category (Dataset.from_frame does, "
         "with one_hot=True), make codes for models.Boosted (with categories='codes'), make "
-        f"years of dates such as 2024-05-31 (with dates='years'), or correct {entry}{also}"
+        f"years of dates such as 2024-05-31 (with dates='years'{series}), or correct {entry}{also}"
     )
 
 

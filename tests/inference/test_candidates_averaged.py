@@ -69,6 +69,15 @@ def test_a_model_with_a_kernel_and_rows_without_a_span_are_refused() -> None:
         ppgp.fit_candidates(models.StateSpaceGP(), flat)
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.filterwarnings("error")
+def test_a_series_of_few_rows_is_refused_by_their_number(rows: int) -> None:
+    few = ppgp.Dataset(TIMES[:rows, None], np.arange(rows) + 1.0)
+    wanted = f"expected at least 4 rows of a series, got {rows}: add rows"
+    with pytest.raises(DataError, match=wanted):
+        ppgp.fit_candidates(models.StateSpaceGP(), few)
+
+
 def interrupting(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     """Make Ctrl-C come inside the search of one of the calls of ``fit`` by MAP."""
     run, calls = MAP._search, []

@@ -13,7 +13,7 @@ from ...capabilities import Candidates, require
 from ...data.dataset import Dataset
 from ...display.user_warnings import warn
 from ...errors import ConvergenceWarning, DataError, counted
-from ...models.markov.series_rule import in_plain_words
+from ...models.markov.series_rule import FEWEST_ROWS, in_plain_words
 from ...posterior.averaging import NEGLIGIBLE, Average, average
 from ...posterior.posterior import Posterior
 from ...posterior.summary import cut_short
@@ -60,7 +60,7 @@ def fit_candidates(
 
     Raises:
         NotApplicable: If the model has a kernel, or never has candidates.
-        DataError: If there are none for these rows, such as where all times are the same.
+        DataError: If there are none for these rows: fewer than four, or all with one time or value.
 
     Examples:
         >>> import numpy as np
@@ -78,6 +78,9 @@ def fit_candidates(
     options = {"seed": seed, "progress": progress, "standardise": standardise}
     fits = fits_of_candidates(require(model, Candidates), data, options)
     if not fits:
+        if data.n < FEWEST_ROWS:
+            do = "add rows, or give a kernel"
+            raise DataError(f"at least {FEWEST_ROWS} rows of a series", str(data.n), do)
         do = "look at the times and the values, or give a kernel"
         raise DataError("rows of a series that differ in time and y", "none that do", do)
     named = {_name(recipe, data): fitted for recipe, fitted in fits}

@@ -134,8 +134,9 @@ def best_of(
     notes = list(best.notes)
     if len(rivals) > 1:
         below = ", ".join(f"{float(highest - height):.2g}" for height in rivals[1:6])
+        others = "the other" if len(rivals) == 2 else "the others"
         notes.append(
-            f"{len(rivals)} modes within {NEAR:g} nats (the others {below} below the best): one "
+            f"{len(rivals)} modes within {NEAR:g} nats ({others} {below} below the best): one "
             "point cannot stand for them all; look at stats['ends'], or draw by NUTS from several "
             "chains"
         )
@@ -427,7 +428,7 @@ def elsewhere(heights: Tensor, least: float = DIP) -> str:
     low = gaps[~(gaps <= least)]
     if not len(low):
         return ""
-    finite = [f"{gap:.2g}" for gap in sorted(low[low.isfinite()].tolist())]
+    finite = [f"{float(f'{gap:.2g}'):g}" for gap in sorted(low[low.isfinite()].tolist())]
     where = "at no finite density"
     if finite:
         where = " to ".join(dict.fromkeys([finite[0], finite[-1]])) + " nats below the best"
@@ -463,7 +464,7 @@ def scattered(heights: Tensor, least: float = DIP) -> list[str]:
     low = gaps[~(gaps <= least)]
     if not len(low):
         return []
-    finite = [f"{gap:.2g}" for gap in sorted(low[low.isfinite()].tolist())]
+    finite = [f"{float(f'{gap:.2g}'):g}" for gap in sorted(low[low.isfinite()].tolist())]
     where = "at no finite density, beside"
     if finite:
         span = " to ".join(dict.fromkeys([finite[0], finite[-1]]))

@@ -27,6 +27,7 @@ from ...priors import InUnitsOfData, LogNormal
 PERIODS = (4.0, 7.0, 12.0, 24.0, 52.18, 168.0, 365.25)
 #: those of the calendar, in seconds
 CALENDAR = (86400.0, 7 * 86400.0, 365.25 * 86400.0)
+FEWEST_ROWS = 4  # of a series that has candidates
 FEWEST_STEPS = 3.0  # in a period
 PERIODS_SEEN = 2.0  # that the times span at least
 MOST_ROWS = 400  # the last ones, on which shapes are compared
@@ -80,7 +81,7 @@ class Series:
         order = torch.argsort(t)
         self.t, self.y = t[order].double().cpu(), y[order].double().cpu()
         self.span = float(self.t[-1] - self.t[0])
-        self.variance = float(self.y.var())
+        self.variance = float(self.y.var(correction=min(1, len(self.y) - 1)))  # 0 of one row
 
     @cached_property
     def spacing(self) -> float:
@@ -411,7 +412,7 @@ def candidates_of(
         weights = torch.linalg.lstsq(design, y[:, None], driver="gelsd").solution[2:]
         y = y - (data.X[:, 1:] @ weights)[:, 0]
     series = Series(data.X[:, 0], y, UNITS.get(unit_of(name) or ""))
-    if not series.known or len(series.t) < 4:
+    if not series.known or len(series.t) < FEWEST_ROWS:
         return []
     shape = shape_of(series, may_log)
     few_states = few_states or data.n > ROWS_OF_MATRIX or data.d > 1

@@ -69,7 +69,8 @@ def test_predictions_take_the_dates_themselves() -> None:
 def test_dates_are_refused_with_what_to_do() -> None:
     frame = table(5)
     with pytest.raises(
-        DataError, match=r"years of dates such as 2024-05-31 \(with dates='years'\)"
+        DataError,
+        match=r"such as 2024-05-31 \(with dates='years', or time='date' for a series\), or correct",
     ):
         Dataset.from_frame(frame, "co2")
     with pytest.raises(SettingError, match=r"'refuse', 'years', .* as dates"):
@@ -90,7 +91,7 @@ def test_a_series_on_the_command_line(tmp_path: Path) -> None:
     fit = ["fit", "co2.csv", "--target", "co2", "--model", "state_space", "--how", "map"]
     done = command(*fit, cwd=tmp_path)
     assert done.returncode == 2
-    assert "--dates years" in done.stderr
+    assert "(with --dates years, or --time date for a series)" in done.stderr
     for words in (
         [*fit, "--dates", "years", "--no-progress"],
         ["predict", "posterior.safetensors", "later.csv"],
