@@ -212,11 +212,12 @@ def _with_unused(
     return extended
 
 
-def _is_point(guide: autoguide.AutoGuide, name: str) -> bool:
+def _is_point(guide: Any, name: str) -> bool:
     """Return whether the law of a site in an autoguide is a point without a density."""
     if isinstance(guide, autoguide.AutoGuideList):
         return any(_is_point(part, name) for part in guide)
-    return isinstance(guide, autoguide.AutoDelta) and name in guide.prototype_trace
+    found = guide.prototype_trace if isinstance(guide, autoguide.AutoDelta) else None
+    return found is not None and name in found
 
 
 def _as_imputed(
