@@ -291,6 +291,13 @@ def read(text: str, families: Sequence[Any], wanted: str = "") -> Any:
         raise SettingError("a recipe with the right arguments", repr(text), str(error)) from None
 
 
+def _as_class(code: str, members: Mapping[str, list[type]]) -> str:
+    """Return how a name with hyphens that is called is written in a recipe; "" if it is not."""
+    found = re.fullmatch(r"([a-z]+(?: - [a-z]+)+)(\(.*\))", code)
+    name = "".join(map(str.capitalize, found[1].split(" - "))) if found else ""
+    return f"write {name}{found[2]}" if found and name in members else ""
+
+
 def _value(node: ast.expr, members: Mapping[str, list[type]], wanted: str = "") -> Any:
     """Evaluate a node; ``wanted`` is the annotation of the field that receives the value."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -308,8 +315,9 @@ def _value(node: ast.expr, members: Mapping[str, list[type]], wanted: str = "") 
     try:
         return ast.literal_eval(node)
     except ValueError:
+        do = _as_class(ast.unparse(node), members) or "see `ppgp list`"
         raise SettingError(
-            "calls, numbers, + and * in a recipe", ast.unparse(node), "see `ppgp list`"
+            "calls, numbers, + and * in a recipe", ast.unparse(node).replace(" - ", "-"), do
         ) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -113,3 +114,15 @@ def test_a_likelihood_in_place_of_a_prior_is_no_prior() -> None:
     assert recipes.model(boosted) == models.Boosted(
         likelihoods.Weibull(shape=likelihoods.Predicted())
     )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "do"),
+    [
+        ("asymmetric-laplace(quantile=0.9)", r"write AsymmetricLaplace\(quantile=0.9\)"),
+        ("other-laplace(quantile=0.9)", "see `ppgp list`"),
+    ],
+)
+def test_a_call_of_a_name_with_hyphens_says_how_it_is_written(recipe: str, do: str) -> None:
+    with pytest.raises(SettingError, match=rf"got {re.escape(recipe)}: {do}"):
+        recipes.likelihood(recipe)
