@@ -37,11 +37,11 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
         z: Near its mode, [p].
 
     Raises:
-        NumericalError: If the density does not curve down in every direction, or has a kink at the
-            mode.
+        NumericalError: If the density does not curve down in every direction.
     """
-    p = target.dim
     density = _Density(target)
+    if target.survey.kinked:
+        return _near_kinks(density, z)
     value, gradient = density(z)
     precision, precise = density.precision(z, gradient)
     for _ in range(STEPS):
@@ -57,7 +57,7 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
         if left < NEAR:
             if not bool((values > ROUNDING * values.max()).all()):
                 break
-            return float(value) + left + 0.5 * p * LOG_2PI - 0.5 * float(values.log().sum())
+            return float(value) + left + _log_volume(values)
         # uphill also where the density curves up
         step = vectors @ (along / size)
         step = step * min(1.0, LONGEST / max(float(step.norm()), LONGEST))
@@ -71,13 +71,33 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
         else:
             change = (before - gradient).double()
             precision, precise = _updated(precision, step, change), False
-    if target.survey.kinked:
-        raise NumericalError(
-            "a density without a kink at the mode for the evidence after MAP",
-            "one with a kink there",
-            "fit by Laplace, which averages over kinks",
-        )
-    raise NumericalError(
+    raise _not_curved()
+
+
+def _near_kinks(density: _Density, z: Tensor) -> float:
+    """Return the log evidence near a mode at kinks, where gradients average to 0.
+
+    The slope of the Jacobian is what is left to climb, in one step by the expected information.
+    """
+    value, _ = density(z)
+    _, slope = density.jacobian(z)
+    precision, _ = density.precision(z)
+    if not bool(torch.isfinite(precision).all()):
+        raise _not_curved()
+    values, vectors = torch.linalg.eigh(precision)
+    if not bool((values > ROUNDING * values.max()).all()):
+        raise _not_curved()
+    along = vectors.mT @ slope.double()
+    return float(value) + 0.5 * float((along.square() / values).sum()) + _log_volume(values)
+
+
+def _log_volume(values: Tensor) -> float:
+    """Return the log of the integral of exp(-x'Hx / 2), given the eigenvalues [p] of H."""
+    return 0.5 * len(values) * LOG_2PI - 0.5 * float(values.log().sum())
+
+
+def _not_curved() -> NumericalError:
+    return NumericalError(
         "a density that curves down in every direction at the mode",
         "one that does not",
         "fit by Laplace, which names the directions, or give proper priors",
@@ -108,6 +128,11 @@ class _Density:
         if few or not self.target.static:
             return self.target.value_and_grad(z, compile=not few)
         value, gradient = self.target.value_and_grad(z, jacobian=False)
+        volume, slope = self.jacobian(z)
+        return value + volume, gradient + slope
+
+    def jacobian(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log determinant of the transforms of all sites and its gradient [p]."""
         with torch.enable_grad():
             free = z.detach().clone().requires_grad_()
             volume = free.sum() * 0.0
@@ -116,7 +141,7 @@ class _Density:
                 each = part.transform.log_abs_det_jacobian(inner, part.transform(inner))
                 volume = volume + each.sum()
             (slope,) = torch.autograd.grad(volume, free)
-        return value + volume.detach(), gradient + slope
+        return volume.detach(), slope
 
     @property
     def exact(self) -> bool:

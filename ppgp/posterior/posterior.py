@@ -1194,8 +1194,7 @@ class Posterior:
 
         Raises:
             NotApplicable: If the inference method did not compute it.
-            NumericalError: After MAP, if the density does not curve down in every direction, or has
-                a kink at the mode.
+            NumericalError: After MAP, if the density does not curve down in every direction.
         """
         found = self.stats.get("log_evidence")
         if found is None:
