@@ -178,7 +178,9 @@ def test_graphs_of_a_program_that_goes_another_way_each_time_are_given_up() -> N
     torch.testing.assert_close(graph(z[0]), target.eager_gradient(True, z[0]))
 
 
-@pytest.mark.parametrize("how", [inference.NUTS(draws=100, chains=2), inference.SVI(steps=50)])
+@pytest.mark.parametrize(
+    "how", [inference.NUTS(draws=20, warmup=20, chains=1), inference.SVI(steps=50)]
+)
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")  # so few draws
 def test_an_operation_that_a_condition_guards_does_not_run_where_it_fails(how: Any) -> None:
     table = torch.arange(3.0, dtype=torch.float64)
