@@ -55,8 +55,6 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
             precision, precise = density.precision(z)
             continue
         if left < NEAR:
-            if not bool((values > ROUNDING * values.max()).all()):
-                break
             return float(value) + left + _log_volume(values)
         # uphill also where the density curves up
         step = vectors @ (along / size)
@@ -85,18 +83,24 @@ def _near_kinks(density: _Density, z: Tensor) -> float:
     if not bool(torch.isfinite(precision).all()):
         raise _not_curved()
     values, vectors = torch.linalg.eigh(precision)
-    if not bool((values > ROUNDING * values.max()).all()):
-        raise _not_curved()
     along = vectors.mT @ slope.double()
-    return float(value) + 0.5 * float((along.square() / values).sum()) + _log_volume(values)
+    left = 0.5 * float((along.square() / values).sum())
+    return float(value) + left + _log_volume(values)
 
 
 def _log_volume(values: Tensor) -> float:
-    """Return the log of the integral of exp(-x'Hx / 2), given the eigenvalues [p] of H."""
+    """Return the log of the integral of exp(-x'Hx / 2), given the eigenvalues [p] of H.
+
+    Raises:
+        NumericalError: If one is not positive, or the rounding of the largest.
+    """
+    if not bool((values > ROUNDING * values.max()).all()):
+        raise _not_curved()
     return 0.5 * len(values) * LOG_2PI - 0.5 * float(values.log().sum())
 
 
 def _not_curved() -> NumericalError:
+    """Return the error of a density that is flat, or rises, in some direction."""
     return NumericalError(
         "a density that curves down in every direction at the mode",
         "one that does not",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from matplotlib.figure import Figure
 
@@ -204,14 +204,14 @@ def _of_residuals(name: str, prediction: Prediction, y: Any) -> Iterator[ReportF
     )
 
 
-def _has_chains(posterior: Posterior | Average) -> bool:
+def _has_chains(posterior: Posterior | Average) -> TypeGuard[Posterior]:
     """Return whether it is one posterior of Markov chains."""
     return not isinstance(posterior, Average) and posterior.mcmc
 
 
 def _of_chains(name: str, posterior: Posterior | Average) -> Iterator[ReportFigure]:
     """Yield the figure of the chains of a posterior that has some."""
-    if isinstance(posterior, Average) or not posterior.mcmc:
+    if not _has_chains(posterior):
         return
     caption = (
         "The draws of each chain in order, and their densities. Converged chains look like noise "

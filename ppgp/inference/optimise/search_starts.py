@@ -424,15 +424,22 @@ def _terms_apart(target: Target, z: Tensor) -> Tensor:
 
 def elsewhere(heights: Tensor, least: float = DIP) -> str:
     """Return a sentence on the searches that ended below the best; "" if there are none."""
+    number, span = _below_the_best(heights, least)
+    if not number:
+        return ""
+    where = f"{span} nats below the best" if span else "at no finite density"
+    return f"{number} of {len(heights)} searches ended elsewhere, {where}"
+
+
+def _below_the_best(heights: Tensor, least: float) -> tuple[int, str]:
+    """Return how many ends are more than ``least`` nats below the best, and by how many nats.
+
+    The second is "" where their densities are not finite.
+    """
     gaps = heights.nan_to_num(nan=-torch.inf).max() - heights
     low = gaps[~(gaps <= least)]
-    if not len(low):
-        return ""
     finite = [f"{float(f'{gap:.2g}'):g}" for gap in sorted(low[low.isfinite()].tolist())]
-    where = "at no finite density"
-    if finite:
-        where = " to ".join(dict.fromkeys([finite[0], finite[-1]])) + " nats below the best"
-    return f"{len(low)} of {len(heights)} searches ended elsewhere, {where}"
+    return len(low), " to ".join(dict.fromkeys(finite[:1] + finite[-1:]))
 
 
 def _heights(results: Sequence[SearchResult]) -> Tensor:
@@ -460,17 +467,12 @@ def _alike(results: Sequence[SearchResult]) -> bool:
 
 def scattered(heights: Tensor, least: float = DIP) -> list[str]:
     """Return a warning if searches ended ``least`` nats or more below the best, else []."""
-    gaps = heights.nan_to_num(nan=-torch.inf).max() - heights
-    low = gaps[~(gaps <= least)]
-    if not len(low):
+    number, span = _below_the_best(heights, least)
+    if not number:
         return []
-    finite = [f"{float(f'{gap:.2g}'):g}" for gap in sorted(low[low.isfinite()].tolist())]
-    where = "at no finite density, beside"
-    if finite:
-        span = " to ".join(dict.fromkeys([finite[0], finite[-1]]))
-        where = f"{span} nats below"
+    where = f"{span} nats below" if span else "at no finite density, beside"
     return [
-        f"{len(low)} of {len(heights)} searches ended apart, {where} the best, which is the "
+        f"{number} of {len(heights)} searches ended apart, {where} the best, which is the "
         "answer: see stats['end_log_densities']; where few reach the best, raise starts or give "
         "proper priors"
     ]
