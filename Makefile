@@ -6,7 +6,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 ELSEWHERE := $(PYTHON) tests/tools/environments.py
 
-.PHONY: test-elsewhere newest report-newest test-lowest test-extras
+.PHONY: test-elsewhere test-farthest newest report-newest test-lowest test-extras
 .PHONY: demo test test-fast test-slow lint bench bench-history faults notebooks docs tables clean
 
 demo: .venv/demo
@@ -16,7 +16,7 @@ demo: .venv/demo
 test: .venv/test
 	$(MAKE) --no-print-directory --jobs 2 lint test-fast
 
-# arguments are checked against their annotations by make test-elsewhere, and where pytest is called
+# arguments are checked against their annotations by make test-farthest, and where pytest is called
 # directly: the checks take a quarter of the time
 test-fast: .venv/test
 	PPGP_CHECK_TYPES=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
@@ -27,6 +27,9 @@ test-slow: .venv/test
 # each makes environments of its own in .venv-elsewhere
 test-elsewhere:
 	$(ELSEWHERE) elsewhere
+
+test-farthest:
+	$(ELSEWHERE) farthest
 
 newest:
 	$(ELSEWHERE) newest

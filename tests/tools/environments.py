@@ -1,6 +1,7 @@
 """Run the tests in other environments than .venv: each is made in .venv-elsewhere.
 
     python tests/tools/environments.py elsewhere   # make test-elsewhere: gates
+    python tests/tools/environments.py farthest    # make test-farthest: gates, in one run
     python tests/tools/environments.py newest      # make newest: writes constraints-newest.txt
     python tests/tools/environments.py report      # make report-newest: reports, gates nothing
     python tests/tools/environments.py lowest      # make test-lowest: the lower bounds
@@ -360,8 +361,16 @@ def older_processors(summary: Summary, options: argparse.Namespace) -> None:
             run_tests(python, [*FAST, *options.pytest], {**variables, "PPGP_CHECK_TYPES": "0"})
 
 
-def newest_python(summary: Summary, options: argparse.Namespace) -> None:
-    """Run the fast tests on a new Python with the versions of constraints-newest.txt."""
+def newest_python(
+    summary: Summary, options: argparse.Namespace, instructions: Instructions | None = None
+) -> None:
+    """Run the fast tests on a new Python with the versions of constraints-newest.txt.
+
+    Args:
+        summary: What was run.
+        options: Of the command line.
+        instructions: Those of an older processor, held where this one does so; None: all.
+    """
     title = f"Python {' or '.join(NEW_PYTHONS)}, {NEWEST.name}"
     found = next(((v, path) for v in NEW_PYTHONS if (path := interpreter(v)) is not None), None)
     if found is None:
@@ -371,8 +380,14 @@ def newest_python(summary: Summary, options: argparse.Namespace) -> None:
     with summary.part(f"Python {version}, {NEWEST.name}"):
         environment = Environment("newest", path, ("--editable", ".[test]"), NEWEST)
         python = environment.ready()
-        print(shown(reported(python, {})), flush=True)
-        run_tests(python, [*FAST, *options.pytest])
+        said, variables = reported(python, {}), {}
+        if instructions is not None:
+            older = instructions.variables(said)
+            held = reported(python, older)
+            if instructions.hold(held):
+                said, variables = held, older
+        print(shown(said), flush=True)
+        run_tests(python, [*FAST, *options.pytest], variables)
 
 
 def elsewhere(options: argparse.Namespace) -> int:
@@ -380,6 +395,13 @@ def elsewhere(options: argparse.Namespace) -> int:
     summary = Summary()
     older_processors(summary, options)
     newest_python(summary, options)
+    return summary.end()
+
+
+def farthest(options: argparse.Namespace) -> int:
+    """Gate: the environment least like .venv, the newest versions on the oldest processor."""
+    summary = Summary()
+    newest_python(summary, options, OLDER[0])
     return summary.end()
 
 
@@ -465,7 +487,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = {"elsewhere": elsewhere, "newest": newest, "report": report, "lowest": lowest}
-    commands["extras"] = extras
+    commands |= {"farthest": farthest, "extras": extras}
     parser.add_argument("command", choices=commands)
     parser.add_argument("--only", nargs="*", choices=EXTRAS, help="these extras alone")
     parser.add_argument("--pytest", type=shlex.split, default=[], help="more words for pytest")
