@@ -19,6 +19,6 @@ def chromium(
     command += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr"]
     command += ["--window-size=1200,3000", "--virtual-time-budget=10000"]
     command += [*options, page.as_uri() + query]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done

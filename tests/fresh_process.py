@@ -11,7 +11,7 @@ import textwrap
 LIMITS = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCHINDUCTOR_")
 
 
-def printed(code: str, seconds: float = 240, **environment: str) -> list[str]:
+def printed(code: str, seconds: float = 900, **environment: str) -> list[str]:
     """Return the words that the code prints.
 
     The process and all its children are killed after the given time.

@@ -153,7 +153,7 @@ def test_the_exit_status_says_how_a_command_ended(words: str, status: int) -> No
     if "/dev/full" in words and not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     line = f"{sys.executable} -W ignore -m ppgp {words}"
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=300)
     assert done.returncode == status
     assert "Traceback" not in done.stderr
     if status == 0:

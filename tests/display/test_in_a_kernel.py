@@ -44,7 +44,7 @@ def cells() -> dict[str, list[Any]]:
     notebook = nbformat.v4.new_notebook()
     notebook.cells = [nbformat.v4.new_code_cell(source) for source in sources.values()]
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    client = NotebookClient(notebook, timeout=240, kernel_name="python3")
+    client = NotebookClient(notebook, timeout=900, kernel_name="python3")
     client.execute(env={**os.environ, "PYTHONPATH": path})
     return {name: cell.outputs for name, cell in zip(sources, notebook.cells, strict=True)}
 

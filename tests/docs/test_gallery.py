@@ -35,5 +35,5 @@ def test_a_task_takes_few_lines_and_ends_in_a_check(source: Path) -> None:
 @pytest.mark.slow
 @each
 def test_a_task_runs_to_its_check(source: Path, tmp_path: Path) -> None:
-    done = forked.run(source.read_text(encoding="utf-8"), cwd=tmp_path, seconds=600)
+    done = forked.run(source.read_text(encoding="utf-8"), cwd=tmp_path, seconds=1500)
     assert done.returncode == 0, done.stderr

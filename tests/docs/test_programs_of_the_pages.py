@@ -48,7 +48,7 @@ def programs(page: Path) -> dict[str, str]:
 
 def run(code: str, folder: Path) -> None:
     """Run a program, which must end well and print something."""
-    done = forked.run(code, cwd=folder, seconds=600)
+    done = forked.run(code, cwd=folder, seconds=1500)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 

@@ -131,7 +131,7 @@ def test_valid_paths_are_written(run: Run, table: pd.DataFrame, tmp_path: Path) 
         ],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=6000,
         check=True,
     )
     assert done.stdout == (tmp_path / "p.csv").read_text()
@@ -166,7 +166,7 @@ def test_a_full_standard_output_gives_one_sentence(command: str) -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
     assert done.returncode == 1
@@ -176,7 +176,7 @@ def test_a_full_standard_output_gives_one_sentence(command: str) -> None:
             [sys.executable, "-m", "ppgp", command],
             stdout=full,
             stderr=full,
-            timeout=120,
+            timeout=600,
             check=False,
         )
     assert done.returncode == 1

@@ -100,14 +100,14 @@ def test_the_standard_output_is_written_at_its_position(there: str, tmp_path: Pa
     )
     if there == "pipe":
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True
         )
         assert done.stdout == "first\nsecond\nthird\n"
         return
     path = tmp_path / "out"
     with path.open("w") as out:
         before = path.stat().st_ino
-        subprocess.run([sys.executable, "-c", code], stdout=out, timeout=120, check=True)
+        subprocess.run([sys.executable, "-c", code], stdout=out, timeout=600, check=True)
     assert path.read_text() == "first\nsecond\nthird\n"
     assert path.stat().st_ino == before
 

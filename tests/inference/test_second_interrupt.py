@@ -88,7 +88,7 @@ def press(process: subprocess.Popen[str], *gaps: float) -> None:
 def test_two_soon_after_each_other_end_a_loop_of_fits(how: str) -> None:
     with loop(how) as process:
         press(process, 0.5)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert "whole" not in out
     assert process.returncode == -signal.SIGINT  # of an uncaught KeyboardInterrupt
     assert err.rstrip().rpartition("\n")[2].startswith("KeyboardInterrupt")
@@ -108,7 +108,7 @@ def test_the_checkpoint_of_a_loop_that_ended_continues(tmp_path: Path) -> None:
     path = tmp_path / "fit.checkpoint"
     with loop(ADAM, f", checkpoint={str(path)!r}") as process:
         press(process, 0.5)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert process.returncode == -signal.SIGINT
     with loop(ADAM, f", checkpoint={str(path)!r}") as again:
         press(again)

@@ -90,7 +90,7 @@ def test_every_figure_shows_in_a_notebook_without_a_magic(monkeypatch: pytest.Mo
         cells.append(nbformat.v4.new_code_cell(f"gallery.FIGURES[{name!r}]()"))
     notebook = nbformat.v4.new_notebook(cells=cells)
     resources = {"metadata": {"path": str(ROOT)}}
-    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
+    NotebookClient(notebook, timeout=1200, kernel_name="python3", resources=resources).execute()
     without = []
     for name, cell in zip(gallery.FIGURES, notebook.cells[1:], strict=True):
         images = [o for o in cell["outputs"] if "image/png" in o.get("data", {})]

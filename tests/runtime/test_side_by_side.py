@@ -33,7 +33,7 @@ def run(
 @pytest.mark.usefixtures("two_threads")
 @torch.no_grad()
 def test_two_pieces_run_at_the_same_time_each_on_one_thread_of_torch() -> None:
-    meeting = threading.Barrier(2, timeout=30)
+    meeting = threading.Barrier(2, timeout=120)
     seen = torch.zeros(2, dtype=torch.long)
 
     def meet(i: int) -> None:

@@ -32,7 +32,7 @@ def run(code: str, **environment: str) -> list[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     return done.stdout.splitlines()
 

@@ -534,7 +534,7 @@ PARTS = (
 
 
 def main() -> None:
-    team = ppgp.Team.of_environment(timeout=120)
+    team = ppgp.Team.of_environment(timeout=600)
     results: dict = {"size": team.size}
     for part in PARTS:
         part(team, results)

@@ -21,7 +21,7 @@ from ppgp import inference, models
 
 def main() -> None:
     folder, kills, steps = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    team = ppgp.Team.of_environment(timeout=60)
+    team = ppgp.Team.of_environment(timeout=300)
     start = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
     chance = random.Random(start)
     victim, delay = chance.randrange(team.size), chance.uniform(0.5, 3.0)

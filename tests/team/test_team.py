@@ -38,7 +38,7 @@ EXACT = {
 END = 1e-6
 
 
-def launch(script: Path, size: int, *args: str, options: tuple[str, ...] = (), limit: int = 240):
+def launch(script: Path, size: int, *args: str, options: tuple[str, ...] = (), limit: int = 1200):
     """Run a script by torchrun, or alone; return the finished process."""
     command = [sys.executable, "-W", "ignore", str(script), *args]
     if size > 1:
