@@ -115,24 +115,24 @@ class TableOptions:
             target: The target column.
             right_censored: The column of the flags of censored targets; None: there is none.
         """
-        from ..tables.first_look import look
+        from ..tables.first_look import Asked, look
 
         roles = {"noise_sd": self.noise_sd, "right_censored": right_censored}
         roles |= {"offset": self.offset, "trials": self.trials, "weights": self.weights}
         roles |= {"ids": self.ids}
-        return look(
-            data,
-            target,
-            {role: name for role, name in roles.items() if name is not None},
-            split_names(self.groups),
-            {"missing": self.missing, "categories": self.categories, "dates": self.dates},
-            split_names(self.one_hot),
-            split_names(self.drop),
-            split_names(self.classes) or None,
-            split_names(self.coordinates) or None,
-            separator(self.sep),
-            self.time,
+        asked = Asked(
+            target=target,
+            roles={role: name for role, name in roles.items() if name is not None},
+            groups=split_names(self.groups),
+            words={"missing": self.missing, "categories": self.categories, "dates": self.dates},
+            one_hot=split_names(self.one_hot),
+            drop=split_names(self.drop),
+            classes=split_names(self.classes) or None,
+            coordinates=split_names(self.coordinates) or None,
+            sep=separator(self.sep),
+            time=self.time,
         )
+        return look(data, asked)
 
 
 def with_table_options(command: Callable[..., None]) -> Callable[..., None]:

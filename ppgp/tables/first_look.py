@@ -23,7 +23,7 @@ from .delimited import Records, is_blank
 from .names import check_asked, check_columns, no_target
 from .table_files import READERS, TableFile, is_table, table_file
 
-__all__ = ["BUNDLED", "FETCHED", "Looked", "check_drop", "look"]
+__all__ = ["BUNDLED", "FETCHED", "Asked", "Looked", "check_drop", "look"]
 
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 FETCHED = ("california", "olivetti")
@@ -39,13 +39,11 @@ BOOLEANS = ("true", "false")
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
-    """A table that was looked at, and what is asked of it.
+class Asked:
+    """What is asked of a table.
 
     Attributes:
-        place: The name of a data set, or a path.
         target: The target column; None: that of the data set.
-        file: The file; None: a data set of scikit-learn.
         roles: {role: column} of the columns with roles.
         groups: The columns of groupings.
         words: {"missing", "categories", "dates": the word given}.
@@ -54,12 +52,11 @@ class Looked:
         classes: The labels of the target in their order; None: sorted.
         coordinates: The columns that are places in one space; None: there are none.
         sep: What separates columns; None: that of the suffix.
-        time: The input column that is the time; None: none is named so.
+        time: The input column that is the time, whose dates become days unless ``words`` has
+            another unit; None: none is named so.
     """
 
-    place: str
     target: str | None
-    file: TableFile | None
     roles: dict[str, str]
     groups: Sequence[str]
     words: dict[str, str]
@@ -68,70 +65,50 @@ class Looked:
     classes: Sequence[Any] | None
     coordinates: Sequence[str | int] | None
     sep: str | None
-    time: str | None = None
+    time: str | None
+
+    def __post_init__(self) -> None:
+        if self.time is not None and self.words["dates"] == "refuse":
+            object.__setattr__(self, "words", {**self.words, "dates": "days"})
 
 
-def look(
-    name_or_path: str | Path,
-    target: str | None,
-    roles: dict[str, str],
-    groups: Sequence[str] | None,
-    words: dict[str, str],
-    one_hot: Sequence[str],
-    drop: Sequence[str],
-    classes: Sequence[Any] | None,
-    coordinates: Sequence[str | int] | None,
-    sep: str | None,
-    time: str | None = None,
-) -> Looked:
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """A table that was looked at.
+
+    Attributes:
+        place: The name of a data set, or a path.
+        file: The file; None: a data set of scikit-learn.
+        asked: What is asked of it.
+    """
+
+    place: str
+    file: TableFile | None
+    asked: Asked
+
+
+def look(name_or_path: str | Path, asked: Asked) -> Looked:
     """Look at a table, as ``load`` takes it.
 
     Args:
         name_or_path: The name of a data set, a file, or "-".
-        target: The target column; None: that of a data set.
-        roles: {role: column} of the columns with roles.
-        groups: The columns of groupings; None: there are none.
-        words: {"missing", "categories", "dates": the word given}.
-        one_hot: The columns to turn into columns of 0 and 1.
-        drop: The columns to leave out.
-        classes: The labels of the target in their order; None: sorted.
-        coordinates: The columns that are places in one space; None: there are none.
-        sep: The character that separates columns; None: that of the suffix.
-        time: The input column that is the time, whose dates become days unless ``words`` has
-            another unit.
+        asked: What is asked of it.
 
     Raises:
         UnknownName: If there is no such data set or column; the message offers the nearest name.
         SettingError: If a column has two roles, or an option does not apply.
         DataError: If the file cannot be read, or a cell cannot be used.
     """
-    _check_names(target, one_hot, drop)
+    _check_names(asked)
     _check_place(name_or_path)
     place = str(name_or_path)
-    if time is not None and words["dates"] == "refuse":
-        words = {**words, "dates": "days"}
-    file = None
-    if is_table(Path(place), sep) and place not in BUNDLED:
-        file = table_file(place, sep)
-    looked = Looked(
-        place,
-        target,
-        file,
-        roles,
-        groups or (),
-        words,
-        one_hot,
-        drop,
-        classes,
-        coordinates,
-        sep,
-        time,
-    )
-    if file is None:
-        _check_data_set(looked)
-    elif file.columns is not None:
-        _check_columns(looked, file, file.columns)
-    return looked
+    if not is_table(Path(place), asked.sep) or place in BUNDLED:
+        _check_data_set(place, asked)
+        return Looked(place, None, asked)
+    file = table_file(place, asked.sep)
+    if file.columns is not None:
+        _check_columns(asked, file, file.columns)
+    return Looked(place, file, asked)
 
 
 def check_drop(drop: Sequence[str], columns: Sequence[Any], target: str) -> None:
@@ -165,8 +142,10 @@ def _check_place(place: Any) -> None:
     raise DataError("the name of a data set, or a file", an(type(place).__name__), do)
 
 
-def _check_names(target: Any, one_hot: Sequence[str], drop: Sequence[str]) -> None:
+def _check_names(asked: Asked) -> None:
     """Refuse several targets, and columns that are to be turned and dropped."""
+    target: Any = asked.target
+    one_hot, drop = asked.one_hot, asked.drop
     if isinstance(target, list | tuple):
         do = "for several: ppgp.data.Outputs.from_frame(ppgp.data.read_frame(path), targets)"
         raise DataError("the name of one target column", repr(target)[:60], do)
@@ -178,9 +157,8 @@ def _check_names(target: Any, one_hot: Sequence[str], drop: Sequence[str]) -> No
             raise SettingError("an input column in one_hot", got, "leave it out of one of the two")
 
 
-def _check_data_set(looked: Looked) -> None:
+def _check_data_set(place: str, asked: Asked) -> None:
     """Check that a data set of scikit-learn has the name, and the columns with roles."""
-    place = looked.place
     if place not in (*BUNDLED, *FETCHED) and not place.startswith("openml:"):
         file = f"a {', '.join(READERS[:-1])} or {READERS[-1]} file"
         if Path(place).is_file():
@@ -190,33 +168,33 @@ def _check_data_set(looked: Looked) -> None:
         raise UnknownName("data set", place, [*BUNDLED, *FETCHED, "openml:NAME", file])
     if place not in WITHOUT_FRAME:
         return
-    options = {"classes": looked.classes, "drop": looked.drop, "one_hot": looked.one_hot}
-    options = {"groups": looked.groups, **options, "sep": looked.sep, "time": looked.time}
-    for name in (*looked.roles, *(name for name, value in options.items() if value)):
+    options = {"classes": asked.classes, "drop": asked.drop, "one_hot": asked.one_hot}
+    options = {"groups": asked.groups, **options, "sep": asked.sep, "time": asked.time}
+    for name in (*asked.roles, *(name for name, value in options.items() if value)):
         wanted = f"{name} of a file, or of a frame that is fetched"
         raise SettingError(wanted, f"{place!r}", f"leave {name} out")
 
 
-def _check_columns(looked: Looked, file: TableFile, names: tuple[str, ...]) -> None:
+def _check_columns(asked: Asked, file: TableFile, names: tuple[str, ...]) -> None:
     """Check what is asked of a file by the names of its columns, and its first cells."""
-    if looked.target is None:
+    if asked.target is None:
         raise no_target(names)
-    check_drop(looked.drop, names, looked.target)
-    kept = [name for name in names if name not in looked.drop]
-    if looked.time is not None and looked.time not in kept:
-        raise UnknownName("column", looked.time, kept)
+    check_drop(asked.drop, names, asked.target)
+    kept = [name for name in names if name not in asked.drop]
+    if asked.time is not None and asked.time not in kept:
+        raise UnknownName("column", asked.time, kept)
     turned = check_asked(
-        kept, looked.target, looked.roles, looked.groups, looked.words, looked.one_hot or False
+        kept, asked.target, asked.roles, asked.groups, asked.words, asked.one_hot or False
     )
-    others = [looked.target, *looked.roles.values(), *looked.groups]
+    others = [asked.target, *asked.roles.values(), *asked.groups]
     inputs = [name for name in kept if name not in others]
-    as_they_are = looked.words["categories"] == looked.words["dates"] == "refuse" and not turned
-    if looked.coordinates is not None and as_they_are:
-        check_columns(looked.coordinates, inputs, len(inputs), "coordinates")
+    as_they_are = asked.words["categories"] == asked.words["dates"] == "refuse" and not turned
+    if asked.coordinates is not None and as_they_are:
+        check_columns(asked.coordinates, inputs, len(inputs), "coordinates")
     if file.records is not None:
         faults: list[DataError] = []
         for columns in _columns_looked_at(file.records, file.separator, names):
-            faults = _faults(columns, inputs, others, looked, turned)
+            faults = _faults(columns, inputs, others, asked, turned)
             if not faults:
                 break
         if faults:
@@ -291,7 +269,7 @@ def _faults(
     columns: dict[str, _Column],
     inputs: Sequence[str],
     others: Sequence[str],
-    looked: Looked,
+    asked: Asked,
     turned: Sequence[str],
 ) -> list[DataError]:
     """Return what is wrong with the cells of a table; nothing where only pandas can tell.
@@ -300,18 +278,18 @@ def _faults(
         columns: The columns of the table, by name.
         inputs: The names of the input columns.
         others: The names of the target and of columns with roles.
-        looked: What is asked of the table.
+        asked: What is asked of the table.
         turned: The columns that are turned into columns of 0 and 1.
     """
     read = {name: columns[name] for name in (*inputs, *others) if name in columns}
     if not all(column.kind for column in read.values()):
         return []
-    missing, target = looked.words["missing"], str(looked.target)
+    missing, target = asked.words["missing"], str(asked.target)
     needed = others if missing == "keep" else read
     blank = {name: column.missing for name, column in read.items() if name in needed}
     blank = {name: rows for name, rows in blank.items() if rows}
     text = {name: read[name].entries for name in inputs if read.get(name, _EMPTY).kind == "text"}
-    free = looked.words["categories"] != "refuse" or looked.words["dates"] != "refuse"
+    free = asked.words["categories"] != "refuse" or asked.words["dates"] != "refuse"
     if (text and (free or turned)) or (blank and missing == "drop"):
         return []
     faults: list[DataError] = []
@@ -323,7 +301,7 @@ def _faults(
     if text:
         faults.append(no_numbers(text))
     y = read.get(target, _EMPTY)
-    if y.kind == "text" and (faults or looked.classes is None):
+    if y.kind == "text" and (faults or asked.classes is None):
         try:
             refuse_quantity(np.array(y.entries, dtype=object))
         except DataError as error:

@@ -16,7 +16,7 @@ import pytest
 from ppgp import Dataset
 from ppgp.errors import DataWarning, PpgpError
 from ppgp.tables import first_look
-from ppgp.tables.first_look import look
+from ppgp.tables.first_look import Asked, look
 
 WORDS = {"missing": "refuse", "categories": "refuse", "dates": "refuse"}
 #: what is wrong -> (the file, words of the command line)
@@ -105,9 +105,9 @@ def test_refusals_of_other_paths_import_nothing(words: list[str], tmp_path: Path
 
 
 def looked(path: Path, **given: Any) -> None:
-    options = {"roles": {}, "groups": None, "words": WORDS, "one_hot": (), "drop": ()}
-    options |= {"classes": None, "coordinates": None, "sep": None}
-    look(path, "y", **(options | given))
+    options = {"target": "y", "roles": {}, "groups": (), "words": WORDS, "one_hot": (), "drop": ()}
+    options |= {"classes": None, "coordinates": None, "sep": None, "time": None}
+    look(path, Asked(**(options | given)))
 
 
 def as_a_frame(path: Path, **words: str) -> PpgpError | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import DataError
 from ...runtime.libraries import settings_unchanged
-from ...tables.first_look import BUNDLED, Looked, check_drop, look
+from ...tables.first_look import BUNDLED, Asked, Looked, check_drop, look
 from ...tables.names import no_target
 from ..dataset import Dataset
 from ..targets import in_order
@@ -103,20 +103,19 @@ def load(
     """
     named = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
     named |= {"trials": trials, "weights": weights, "ids": ids}
-    looked = look(
-        name_or_path,
-        target,
-        {role: name for role, name in named.items() if name is not None},
-        groups,
-        {"missing": missing, "categories": categories, "dates": dates},
-        one_hot,
-        drop,
-        classes,
-        coordinates,
-        sep,
-        time,
+    asked = Asked(
+        target=target,
+        roles={role: name for role, name in named.items() if name is not None},
+        groups=groups or (),
+        words={"missing": missing, "categories": categories, "dates": dates},
+        one_hot=one_hot,
+        drop=drop,
+        classes=classes,
+        coordinates=coordinates,
+        sep=sep,
+        time=time,
     )
-    return loaded(looked, data_home)
+    return loaded(look(name_or_path, asked), data_home)
 
 
 def loaded(looked: Looked, data_home: str | Path | None = None) -> Dataset:
@@ -131,28 +130,29 @@ def loaded(looked: Looked, data_home: str | Path | None = None) -> Dataset:
         SettingError: If a column has two roles, or an option has another value.
         DataError: If the table cannot be read, or a cell cannot be used.
     """
-    roles: dict[str, Any] = dict(looked.roles)
-    if looked.time is not None:
-        roles["time"] = looked.time
-    if looked.groups:
-        roles["groups"] = looked.groups
-    one_hot = looked.one_hot if isinstance(looked.one_hot, str) else list(looked.one_hot) or False
+    asked, target = looked.asked, looked.asked.target
+    roles: dict[str, Any] = dict(asked.roles)
+    if asked.time is not None:
+        roles["time"] = asked.time
+    if asked.groups:
+        roles["groups"] = asked.groups
+    one_hot = asked.one_hot if isinstance(asked.one_hot, str) else list(asked.one_hot) or False
     read: Callable[..., Dataset]
-    read = partial(Dataset.from_frame, **looked.words, one_hot=one_hot, **roles)
-    if looked.classes is not None:
-        read = partial(_ordered, read, looked.classes)
-    read = partial(_without, read, looked.drop)
+    read = partial(Dataset.from_frame, **asked.words, one_hot=one_hot, **roles)
+    if asked.classes is not None:
+        read = partial(_ordered, read, asked.classes)
+    read = partial(_without, read, asked.drop)
     if looked.file is not None:
-        data = dataset_in(looked.file, looked.target, read)
+        data = dataset_in(looked.file, target, read)
     elif looked.place in BUNDLED:
         with settings_unchanged():
             from sklearn import datasets
-        data = _from_bunch(getattr(datasets, f"load_{looked.place}")(as_frame=True), looked.target)
+        data = _from_bunch(getattr(datasets, f"load_{looked.place}")(as_frame=True), target)
     else:
-        data = _fetched(looked.place, looked.target, data_home, read)
-    if looked.coordinates is None:
+        data = _fetched(looked.place, target, data_home, read)
+    if asked.coordinates is None:
         return data
-    return replace(data, coordinates=looked.coordinates)
+    return replace(data, coordinates=asked.coordinates)
 
 
 def _ordered(
