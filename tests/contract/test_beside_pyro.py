@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -112,6 +115,27 @@ def test_equal_laws_agree_and_a_shift_is_seen() -> None:
     assert max(map(abs, z.values())) < 4.5
     shifted = beside.summaries("equal", {"x": other + 0.5})
     assert beside.standardised(beside.summaries("equal", {"x": one}), shifted)["mean of x[0]"] < -8
+
+
+def test_a_run_is_compared_with_the_figures_that_are_kept(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    record = {"draws": 1000, "jit": True, "seconds": 1.0, "processor": 1.0, "divergences": 0}
+    for sampler in beside.SAMPLERS:
+        path = tmp_path / f"scaled_prior.{sampler}.json"
+        path.write_text(json.dumps(record))
+        np.savez(path.with_suffix(".npz"), x=generator.normal(size=(2, 1000, 3)))
+    both = beside.compared("scaled_prior", tmp_path)
+    kept_run = beside.rounded(beside.loaded(tmp_path / "scaled_prior.Pyro.json", "scaled_prior"))
+    found = beside.compared("scaled_prior", tmp_path, kept_run)
+    assert found["largest"] == pytest.approx(both["largest"], rel=1e-3)  # of six digits
+    assert beside.outcome(found) == "agree"
+    assert beside.row(found)["ESS a second"] == ""  # times of another machine
+    assert "0 of 12 z above 3" in beside.report({"scaled_prior": found})
+
+
+def test_figures_of_pyro_are_kept_of_programs_as_they_are() -> None:
+    """A program or data that were changed have another digest: the run is to be made again."""
+    assert json.loads(beside.KEPT.read_text()).keys() == beside.kept().keys()
 
 
 def test_the_page_shows_that_the_samplers_agree_and_how_fast_they_are() -> None:

@@ -6,6 +6,11 @@ prints the table. What a run drew and how long it took stays in the folder, and 
 is not made again. Names behind it choose programs. With ``--write`` the table of all runs in the
 folder replaces the one in docs/programs.md. ``--draws 2000`` makes longer runs.
 
+Pyro's runs take an hour, and do not depend on ppgp. ``--keep`` writes their figures into
+``nuts_of_pyro.json``, and with ``--kept`` those that are there are compared with, without a run:
+whether the samplers agree is then known in minutes. Their times are not compared then, as they are
+of another machine.
+
 The times have compiling in them, and the imports not. Pyro's chains run one after the other, as
 they do where ``pyro.infer.MCMC`` finds two cores; the figures per second of processor count all
 processes of a run. Both samplers have two chains of the same number of draws. Pyro's has as many
@@ -18,6 +23,8 @@ R-hat is at most 1.01 and its effective sample size at least 400.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import inspect
 import json
 import math
 import os
@@ -50,6 +57,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from programs_of_users import BRANCHES, LABEL_FREE, PROGRAMS, UsersProgram
 
 NAME = "beside_pyro"  # of the marks in the documentation
+KEPT = Path(__file__).with_name("nuts_of_pyro.json")  # {program: figures of Pyro's run}
 LIMIT = 600  # seconds of one run
 CHAINS = 2
 SAMPLERS = ("Pyro", "ppgp")
@@ -222,9 +230,51 @@ def loaded(path: Path, name: str) -> dict[str, Any]:
     return record
 
 
-def compared(name: str, folder: Path) -> dict[str, Any]:
-    """Return the figures of both runs on a program, and write them into the folder."""
-    pyros, ours = (loaded(folder / f"{name}.{sampler}.json", name) for sampler in SAMPLERS)
+def digest(name: str) -> str:
+    """Return a text that another program, or other data, does not have."""
+    users = PROGRAMS[name][1]()
+    program = users.program if inspect.isroutine(users.program) else type(users.program)
+    found = hashlib.sha256(inspect.getsource(program).encode())
+    for word, value in sorted(users.arguments.items()):
+        shown = value.tolist() if isinstance(value, torch.Tensor) else value
+        found.update(f"{word}={shown}".encode())
+    return found.hexdigest()[:16]
+
+
+def kept() -> dict[str, Any]:
+    """Return {program: figures of Pyro's run} of the programs that are as they were then."""
+    records = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return {n: of for n, of in records.items() if n in PROGRAMS and of["digest"] == digest(n)}
+
+
+def keep(folder: Path) -> None:
+    """Write the figures of Pyro's runs in the folder beside those that are kept."""
+    records = kept()
+    for name in PROGRAMS:
+        path = folder / f"{name}.Pyro.json"
+        if path.exists():
+            record = rounded(loaded(path, name)) | {"digest": digest(name)}
+            records[name] = record
+    KEPT.write_text(json.dumps(dict(sorted(records.items())), indent=0) + "\n")
+
+
+def rounded(record: Any) -> Any:
+    """Return a record with six digits of each number."""
+    if isinstance(record, dict):
+        return {key: rounded(value) for key, value in record.items()}
+    return float(f"{record:.6g}") if isinstance(record, float) else record
+
+
+def compared(name: str, folder: Path, kept_run: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the figures of both runs on a program, and write them into the folder.
+
+    Args:
+        name: Of the program.
+        folder: Of the runs.
+        kept_run: Figures of Pyro's run, where it was made elsewhere; None: it is in the folder.
+    """
+    pyros = kept_run or loaded(folder / f"{name}.Pyro.json", name)
+    ours = loaded(folder / f"{name}.ppgp.json", name)
     found: dict[str, Any] = {"Pyro": pyros, "ppgp": ours}
     if "error" not in pyros and "error" not in ours:
         both = ours["numbers"].keys() & pyros["numbers"].keys()  # others are deterministic
@@ -238,7 +288,7 @@ def compared(name: str, folder: Path) -> dict[str, Any]:
         found["above"], found["of"] = sum(value > 3 for value in size.values()), len(z)
         found["allowed"] = int(stats.binom.ppf(0.999, len(z), 2 * stats.norm.sf(3)))
         found["only"] = sorted(ours["numbers"].keys() ^ pyros["numbers"].keys())
-        for what in ("seconds", "processor"):
+        for what in ("seconds", "processor") if kept_run is None else ():
             ratio = (ours["ess"] / ours[what]) / (pyros["ess"] / pyros[what])
             found[f"ratio of {what}"] = ratio
     (folder / f"{name}.json").write_text(json.dumps(found, indent=1))
@@ -279,9 +329,10 @@ def row(found: Mapping[str, Any]) -> dict[str, str]:
             cells[f"{sampler}'s seconds"] = f"{record['seconds']:.1f}" + "*" * interpreted
     if "error" not in found["Pyro"]:
         cells["Pyro's R-hat"] = f"{found['Pyro']['rhat']:.3f}"
-    if "where" in found:
+    if "ratio of seconds" in found:
         cells["ESS a second"] = f"{found['ratio of seconds']:.1f}"
         cells["ESS a second of processor"] = f"{found['ratio of processor']:.1f}"
+    if "where" in found:
         counts = [str(found[sampler]["divergences"]) for sampler in SAMPLERS]
         cells["divergences"] = " and ".join(counts)
         cells["largest z"] = f"{found['largest']:.1f}"
@@ -306,10 +357,15 @@ def report(all_found: Mapping[str, Mapping[str, Any]]) -> str:
         return "no program is judged"
     lines = [f"{len(judged)} of {len(all_found)} programs are judged"]
     for what in ("seconds", "processor"):
-        ratios = {name: found[f"ratio of {what}"] for name, found in judged.items()}
+        key = f"ratio of {what}"
+        ratios = {name: found[key] for name, found in judged.items() if key in found}
+        if not ratios:
+            continue
         mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
         least = min(ratios, key=ratios.__getitem__)
         lines.append(f"{what}: geometric mean {mean:.2f}, least {ratios[least]:.2f} ({least})")
+    agree = sum(outcome(found) == "agree" for found in judged.values())
+    lines.append(f"{agree} agree")
     above, of = (sum(found[key] for found in judged.values()) for key in ("above", "of"))
     lines.append(f"{above} of {of} z above 3")
     return "\n".join(lines)
@@ -322,6 +378,8 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1000, help="of each chain")
     parser.add_argument("--run", choices=SAMPLERS, help="run one sampler in this process")
     parser.add_argument("--write", action="store_true", help="write the table of all runs")
+    parser.add_argument("--keep", action="store_true", help=f"write Pyro's figures to {KEPT.name}")
+    parser.add_argument("--kept", action="store_true", help="compare with the figures kept there")
     options = parser.parse_args()
     names = options.names or list(PROGRAMS)
     if options.run:
@@ -329,14 +387,19 @@ def main() -> None:
         measure(names[0], options.run, options.draws, path)
         return
     options.folder.mkdir(parents=True, exist_ok=True)
+    of_pyro = kept() if options.kept else {}
     for name in names:
         for sampler in SAMPLERS:
             path = options.folder / f"{name}.{sampler}.json"
-            if not path.exists():
+            if not path.exists() and not (sampler == "Pyro" and name in of_pyro):
                 run_in_a_process(name, sampler, options.draws, path)
-        print(name, row(compared(name, options.folder)), file=sys.stderr, flush=True)
+        figures = compared(name, options.folder, of_pyro.get(name))
+        print(name, row(figures), file=sys.stderr, flush=True)
+    if options.keep:
+        keep(options.folder)
     done = [n for n in PROGRAMS if (options.folder / f"{n}.ppgp.json").exists()]
-    found = {name: compared(name, options.folder) for name in (done if options.write else names)}
+    shown = done if options.write else names
+    found = {name: compared(name, options.folder, of_pyro.get(name)) for name in shown}
     tables_of_docs.show(NAME, table(found))
     print(report(found), file=sys.stderr)
 
