@@ -254,7 +254,8 @@ def keep(folder: Path) -> None:
         path = folder / f"{name}.Pyro.json"
         if path.exists():
             record = rounded(loaded(path, name)) | {"digest": digest(name)}
-            records[name] = record
+            if "error" not in record:
+                records[name] = record
     KEPT.write_text(json.dumps(dict(sorted(records.items())), indent=0) + "\n")
 
 
