@@ -396,6 +396,10 @@ def main() -> None:
         return
     options.folder.mkdir(parents=True, exist_ok=True)
     of_pyro = kept() if options.kept else {}
+    # a run in the folder has times of this machine too
+    of_pyro = {
+        n: of for n, of in of_pyro.items() if not (options.folder / f"{n}.Pyro.json").exists()
+    }
     for name in names:
         for sampler in SAMPLERS:
             path = options.folder / f"{name}.{sampler}.json"

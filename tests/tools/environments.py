@@ -339,6 +339,27 @@ def shown(said: dict[str, Any]) -> str:
 FAST = ["-n", "2", "-m", "not slow"]
 
 
+def variables_held(
+    summary: Summary, title: str, python: Path, here: dict[str, Any], instructions: Instructions
+) -> dict[str, str] | None:
+    """Return the variables that hold the instructions; None, and a line, where they do not.
+
+    Args:
+        summary: What was run.
+        title: Of the part that needs them.
+        python: The interpreter.
+        here: What its libraries report without variables.
+        instructions: Those of the processor.
+    """
+    variables = instructions.variables(here)
+    said = reported(python, variables)
+    if instructions.hold(said):
+        print(shown(said), flush=True)
+        return variables
+    summary.skip(title, f"this {platform.machine()} does not run them: {shown(said)}")
+    return None
+
+
 def older_processors(summary: Summary, options: argparse.Namespace) -> None:
     """Run the fast tests with the instructions of older processors."""
     pinned = Environment("pinned", needed("3.11"), ("--editable", ".[test]"), PINNED)
@@ -351,13 +372,10 @@ def older_processors(summary: Summary, options: argparse.Namespace) -> None:
         return
     for instructions in OLDER:
         title = f"Python 3.11, instructions of {instructions.name}"
-        variables = instructions.variables(here)
-        said = reported(python, variables)
-        if not instructions.hold(said):
-            summary.skip(title, f"this {platform.machine()} does not run them: {shown(said)}")
+        variables = variables_held(summary, title, python, here, instructions)
+        if variables is None:
             continue
         with summary.part(title):
-            print(shown(said), flush=True)
             run_tests(python, [*FAST, *options.pytest], {**variables, "PPGP_CHECK_TYPES": "0"})
 
 
@@ -369,7 +387,7 @@ def newest_python(
     Args:
         summary: What was run.
         options: Of the command line.
-        instructions: Those of an older processor, held where this one does so; None: all.
+        instructions: Those of an older processor, where this one can be held to them; None: all.
     """
     title = f"Python {' or '.join(NEW_PYTHONS)}, {NEWEST.name}"
     found = next(((v, path) for v in NEW_PYTHONS if (path := interpreter(v)) is not None), None)
@@ -380,13 +398,12 @@ def newest_python(
     with summary.part(f"Python {version}, {NEWEST.name}"):
         environment = Environment("newest", path, ("--editable", ".[test]"), NEWEST)
         python = environment.ready()
-        said, variables = reported(python, {}), {}
+        here = reported(python, {})
+        print(shown(here), flush=True)
+        variables = None
         if instructions is not None:
-            older = instructions.variables(said)
-            held = reported(python, older)
-            if instructions.hold(held):
-                said, variables = held, older
-        print(shown(said), flush=True)
+            part = f"instructions of {instructions.name}"
+            variables = variables_held(summary, part, python, here, instructions)
         run_tests(python, [*FAST, *options.pytest], variables)
 
 
