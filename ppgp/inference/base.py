@@ -16,6 +16,7 @@ from ..data.training_data import Batch, Rows
 from ..density.target import Target
 from ..errors import NotApplicable, SettingError, an
 from ..posterior.posterior import Posterior
+from ..posterior.stats import Stats
 from .options import check_options
 
 T = TypeVar("T")
@@ -420,7 +421,7 @@ def from_draws(
         draws=draws,
         how=how,
         params={**target.params, **(params or {})},
-        stats={**(stats or {}), **own, "interrupted": interrupted},
+        stats=Stats(stats or {}, **own, interrupted=interrupted),
         seconds=time.perf_counter() - started,
         warnings=(*target.notes, *notes),
     )

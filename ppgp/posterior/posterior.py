@@ -702,7 +702,7 @@ class Posterior:
             both = torch.cat([old.noise_sd, new.noise_sd])
         X_all, y_all = torch.cat([old.X, new.X]), torch.cat([old.y, new.y])
         data = replace(old, X=X_all, y=y_all, noise_sd=both, ids=None).with_origin_of(old)
-        stats = {name: value for name, value in self.stats.items() if name not in OF_THE_ROWS}
+        stats = {name: self.stats[name] for name in self.stats if name not in OF_THE_ROWS}
         stats.setdefault("updated", old.n)
         found = replace(self, data=data, stats=stats)
         self.model.prepare(data)  # for its checks, such as of duplicate rows without noise

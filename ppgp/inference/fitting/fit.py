@@ -292,7 +292,7 @@ def fit(
             data=problem.data.in_memory,
             scaler=problem.scaler,
             recipe=problem.recipe,
-            stats={**posterior.stats, **stats},
+            stats=posterior.stats | stats,
             warnings=(*posterior.warnings, *notes),
             also_seen=also_seen(model_or_program, data, init),
         )
@@ -423,14 +423,14 @@ def _with_evidence(posterior: Posterior) -> Posterior:
         value = posterior.log_evidence
         if math.isfinite(value):
             own = value + posterior.scaler.log_scale(posterior.data)
-            return replace(posterior, stats={**posterior.stats, "log_evidence": own})
+            return replace(posterior, stats=posterior.stats | {"log_evidence": own})
     return posterior
 
 
 def _interrupted(posterior: Posterior, note: str) -> Posterior:
     """Return a fit with a note on the Ctrl-C that ended the choice that it comes from."""
     kept = tuple(each for each in posterior.warnings if not each.startswith(OF_STEPS))
-    stats = {**posterior.stats, "interrupted": True}
+    stats = posterior.stats | {"interrupted": True}
     return replace(posterior, stats=stats, warnings=(note, *kept))
 
 

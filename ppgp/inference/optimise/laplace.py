@@ -15,6 +15,7 @@ from ...density.target import Target
 from ...errors import SettingError
 from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
+from ...posterior.stats import Later
 from ...posterior.summary import cut_short
 from ...runtime.seeding import standard_normal
 from ..base import OF_DRAWS, Inference, at_the_mode, attempted, finish, starting_point
@@ -54,9 +55,10 @@ class Laplace(Inference):
 
     Stats: ``log_evidence`` (log joint at z^ + p/2 log 2 pi - log|H| / 2); ``mode`` [p];
     ``covariance`` [p, p], of the full structure; ``log_q`` and ``lp`` (log densities of the draws
-    under the approximation and the target), unless predictions are those of a linearised network,
-    which is not the target; and those of MAP that BIC and AIC are made of. ``joint_mode`` if f was
-    expanded together with its hyperparameters (an SVGP), a poor fit.
+    under the approximation and the target, the latter computed when it is first read), unless
+    predictions are those of a linearised network, which is not the target; and those of MAP that
+    BIC and AIC are made of. ``joint_mode`` if f was expanded together with its hyperparameters (an
+    SVGP), a poor fit.
 
     Args:
         draws: The number of draws. None: 1,000, or 100 where the density of the model has a search
@@ -171,13 +173,9 @@ class Laplace(Inference):
                 - 0.5 * target.dim * LOG_2PI
                 - 0.5 * noise.square().sum(-1)
             )
-            try:
-                lp = attempted(target, notes, OF_DRAWS, lambda: target.log_densities(z), None)
-                if lp is not None:
-                    stats |= {"lp": lp[None], "log_q": log_q[None]}
-            except KeyboardInterrupt:  # the draws are complete without their densities
-                notes.append("stopped by Ctrl-C before the draws were weighed against the density")
-                interrupted = True
+            stats["lp"], stats["log_q"] = Later(lambda: target.log_densities(z)[None]), log_q[None]
+            if not _known_later(target):
+                interrupted = _weighed(target, stats, notes) or interrupted
         stats |= {name: result.stats[name] for name in OF_STARTS if name in result.stats}
         stats |= at_the_mode(target, peak.mode, notes)
         if found_jointly(target):
@@ -253,7 +251,8 @@ class Laplace(Inference):
         self, target: Target, init: Posterior | Tensor | None, seed: int, progress: bool
     ) -> SearchResult:
         """Return where the last search begins: the highest end if there are several starts."""
-        z0 = starting_point(target, init, seed)
+        compile = target.has_curvature and not target.survey.kinked  # L-BFGS compiles late
+        z0 = starting_point(target, init, seed, compile=compile)
         plan = plan_of_starts(target, self.starts, init)
         if plan.starts == 1:
             return SearchResult(z0, {})
@@ -264,6 +263,27 @@ class Laplace(Inference):
         search, few_steps = (partial(of_steps, k) for k in (self.steps, min(SHORT, self.steps)))
         best = best_of(target, search, z0, plan, seed, few_steps=few_steps, jacobian=True)
         return replace(best, stats={k: best.stats[k] for k in OF_STARTS if k in best.stats})
+
+
+def _known_later(target: Target) -> bool:
+    """Return whether the density of the draws may be computed after the fit.
+
+    That of a program has to be compared with the program during the fit, as its graph may be wrong.
+    """
+    return target.data.is_table and not target.data.streamed and target.team.alone
+
+
+def _weighed(target: Target, stats: dict[str, Any], notes: list[str]) -> bool:
+    """Compute the density of the draws, or leave it out of the stats; return if Ctrl-C came."""
+    later, log_q = stats.pop("lp"), stats.pop("log_q")
+    try:
+        lp = attempted(target, notes, OF_DRAWS, later.read, None)
+    except KeyboardInterrupt:  # the draws are complete without their densities
+        notes.append("stopped by Ctrl-C before the draws were weighed against the density")
+        return True
+    if lp is not None:
+        stats |= {"lp": lp, "log_q": log_q}
+    return False
 
 
 def _precision(target: Target, z: Tensor) -> Tensor:
