@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import DataError, NotApplicable, SettingError, an, own_class
 from ..posterior.posterior import Posterior
 from ..runtime.seeding import standard_normal
+from ..runtime.whole_numbers import check_seed
 from .acquisition import Acquisition, LogEI, as_numbers, check_count, check_posterior
 from .batch_acquisition import qEI
 
@@ -81,6 +82,7 @@ def suggest(
     check_posterior(posterior)
     for name, number in (("q", q), ("starts", starts), ("candidates", candidates)):
         check_count(name, number)
+    check_seed(seed)
     if acquisition is None:
         acquisition = LogEI() if q == 1 else qEI()
     _check_acquisition(acquisition)

@@ -56,16 +56,21 @@ def check_names(
 
     Raises:
         UnknownName: If a name is not known.
-        SettingError: If a recipe cannot be read, or a setting has no equals sign.
+        SettingError: If a recipe cannot be read, or a setting has no equals sign, or
+            no name on one side of a dot.
     """
     for kind, names in (("model", models), ("method", methods), ("likelihood", likelihood)):
         for name in split_names(names or ""):
             if (kind, name) != ("model", AUTO):
                 recipes.recipe_of(kind, name)
+    do = "for example --set kernel.lengthscale=2"
     for setting in settings or []:
-        if "=" not in setting:
-            do = "for example --set kernel.lengthscale=2"
+        path, equals, _ = setting.partition("=")
+        if not equals:
             raise SettingError("--set option=value", repr(setting), do)
+        if not all(path.split(".")):
+            wanted = "the name of an option before =, with a name on both sides of each dot"
+            raise SettingError(wanted, repr(setting), do)
 
 
 def usual_models(table: Any, likelihood: str | None = None) -> list[str]:

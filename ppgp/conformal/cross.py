@@ -26,7 +26,7 @@ from ..posterior.prediction import Prediction
 from ..posterior.region import Region
 from ..runtime.levels import exact_level
 from ..runtime.seeding import permutation
-from ..runtime.whole_numbers import check_workers
+from ..runtime.whole_numbers import check_seed, check_workers
 from . import LAC, Absolute, Score
 from .cross_sets import cross_guarantee, cross_region, promised_coverage
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, undeclared
@@ -348,6 +348,7 @@ def _folds(n: int, folds: int | None, seed: int) -> tuple[Tensor, ...]:
     if isinstance(K, bool) or not isinstance(K, int) or not FEWEST_FOLDS <= K <= n:
         expected = f"between 2 and n = {n} folds, or None"
         raise SettingError(expected, repr(folds), "for example 10")
+    check_seed(seed)
     return permutation(torch.Generator().manual_seed(seed), n).tensor_split(K)
 
 

@@ -28,6 +28,7 @@ from ..posterior.region import Region
 from ..runtime.levels import exact_level
 from ..runtime.process_locks import silenced
 from ..runtime.seeding import permutation
+from ..runtime.whole_numbers import check_seed
 from . import PredictiveSystem, full_interval, full_system, leave_one_out_parts
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, searches, undeclared
 from .full_conformal_closed_form import LeaveOneOutParts
@@ -147,6 +148,7 @@ def _with_split(
             f"{counted(data.n, 'row')} split at {split:g}",
             "use more rows, or split conformal",
         )
+    check_seed(seed)
     order = permutation(torch.Generator().manual_seed(seed), data.n)
     how, recipe = posterior.how, posterior.recipe
     if not isinstance(how, MAP):

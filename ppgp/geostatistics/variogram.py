@@ -16,6 +16,7 @@ from ..errors import DataError, DataWarning, SettingError
 from ..kernels import Exponential
 from ..kernels.sphere import flat_degrees
 from ..models.exact.drift import Drift, basis, checked, coordinate_columns, nothing_left, places
+from ..runtime.whole_numbers import check_seed
 
 __all__ = ["EmpiricalVariogram", "empirical_variogram"]
 
@@ -236,6 +237,7 @@ def _pairs(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield blocks of pairs of rows: all pairs i < j, or ``drawn`` of them with replacement."""
     if drawn is not None:
+        check_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         i = torch.randint(n, (drawn,), generator=generator, device="cpu")
         steps = torch.randint(n - 1, (drawn,), generator=generator, device="cpu")

@@ -153,6 +153,8 @@ class Sphere(Around):
 
 def _check_latitudes(latitude: Tensor) -> None:
     """Refuse latitudes beyond the poles, unless a trace hides the values."""
+    if not latitude.numel():
+        return
     with torch.no_grad():
         worst = latitude.abs().amax()
         try:

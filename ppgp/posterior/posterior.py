@@ -78,6 +78,7 @@ from ..runtime.process_locks import one_at_a_time
 from ..runtime.result_cache import ResultCache
 from ..runtime.seeding import standard_uniform
 from ..runtime.threads import PREDICTIONS_PAY_FROM, limited
+from ..runtime.whole_numbers import check_seed
 from . import arviz as arviz_bridge
 from . import coefficient_table
 from .axes import Coords, axes_of, columns_by_name, named_scalars, renamed, scalar_names
@@ -386,13 +387,16 @@ class Posterior:
 
         Raises:
             DataError: If X has NaN, another number of columns than the training data, or a column
-                that is not in the training data, or lacks the offset, trials or groups of the fit.
+                that is not in the training data, or lacks the offset, trials or groups of the fit,
+                or has no rows for a joint distribution.
                 Of a program, if it fails because of the kinds or sizes of its arguments, or has
                 other groups or columns than in the fit.
-            SettingError: If ``local`` is another word.
+            SettingError: If ``local`` is another word, or the seed is no whole number.
             UnknownName: If a column is missing.
             NotApplicable: If the model does not take these arguments.
         """
+        if seed is not None:
+            check_seed(seed)
         if not self.data.is_table:
             table = {} if X is None else {"X": X}
             return self._predict_program({**table, **others, **arguments}, joint, seed, local)
@@ -415,6 +419,8 @@ class Posterior:
                 )
             raise NotApplicable(wanted, ", ".join(strange), do)
         rows, known = inputs_and_roles(self, X, arguments)
+        if joint and not len(rows):
+            raise DataError("rows for a joint distribution", "none", "leave joint out")
         with evaluated_at(self, len(rows)):
             distribution = self.model.predict(
                 self.theta, rows, self.data, joint=bool(joint), **known, **kept_by(self)
@@ -642,7 +648,8 @@ class Posterior:
             A function from X [m, d] to values [samples, m], in the units of the data.
 
         Raises:
-            SettingError: If ``samples`` or ``features`` is not positive.
+            SettingError: If ``samples`` or ``features`` is not positive, or the seed is no whole
+                number.
             NotApplicable: If the model has no such functions, or its kernel has no known spectral
                 density (``features=None`` works then).
         """
@@ -652,6 +659,7 @@ class Posterior:
         if samples < 1 or (features is not None and features < 1):
             got = f"{samples} and {features}"
             raise SettingError("positive samples and features", got, "for example 100 and 1024")
+        check_seed(seed)
         model = require(self.model, PosteriorFunctions)
         generator = torch.Generator().manual_seed(seed)
         with evaluated_at(self):

@@ -30,6 +30,7 @@ from ..runtime.fingerprint import fingerprint
 from ..runtime.levels import exact_level
 from ..runtime.seeding import stream
 from ..runtime.threads import ELEMENT, limited_by
+from ..runtime.whole_numbers import check_seed
 from .region import Region, label_sets, numbers_of
 
 if TYPE_CHECKING:
@@ -672,6 +673,7 @@ class Prediction:
         if self.kind == "continuous":
             return upper
         below = mixture.cdf(rows, inside - 1)
+        check_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         uniform = torch.rand(upper.shape, generator=generator, dtype=upper.dtype, device="cpu")
         return below + uniform.to(upper) * (upper - below)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .process_locks import one_at_a_time, one_on_the_stream
+from .whole_numbers import check_seed
 
 
 @contextmanager
@@ -34,6 +35,8 @@ def stream(seed: int, device: torch.device | None = None) -> Iterator[None]:
         seed: The seed.
         device: The device whose stream is seeded beside the CPU's; None for every GPU in use.
     """
+    if type(seed) is not int:
+        check_seed(seed)
     # torch.manual_seed would also seed GPUs whose streams are not restored
     cuda = [] if device is None else [device]
     if device is None and torch.cuda.is_initialized():

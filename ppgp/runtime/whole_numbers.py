@@ -7,6 +7,8 @@ from typing import Any
 
 from ..errors import SettingError
 
+LEAST_SEED, MOST_SEEDS = -(2**63), 2**64  # what torch takes
+
 __all__ = ["check_seed", "check_whole_number", "check_workers"]
 
 
@@ -29,12 +31,19 @@ def check_whole_number(name: str, value: Any, least: int, do: str) -> None:
 
 
 def check_seed(seed: Any) -> None:
-    """Raise SettingError unless a seed is a whole number, of any sign."""
+    """Raise SettingError unless a seed is a whole number of either sign that fits in 64 bits.
+
+    True and False are no numbers.
+    """
+    wanted, fits = "a whole number as seed", False
     try:
-        index(seed)
+        fits = not isinstance(seed, bool) and LEAST_SEED <= index(seed) < MOST_SEEDS
+        if not fits and not isinstance(seed, bool):
+            wanted += " that fits in 64 bits"
     except TypeError:
-        wanted = "a whole number as seed"
-        raise SettingError(wanted, repr(seed)[:60], "for example seed=0") from None
+        pass
+    if not fits:
+        raise SettingError(wanted, repr(seed)[:60], "for example seed=0")
 
 
 def check_workers(workers: Any) -> None:

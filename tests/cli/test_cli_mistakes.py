@@ -202,3 +202,14 @@ def test_infinity_is_no_text_in_json() -> None:
     found = json.loads(run(*command, "--json").stdout)
     assert {row["upper"] for row in found["rows"]} == {None}
     assert all(isinstance(row["mean"], float) for row in found["rows"])
+
+
+@pytest.mark.parametrize("name", ["state_space.", ".kernel", "noise.", "kernel..lengthscale", ""])
+def test_a_setting_with_a_dot_beside_no_name_is_refused(name: str) -> None:
+    with pytest.raises(SettingError, match=r"a name on both sides of each dot, got .*=1': for"):
+        run(*FIT, "--set", f"{name}=1")
+
+
+def test_a_setting_without_an_equals_sign_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"expected --set option=value, got 'state_space\.'"):
+        run(*FIT, "--set", "state_space.")

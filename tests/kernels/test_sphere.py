@@ -268,3 +268,11 @@ def test_degrees_on_a_plane_are_reported_where_they_are_places() -> None:
     ppgp.fit(models.LinearRegression(), places, inference.Exact(), progress=False)
     projected = Dataset(places.X * 1e5, places.y, feature_names=["lon", "lat"])
     fitted(models.Kriging(kernels.Exponential(1.0, 1e5), 0.1), projected)
+
+
+def test_no_places_have_predictions_of_no_rows() -> None:
+    X = places(20)
+    model = models.GP(Sphere(RBF(1.0, 1.0)), noise=0.1)
+    fit = ppgp.fit(model, Dataset(X, X[:, 0].sin()), inference.MAP(), progress=False)
+    assert fit.predict(X[:0]).mean.shape == (0,)
+    assert Sphere(RBF(1.0, 1.0))({}, X[:0]).shape == (0, 0)

@@ -273,9 +273,10 @@ class Stream:
             seed: The seed of the choice.
 
         Raises:
-            SettingError: If ``rows`` is not a whole number above 0.
+            SettingError: If ``rows`` is not a whole number above 0, or ``seed`` none of at least 0.
             DataError: If a value is missing or not finite.
         """
+        check_whole_number("seed", seed, 0, "change it")
         generator = np.random.default_rng(seed)
         check_whole_number("rows", rows, 1, f"the default is {SAMPLE:,}")
         own = min(-(-rows * self.n // self.total), self.n)

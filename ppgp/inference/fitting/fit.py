@@ -224,7 +224,7 @@ def fit(
         >>> round(posterior.draws["mu"].item(), 3)
         2.0
     """
-    if not isinstance(seed, int):
+    if type(seed) is not int or seed.bit_length() > 63:
         check_seed(seed)
     if not isinstance(checkpoint, str | PathLike | None):
         raise no_path(checkpoint)
