@@ -438,7 +438,7 @@ def gd(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> SearchR
     size = 1.0
     try:
         with bar("MAP (gd)", options.steps, options.progress) as update:
-            for step in range(options.steps):
+            for step in range(options.most_steps(float(value))):
                 direction = rate * gradient
                 rise = float(direction @ gradient)
                 if rise * size <= 1e-13 * (1 + abs(float(value))):
@@ -471,7 +471,7 @@ def gd(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> SearchR
     steep = is_steep(slope, float(value), z0.dtype)
     if not (converged or interrupted or notes) and steep:
         notes.append(
-            f"gradient descent had a gradient of {slope:.2g} left after {options.steps} steps: "
+            f"gradient descent had a gradient of {slope:.2g} left after {len(losses) - 1} steps: "
             "raise steps, or use lbfgs"
         )
     return SearchResult(z, stats_of(value, gradient, len(losses) - 1, losses), notes, interrupted)

@@ -41,8 +41,9 @@ def gauss_newton(options: SearchOptions, target: Target, z0: Tensor, seed: int) 
     notes: list[str] = []
     interrupted, iteration = False, 0
     try:
-        with bar("MAP (gauss_newton)", options.steps, options.progress) as update:
-            for iteration in range(1, options.steps + 1):
+        steps = options.most_steps(search.value)
+        with bar("MAP (gauss_newton)", steps, options.progress) as update:
+            for iteration in range(1, steps + 1):
                 ended = search.step()
                 update(iteration, loss=-search.value)
                 if ended:

@@ -52,11 +52,11 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
             "pass another init, or use another link",
         )
     single = value.dtype != torch.float64
-    rise = math.inf
+    rise, steps = math.inf, options.most_steps(float(value))
     try:
         taken = at_step(lambda: len(losses))
-        with bar("MAP (newton)", options.steps, options.progress) as update, taken:
-            for iteration in range(1, options.steps + 1):
+        with bar("MAP (newton)", steps, options.progress) as update, taken:
+            for iteration in range(1, steps + 1):
                 losses.append(-float(value))
                 step = _step(options, target, z, gradient, H)
                 promised = 0.5 * float(gradient @ step)
@@ -97,7 +97,7 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
         )
     if not (converged or notes):
         notes.append(
-            f"Newton's method had not converged after {options.steps} iterations: "
+            f"Newton's method had not converged after {steps} iterations: "
             "raise steps, or check the priors"
         )
     stats = {

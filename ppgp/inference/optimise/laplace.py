@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -31,8 +30,8 @@ from .network_expansion import (
     linearised_at,
 )
 from .scipy_search import find_mode
-from .search import SearchResult
-from .search_starts import OF_STARTS, SHORT, best_of, plan_of_starts
+from .search import Few, SearchResult
+from .search_starts import OF_STARTS, best_of, plan_of_starts
 
 STRUCTURES = ("full", "kron", "last_layer")
 MANY = 1000  # draws
@@ -257,11 +256,10 @@ class Laplace(Inference):
         if plan.starts == 1:
             return SearchResult(z0, {})
 
-        def of_steps(steps: int, target: Target, z: Tensor, seed: int) -> SearchResult:
-            return find_mode(target, z, progress, jacobian=True, steps=steps)
+        def search(target: Target, z: Tensor, seed: int, few: Few | None = None) -> SearchResult:
+            return find_mode(target, z, progress, jacobian=True, steps=self.steps, few=few)
 
-        search, few_steps = (partial(of_steps, k) for k in (self.steps, min(SHORT, self.steps)))
-        best = best_of(target, search, z0, plan, seed, few_steps=few_steps, jacobian=True)
+        best = best_of(target, search, z0, plan, seed, jacobian=True)
         return replace(best, stats={k: best.stats[k] for k in OF_STARTS if k in best.stats})
 
 

@@ -32,11 +32,10 @@ from .irls import irls
 from .kfac import kfac
 from .schedules import SCHEDULES
 from .scipy_search import lbfgs, trust_region_newton
-from .search import Record, SearchOptions, SearchResult, with_edges
+from .search import Few, Record, SearchOptions, SearchResult, with_edges
 from .search_starts import (
     NEAR,
     OF_STARTS,
-    SHORT,
     Plan,
     best_of,
     gone_elsewhere,
@@ -400,27 +399,31 @@ class MAP(Inference):
             check=not reweighted,
             compile=reweighted or not own.compiles_late,
         )
-        few_steps = partial(search, replace(options, steps=min(SHORT, options.steps)))
+        if plan.starts > 1 and in_parallel(workers):
+            options = replace(options, progress=False)
+        search_from = partial(_from, search, options)
         if plan.starts == 1:
             result = search(options, target, z0, seed)
             by_default = self.starts is None and init is None and early_stopping is None
             if not by_default or own.stochastic:
                 return result
-            return gone_elsewhere(target, result, partial(search, options), few_steps, seed)
-        if in_parallel(workers):
-            options = replace(options, progress=False)
-        best = best_of(
-            target,
-            partial(search, options),
-            z0,
-            plan,
-            seed,
-            few_steps=few_steps,
-            workers=workers,
-        )
+            return gone_elsewhere(target, result, search_from, seed)
+        best = best_of(target, search_from, z0, plan, seed, workers=workers)
         if not plan.short or own.stochastic:
             return best
-        return gone_elsewhere(target, best, partial(search, options), few_steps, seed)
+        return gone_elsewhere(target, best, search_from, seed)
+
+
+def _from(
+    search: Search,
+    options: SearchOptions,
+    target: Target,
+    z: Tensor,
+    seed: int,
+    few: Few | None = None,
+) -> SearchResult:
+    """Return the result of one search from z [p], of few steps if ``few`` is given."""
+    return search(replace(options, few=few), target, z, seed)
 
 
 def _after_a_subset(
@@ -444,8 +447,8 @@ def _after_a_subset(
     if subset is None:
         return None
     small = Target(*subset, compile=False, empty=True)
-    few_steps = SearchOptions(steps=SUBSET_STEPS, record=options.record)
-    search_small = partial(lbfgs, few_steps)
+    of_subset = SearchOptions(steps=SUBSET_STEPS, record=options.record)
+    search_small = partial(_from, lbfgs, of_subset)
     ends: dict = {}
     z = small.origin()
     if small.dim:

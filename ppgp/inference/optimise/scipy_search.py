@@ -19,7 +19,7 @@ from ...runtime.threads import blas_on_one_thread
 from .held_out_rows import EarlyStopping
 from .irls import irls
 from .kink_search import to_kink
-from .search import Record, SearchOptions, SearchResult, is_steep
+from .search import Few, Record, SearchOptions, SearchResult, is_steep
 
 #: Of the value in one iteration, at which L-BFGS ends: in float64, and in float32.
 RELATIVE_GAIN, RELATIVE_GAIN_IN_SINGLE = 1e-13, 1e-10
@@ -33,14 +33,16 @@ def find_mode(
     jacobian: bool,
     steps: int = 1000,
     record: Record | None = None,
+    few: Few | None = None,
 ) -> SearchResult:
     """Find the mode near z0 [p], with or without the log-Jacobian in the density.
 
     Newton's method serves where the model knows its own curvature, L-BFGS elsewhere. The Laplace
-    approximation expands around the mode with the log-Jacobian. ``record`` keeps the evaluations.
+    approximation expands around the mode with the log-Jacobian. ``record`` keeps the evaluations,
+    and ``few`` makes it a search of few steps.
     """
     options = SearchOptions(
-        steps=steps, jacobian=jacobian, progress=progress, record=record or Record()
+        steps=steps, jacobian=jacobian, progress=progress, few=few, record=record or Record()
     )
     search = irls if target.has_curvature and not target.survey.kinked else lbfgs
     return search(options, target, z0, 0)
@@ -188,15 +190,22 @@ def _maximised(
     unit = scales.double().cpu().numpy()
     objective = _Objective(target, options, unit, z0.dtype)
     notes: list[str] = []
-    iterations, interrupted, stopped_early = 0, False, False
+    iterations, interrupted, stopped_early, took_all = 0, False, False, False
     still, before = 0, -math.inf  # iterations without a gain, and the best value of the last one
+    heights: list[float] = []  # after each iteration
     with bar(f"MAP ({options.optimizer})", options.steps, options.progress) as update:
 
         def after_iteration(z: np.ndarray) -> None:
-            nonlocal iterations, stopped_early, still, before
+            nonlocal iterations, stopped_early, took_all, still, before
             iterations += 1
             objective.idle = 0
             update(iterations, loss=-objective.best)
+            heights.append(objective.best)
+            if options.few is not None:
+                stopped_early = options.few.is_given_up(heights)
+                took_all = iterations >= options.most_steps(objective.best)
+                if stopped_early or took_all:
+                    raise StopIteration
             if objective.single:  # SciPy has no such rule of its own
                 gained = objective.best - before > objective.gain * max(1.0, abs(objective.best))
                 # trust-exact also calls back after a step that it rejects, far below the best value
@@ -232,8 +241,9 @@ def _maximised(
         z = torch.from_numpy(objective.best_z).to(z0)
         value, slope = objective.best, objective.slope
     steep = is_steep(slope, float(value), z0.dtype)
+    took_all = took_all or iterations >= options.steps
     at_kink: dict[str, Any] = {}
-    stuck = iterations < options.steps and not (stopped_early or interrupted)
+    stuck = not (took_all or stopped_early or interrupted)
     if steep and stuck and early_stopping is None and target.may_have_kinks:
         end = to_kink(
             objective.callback,
@@ -245,9 +255,9 @@ def _maximised(
             z, value, slope = torch.from_numpy(end.z).to(z0), end.value, end.slope
             steep = is_steep(slope, value, z0.dtype)
             at_kink = {"at_kink": True} if end.at_kink and not steep else {}
-    if not stopped_early and (steep or iterations >= options.steps):
+    if not stopped_early and (steep or took_all):
         do = "check the priors, or fit with more starts"
-        if iterations >= options.steps:
+        if took_all:
             do = "raise steps, or check the priors"
         notes.append(
             f"the search ended after {iterations} iterations with a gradient of {slope:.2g}: {do}"

@@ -8,6 +8,7 @@ state after the last step.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -215,6 +216,37 @@ def is_steep(slope: float, value: float, dtype: torch.dtype) -> bool:
     return slope > least * max(1.0, abs(value) ** 0.5)
 
 
+RECENT = 3  # iterations, whose gains tell the rate of a search
+LITTLE_GAIN = 0.01  # nats in each of them
+
+
+@dataclass(frozen=True)
+class Few:
+    """When a search of few steps ends.
+
+    Attributes:
+        bar: The log density that its end has to reach; it is given up where it gains too little
+            in an iteration to do so.
+        leader: Above this log density it goes on to the mode, as it is then the best of several.
+        steps: The largest number of iterations below ``leader``.
+    """
+
+    bar: float = -math.inf
+    leader: float = math.inf
+    steps: int = 12
+
+    def is_given_up(self, heights: Sequence[float]) -> bool:
+        """Return whether a search gains next to nothing, or is about to end below the bar.
+
+        Args:
+            heights: The best log density after each iteration.
+        """
+        if len(heights) <= RECENT or heights[-1] > self.leader:
+            return False
+        gain = max(heights[i] - heights[i - 1] for i in range(-RECENT, 0))
+        return gain < LITTLE_GAIN or heights[-1] + (self.steps - len(heights)) * gain < self.bar
+
+
 @dataclass(frozen=True)
 class SearchOptions:
     """The numbers that a search for a mode needs.
@@ -230,6 +262,7 @@ class SearchOptions:
         jacobian: Whether the density includes the log-Jacobian of the transform.
         progress: Whether to show a progress bar.
         compile_after: Evaluations after which the SciPy searches compile the density.
+        few: Makes it a search of few steps. None: it goes on to the mode.
         record: What the search has computed so far, for a checkpoint.
     """
 
@@ -243,7 +276,14 @@ class SearchOptions:
     jacobian: bool = False
     progress: bool = False
     compile_after: float = COMPILE_AFTER
+    few: Few | None = None
     record: Record = field(default_factory=Record)
+
+    def most_steps(self, height: float) -> int:
+        """Return the largest number of iterations of a search that has reached a log density."""
+        if self.few is None or height > self.few.leader:
+            return self.steps
+        return min(self.steps, self.few.steps)
 
     def rates(self, target: Target) -> dict[str, float]:
         """Return the learning rate of each site.

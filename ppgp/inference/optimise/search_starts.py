@@ -26,7 +26,7 @@ from ...priors.sites import law_of
 from ...runtime.seeding import seeded, standard_normal, standard_uniform
 from ..base import fresh_weights
 from ..jobs import each
-from .search import ENDED, SHORT_OF_STEPS, SearchResult
+from .search import ENDED, SHORT_OF_STEPS, Few, SearchResult
 
 #: Searches by default. All of them miss an end that one search in three reaches in 4 % of fits.
 SEVERAL = 8
@@ -39,7 +39,6 @@ ENOUGH = 5
 #: Searches of few steps by default where a density has several modes by its making; one more
 #: where it has waves.
 FEW = 3
-SHORT = 12  # steps of each of them
 NETWORK_ROWS = 200  # up to so many rows, a network is searched from several places
 #: In nats: a mode with less than e^-3 = 5 % of the height of the best one is no rival.
 NEAR = 3.0
@@ -61,7 +60,8 @@ SAME = 1e-3  # of the unconstrained scale: a search ends closer than this to its
 #: the stats of several starts
 OF_STARTS = ("ends", "end_log_densities", "losses_of_starts", "starts_elsewhere")
 
-Search = Callable[[Target, Tensor, int], SearchResult]
+#: ``search(target, z, seed, few=None)``: one from z [p], with few steps if ``few`` is given
+Search = Callable[..., SearchResult]
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,14 @@ class Plan:
         starts: The number of searches.
         enough: After how many that end alike the rest is left out; None: all searches are made.
         short: Whether each of them has few steps, and one goes on from the best end.
+        first_whole: Whether the first of short searches goes on to its end at once, as where the
+            first start is the likeliest; the others are then soon compared with it.
     """
 
     starts: int
     enough: int | None = None
     short: bool = False
+    first_whole: bool = False
 
 
 def best_of(
@@ -86,7 +89,6 @@ def best_of(
     plan: Plan,
     seed: int,
     *,
-    few_steps: Search | None = None,
     jacobian: bool = False,
     workers: int | None = 1,
 ) -> SearchResult:
@@ -94,13 +96,12 @@ def best_of(
 
     Args:
         target: The density.
-        search: ``search(target, z, seed)``, one search. Its stats hold ``log_density``, and notes
-            mean that its end is no mode.
+        search: One search. Its stats hold ``log_density``, and notes mean that its end is no mode.
+            Under a ``short`` plan it has few steps from all starts, and goes on from the best end,
+            and from the best of those that may be rivals.
         z0: The first start, [p].
         plan: How many searches are made.
         seed: The seed of the first search; each further search has the next one.
-        few_steps: A search of few steps; under a ``short`` plan it is made from all starts, and
-            ``search`` goes on from the best end, and from the best of those that may be rivals.
         jacobian: Whether the density that is maximised includes the log-Jacobian.
         workers: How many processes search, as in ``jobs.each``.
 
@@ -113,15 +114,17 @@ def best_of(
         workers = 1  # few steps are over before a worker has begun, or a graph has paid
     if not plan.short or target.turning:
         target.settle(jacobian)  # workers have no graph and no value from before
-    first = few_steps if plan.short and few_steps is not None else search
     begun = z0[None]
     if plan.short or target.turning:
         begun = torch.cat([begun, target.starts(jacobian), _terms_apart(target, z0)])
-    search_from = _Start(Sendable(target), first, _distinct(begun), seed, jacobian, plan.short)
-    results, interrupted = _results(search_from, plan.starts, plan.enough, workers)
-    if first is not search and not interrupted:
-        results = _gone_on(target, search, results, seed)
-        interrupted = any(result.interrupted for result in results)
+    search_from = _Start(Sendable(target), search, _distinct(begun), seed, jacobian, plan.short)
+    if plan.short:
+        results, interrupted = _short_results(search_from, plan)
+        if not interrupted:
+            results = _gone_on(target, search, results, seed, jacobian, plan.first_whole)
+            interrupted = any(result.interrupted for result in results)
+    else:
+        results, interrupted = _results(search_from, plan.starts, plan.enough, workers)
     ends = torch.stack([result.z for result in results])
     heights = _heights(results)
     order = _best_first(heights)
@@ -130,7 +133,7 @@ def best_of(
     near = [i for i in order if heights[i] > highest - NEAR]
     if not plan.short:
         near = [i for i in near if not results[i].notes]
-    rivals = _separate_modes(target, ends[near], heights[near], jacobian)
+    rivals = _separate_modes(target, ends[near], heights[near], jacobian, plan.short)
     notes = list(best.notes)
     if len(rivals) > 1:
         below = ", ".join(f"{float(highest - height):.2g}" for height in rivals[1:6])
@@ -156,25 +159,38 @@ def best_of(
 
 
 def _gone_on(
-    target: Target, search: Search, results: list[SearchResult], seed: int
+    target: Target,
+    search: Search,
+    results: list[SearchResult],
+    seed: int,
+    jacobian: bool,
+    first_whole: bool,
 ) -> list[SearchResult]:
     """Return the results of short searches, the best of which has gone on to its end.
 
-    So has the next best, if its end may come within ``NEAR`` of the other's.
+    So has the next best, if it was still rising and its end may come within ``NEAR`` of the other's
+    in a mode of its own. ``first_whole`` says that the first search is at its end.
     """
     results = list(results)
-    ended: list[int] = []
+    ended = [0] if first_whole else []
     for _ in range(2):
         heights = _heights(results)
-        order = _best_first(heights)
-        highest = heights[order[0]]
-        rest = [i for i in order if i not in ended and heights[i] > highest - UNDECIDED]
-        if ended:
-            rest = [i for i in rest if _apart(results[i].z, results[ended[0]].z)]
-        if not rest or (ended and results[ended[0]].interrupted):
+        best, *others = _best_first(heights)
+        next_one = best
+        if best in ended:
+            rivals = (
+                i
+                for i in others
+                if i not in ended
+                and results[i].notes
+                and heights[i] > heights[best] - UNDECIDED
+                and _dips(target, results[i].z, results[best].z, float(heights[i]), jacobian, True)
+            )
+            next_one = next(rivals, best)
+        if next_one in ended or results[best].interrupted:
             break
-        results[rest[0]] = search(target, results[rest[0]].z, seed + rest[0])
-        ended.append(rest[0])
+        results[next_one] = search(target, results[next_one].z, seed + next_one)
+        ended.append(next_one)
     return results
 
 
@@ -189,7 +205,7 @@ class _Start:
     jacobian: bool
     short: bool
 
-    def __call__(self, number: int) -> tuple[SearchResult, list[Tensor]]:
+    def __call__(self, number: int, few: Few | None = None) -> tuple[SearchResult, list[Tensor]]:
         """Return the result of one search, and the points that a worker's graph was run at."""
         target, seed = self.sendable.target, self.seed + number
         given = number < len(self.begun)
@@ -197,7 +213,7 @@ class _Start:
         if not self.short:
             target.settle(self.jacobian)
         try:
-            result = self.search(target, start, seed)
+            result = self.search(target, start, seed, few)
         except (ValueError, ArithmeticError) as error:
             if not number:
                 raise
@@ -205,6 +221,29 @@ class _Start:
             nowhere = {"log_density": -math.inf, "losses": torch.empty(0)}
             result = SearchResult(start, nowhere, [f"a search failed: {error}"])
         return result, (target.visited if self.sendable.received else [])
+
+
+def _short_results(search_from: _Start, plan: Plan) -> tuple[list[SearchResult], bool]:
+    """Run searches of few steps in turn; return their results, and whether Ctrl-C ended them.
+
+    One that would stay far below the best end so far is given up.
+    """
+    results: list[SearchResult] = []
+    highest = -math.inf
+    try:
+        for number in range(plan.starts):
+            few = Few(bar=highest - UNDECIDED)
+            if plan.first_whole:  # one that is higher than a mode goes on to its own
+                few = replace(few, leader=highest)
+            results.append(search_from(number, few)[0])
+            if results[-1].interrupted:
+                return results, True
+            highest = max(highest, results[-1].stats["log_density"])
+    except KeyboardInterrupt:
+        if not results:
+            raise
+        return results, True
+    return results, False
 
 
 def _results(
@@ -262,9 +301,9 @@ def plan_of_starts(target: Target, starts: int | None, init: object) -> Plan:
         if target.mixes:
             return Plan(SEVERAL, short=True)
         if target.turning:
-            return Plan(len(target.starts()), short=True)
+            return Plan(len(target.starts()), short=True, first_whole=True)
     if target.waves or target.model.several_modes or target.alike:
-        return Plan(FEW + min(len(target.waves), 1), short=True)
+        return Plan(FEW + min(len(target.waves), 1), short=True, first_whole=True)
     return Plan(1)
 
 
@@ -272,7 +311,6 @@ def gone_elsewhere(
     target: Target,
     result: SearchResult,
     search: Search,
-    few_steps: Search,
     seed: int,
     *,
     jacobian: bool = False,
@@ -287,13 +325,13 @@ def gone_elsewhere(
         return result  # the user allows so many steps
     if any(note.startswith(ENDED) for note in result.notes):
         plan = Plan(SEVERAL, short=True)
-        return best_of(target, search, result.z, plan, seed, few_steps=few_steps, jacobian=jacobian)
+        return best_of(target, search, result.z, plan, seed, jacobian=jacobian)
     try:
         program = not target.data.is_table and target.alone_and_smooth
         if program and _may_be_elsewhere(target, result.z):
             result = _from_many(target, result, search, seed, jacobian)
         for _ in range(ROUNDS):
-            better = _in_a_mode_beside(target, result, search, few_steps, seed, jacobian)
+            better = _in_a_mode_beside(target, result, search, seed, jacobian)
             if better is None:
                 break
             result = better
@@ -342,12 +380,7 @@ def _from_many(
 
 
 def _in_a_mode_beside(
-    target: Target,
-    result: SearchResult,
-    search: Search,
-    few_steps: Search,
-    seed: int,
-    jacobian: bool,
+    target: Target, result: SearchResult, search: Search, seed: int, jacobian: bool
 ) -> SearchResult | None:
     """Return the end of a search from other lengthscales, if it is higher; None otherwise."""
     height = result.stats["log_density"]
@@ -361,7 +394,7 @@ def _in_a_mode_beside(
         if value > bar:
             likely.append((value, z))
     for _, z in sorted(likely, key=lambda pair: -pair[0]):
-        other = few_steps(target, z, seed)
+        other = search(target, z, seed, Few(bar=height - DIP, leader=height + SAME))
         if other.stats["log_density"] > height - DIP and _apart(other.z, result.z):
             other = search(target, other.z, seed)
             if other.stats["log_density"] > height + SAME:
@@ -538,28 +571,32 @@ def _start(target: Target, sites: dict[str, Any], jump: Tensor) -> Tensor:
     return z
 
 
-def _separate_modes(target: Target, ends: Tensor, heights: Tensor, jacobian: bool) -> list[Tensor]:
+def _separate_modes(
+    target: Target, ends: Tensor, heights: Tensor, jacobian: bool, short: bool
+) -> list[Tensor]:
     """Return the heights of those ends that are modes of their own, best first.
 
-    An end is a mode of its own if the density dips on the line to every better one.
+    An end is a mode of its own if the density dips on the line to every better one. ``short`` says
+    that they are ends of few steps.
     """
     kept: list[int] = []
     for i in range(len(ends)):
         lower = [float(min(heights[i], heights[j])) for j in kept]
         if all(
-            _dips(target, ends[i], ends[j], low, jacobian)
+            _dips(target, ends[i], ends[j], low, jacobian, short)
             for j, low in zip(kept, lower, strict=True)
         ):
             kept.append(i)
     return [heights[i] for i in kept]
 
 
-def _dips(target: Target, a: Tensor, b: Tensor, lower: float, jacobian: bool) -> bool:
+def _dips(target: Target, a: Tensor, b: Tensor, lower: float, jacobian: bool, short: bool) -> bool:
     """Whether the density on the line from a to b falls below ``lower`` by more than ``DIP``."""
-    if float((a - b).abs().max()) < SAME:
+    if float((a - b).abs().max()) < (APART if short else SAME):
         return False
     between = [
-        float(target.value_and_grad(a + t * (b - a), jacobian=jacobian)[0])
+        # a few values do not repay a graph
+        float(target.value_and_grad(a + t * (b - a), jacobian=jacobian, compile=not short)[0])
         for t in (0.25, 0.5, 0.75)
     ]
     return not min(between) >= lower - DIP  # NaN counts as a dip
