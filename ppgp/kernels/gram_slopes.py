@@ -24,7 +24,9 @@ from ..priors import Param, value_of
 from .around import Unscaled
 from .base import Kernel, Product, Sum, Theta
 from .constant import Constant
+from .cosine import Cosine
 from .distance import FEW_COLUMNS, NEAR, far_columns
+from .periodic import Periodic
 from .radial import Radial
 from .white import White
 from .wrappers import ARD, Multiple, Scale, Subspace
@@ -40,6 +42,11 @@ OWN = f"{__package__}."
 #: lengthscales up to which a column takes part in a matrix product; an exponential kernel of rows
 #: that are close in such a column needs more digits than a smooth one
 REACH = 1e1
+#: kernels of x - x' alone; so are sums and products of them
+OF_LAGS = (Constant, Cosine, Periodic, Radial)
+FEWEST_ROWS = 64  # from which some lags are much cheaper than a matrix
+SHARE_OF_LAGS = 0.125  # of the entries of the matrix, up to which there are few different lags
+ROUNDING_OF_TIMES = 1e-12  # of the largest time, by which lags differ that are the same
 #: share of pairs that are close in one column, and not equal, from which its rows come in bursts;
 #: of a normal distribution it is 0.002
 BURSTS = 0.05
@@ -83,6 +90,8 @@ def gram(
         rows: The rows, in double precision.
         lengthscale: The lengthscales [d] of an ARD around the kernel, in place of its own.
     """
+    if isinstance(kernel, Product) and rows.lags is not None and _of_lags(kernel):
+        return _by_lags({"": (kernel, theta)}, *rows.lags)
     match kernel:
         case _ if not type(kernel).__module__.startswith(OWN):
             return _by_autograd(kernel, theta, rows.given())
@@ -103,7 +112,14 @@ def gram(
             moved = RowDistances(kernel.rescaled(rows.given()))
             return gram(kernel.kernel, theta, moved, lengthscale)
         case Sum():
-            return _summed([gram(child, part, rows) for child, part in kernel.parts(theta)])
+            each: dict[str, tuple[Kernel, Theta]]
+            each = {f"{i}.": own for i, own in enumerate(kernel.parts(theta))}
+            found = {}
+            if rows.lags is not None:
+                of_lags = {i: own for i, own in each.items() if _of_lags(own[0])}
+                each = {i: own for i, own in each.items() if i not in of_lags}
+                found = {"": _by_lags(of_lags, *rows.lags)} if of_lags else {}
+            return _summed(found | {i: gram(*own, rows) for i, own in each.items()})
         case Product():
             parts = [gram(child, part, rows) for child, part in kernel.parts(theta)]
             return _multiplied_together(parts)
@@ -163,13 +179,15 @@ def _multiplied(inner: Gram, factor: Tensor | float, free: bool = False) -> Gram
     return Gram(factor * inner.K, slopes)
 
 
-def _summed(parts: list[Gram]) -> Gram:
-    def slopes(W: Tensor, spare: bool = False) -> Slopes:
-        last = len(parts) - 1
-        each = enumerate(part.slopes(W, spare and i == last) for i, part in enumerate(parts))
-        return {f"{i}.{name}": slope for i, own in each for name, slope in own.items()}
+def _summed(parts: dict[str, Gram]) -> Gram:
+    """Return the sum of covariances by what the names of their hyperparameters begin with."""
 
-    return Gram(reduce(add, [part.K for part in parts]), slopes)
+    def slopes(W: Tensor, spare: bool = False) -> Slopes:
+        last = list(parts)[-1]
+        each = {key: part.slopes(W, spare and key == last) for key, part in parts.items()}
+        return {key + name: slope for key, own in each.items() for name, slope in own.items()}
+
+    return Gram(reduce(add, [part.K for part in parts.values()]), slopes)
 
 
 def _multiplied_together(parts: list[Gram]) -> Gram:
@@ -186,21 +204,67 @@ def _multiplied_together(parts: list[Gram]) -> Gram:
 
 def _by_autograd(kernel: Kernel, theta: Theta, X: Tensor) -> Gram:
     """Return the covariance of a kernel without formulas, which torch differentiates."""
+    inputs, free = _inputs(kernel, theta, X)
+    with torch.enable_grad():
+        K = kernel(inputs, X)
+    return Gram(K.detach(), lambda W, _: _slopes_by_autograd(K, inputs, free, W))
+
+
+def _inputs(kernel: Kernel, theta: Theta, X: Tensor) -> tuple[Slopes, Slopes]:
+    """Return the hyperparameters detached, and those of them in which there are slopes."""
     sites = kernel.sites(X.shape[-1])
     held = {name for name, s in sites.items() if isinstance(s, Param) and not s.trained}
     inputs = {name: value.detach() for name, value in theta.items()}
     free = {name: value.requires_grad_() for name, value in inputs.items() if name not in held}
+    return inputs, free
+
+
+def _slopes_by_autograd(K: Tensor, inputs: Slopes, free: Slopes, weights: Tensor) -> Slopes:
+    """Return the slopes of a weighted sum of K, of the shape of the weights; 0 in what is held."""
+    found = {name: torch.zeros_like(value) for name, value in inputs.items()}
+    if K.requires_grad:
+        each = torch.autograd.grad(K, list(free.values()), weights, materialize_grads=True)
+        found |= dict(zip(free, each, strict=True))
+    return found
+
+
+def _of_lags(kernel: Any) -> bool:
+    """Return whether a kernel is one of x - x' alone, at different rows too."""
+    if not type(kernel).__module__.startswith(OWN):
+        return False
+    if isinstance(kernel, Multiple | Scale):
+        return _of_lags(kernel.kernel)
+    if isinstance(kernel, Sum | Product):
+        return all(_of_lags(child) for child in kernel.children)
+    return isinstance(kernel, OF_LAGS)
+
+
+def _by_lags(parts: dict[str, tuple[Kernel, Theta]], lags: Tensor, places: Tensor) -> Gram:
+    """Return the covariance of a sum of kernels of x - x' at rows of few lags, and its slopes.
+
+    Args:
+        parts: {what the names of its hyperparameters begin with: (kernel, hyperparameters)}.
+        lags: The different distances of two rows, [lags, 1].
+        places: That of each pair of rows among them, [n, n].
+    """
+    inputs: Slopes = {}
+    free: Slopes = {}
+    each = []
+    for key, (kernel, theta) in parts.items():
+        own, varied = _inputs(kernel, theta, lags)
+        with torch.enable_grad():
+            each.append(kernel(own, torch.zeros_like(lags[:1]), lags)[0])
+        inputs |= {key + name: value for name, value in own.items()}
+        free |= {key + name: value for name, value in varied.items()}
     with torch.enable_grad():
-        K = kernel(inputs, X)
+        total = reduce(add, each)
 
-    def slopes(W: Tensor, spare: bool = False) -> Slopes:
-        found = {name: torch.zeros_like(value) for name, value in theta.items()}
-        if K.requires_grad:
-            each = torch.autograd.grad(K, list(free.values()), W, materialize_grads=True)
-            found |= dict(zip(free, each, strict=True))
-        return found
+    def slopes(W: Tensor, _: bool = False) -> Slopes:
+        zero = torch.zeros_like(lags[:, 0])
+        weights = zero.index_add(0, places.view(-1), W.reshape(-1))
+        return _slopes_by_autograd(total, inputs, free, weights)
 
-    return Gram(K.detach(), slopes)
+    return Gram(total.detach()[places], slopes)
 
 
 def distances_of(X: Tensor) -> RowDistances:
@@ -248,6 +312,37 @@ class RowDistances:
         self.X = X - X.median(-2, keepdim=True).values
         self.few = self.d <= FEW_COLUMNS
         self._of_columns: dict[tuple[int, ...], RowDistances] = {}
+
+    @cached_property
+    def lags(self) -> tuple[Tensor, Tensor] | None:
+        """The different distances of two times, [lags, 1], and that of each pair, [n, n].
+
+        None if there are several columns, few rows, or many distances. Equally spaced times in
+        order have n of them, and months in days some 4 n.
+        """
+        if self.d != 1 or self.n < FEWEST_ROWS or is_functorch_wrapped_tensor(self.X):
+            return None
+        # NumPy, see near
+        x = self.X[:, 0].detach().cpu().numpy()
+        reach = ROUNDING_OF_TIMES * np.abs(x).max()
+        if (np.abs(x - np.linspace(x[0], x[-1], self.n)) <= reach).all():
+            lags = np.abs(x - x[0])
+            places = np.abs(np.arange(self.n)[:, None] - np.arange(self.n))
+        elif self.n > KEPT_ROWS:
+            return None
+        else:
+            every = np.abs(x[:, None] - x)
+            order = np.argsort(every, axis=None)
+            steps = np.diff(every.ravel()[order], prepend=0.0)
+            numbers = np.cumsum(steps > reach)
+            if numbers[-1] >= SHARE_OF_LAGS * self.n**2:
+                return None
+            places = np.empty(self.n**2, dtype=np.int64)
+            places[order] = numbers
+            first = np.unique(numbers, return_index=True)[1]
+            lags, places = every.ravel()[order][first], places.reshape(self.n, self.n)
+        found = torch.from_numpy(lags[:, None]), torch.from_numpy(places)
+        return found[0].to(self.X.device), found[1].to(self.X.device)
 
     @cached_property
     def squares(self) -> Tensor:

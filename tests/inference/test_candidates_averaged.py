@@ -78,6 +78,30 @@ def test_a_series_of_few_rows_is_refused_by_their_number(rows: int) -> None:
         ppgp.fit_candidates(models.StateSpaceGP(), few)
 
 
+def test_candidates_far_below_the_best_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their weight is 0 in double precision, and predictions are the same without them."""
+    module = import_module("ppgp.inference.fitting.fit")
+    own, asked = module._with_evidence, []
+
+    def counted(posterior: ppgp.Posterior) -> ppgp.Posterior:
+        asked.append(posterior)
+        return own(posterior)
+
+    monkeypatch.setattr(module, "_with_evidence", counted)
+    t = np.arange(200.0)
+    noise = np.random.default_rng(0).normal(size=200)
+    data = ppgp.Dataset(t[:, None], 3 * np.sin(2 * np.pi * t / 11) + 0.02 * noise)
+    found = ppgp.fit_candidates(models.StateSpaceGP(), data)
+    assert len(found) == len(asked) < 4
+    monkeypatch.setattr(module, "FAR_BELOW", np.inf)
+    every = ppgp.fit_candidates(models.StateSpaceGP(), data)
+    assert len(every) == 4
+    left_out = [w for name, w in zip(every.names, every.weights, strict=True) if name not in found]
+    assert max(left_out) < 1e-12
+    ahead = [[200.0], [205.0]]
+    torch.testing.assert_close(found.predict(ahead).mean, every.predict(ahead).mean)
+
+
 def interrupting(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     """Make Ctrl-C come inside the search of one of the calls of ``fit`` by MAP."""
     run, calls = MAP._search, []

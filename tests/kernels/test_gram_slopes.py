@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 import jaxtyping
+import numpy as np
 import pyro
 import pytest
 import torch
@@ -22,6 +23,7 @@ from ppgp.kernels import (
     ARD,
     RBF,
     Constant,
+    Cosine,
     Exponential,
     Kernel,
     Linear,
@@ -98,6 +100,90 @@ def test_covariance_and_slopes_are_those_of_automatic_differentiation(
     by_torch = torch.autograd.grad(expected, list(free.values()), W)
     for name, own in zip(theta, by_torch, strict=True):
         torch.testing.assert_close(slopes[name], own, rtol=10 * few, atol=1e2 * few)
+
+
+OF_TIMES = [
+    Constant(3.0) + Matern(1.5) + Periodic() * Matern(1.5, 1.0),
+    Exponential() + Linear() + Periodic(1.0, period=0.3) + White(),
+    Exponential() * Cosine(1.0),
+    2.0 * (Matern(2.5) + Scale(RBF(1.0) * Periodic(1.0))) + ARD(RBF()),
+]
+
+
+def times(n: int = 70) -> Tensor:
+    """Return equally spaced times on a standardised scale, [n, 1]."""
+    t = 1950.0 + torch.arange(n, dtype=F64)[:, None] / 12
+    return (t - t.mean()) / t.std()
+
+
+def days_of_months(n: int = 70) -> Tensor:
+    """Return the days of the firsts of months, of which one is missing, [n, 1]."""
+    dates = np.arange("2001-01", "2021-01", dtype="datetime64[M]").astype("datetime64[D]")
+    days = torch.from_numpy(np.delete(dates.astype(np.float64), 5)[:n])
+    return (days[:, None] - days.mean()) / days.std()
+
+
+@pytest.mark.parametrize("kernel", OF_TIMES, ids=repr)
+@pytest.mark.parametrize(
+    ("places", "lags"),
+    [("equal", 70), ("backwards", 70), ("in another order", 70), ("months", 300), ("any", None)],
+)
+def test_covariances_of_times_of_few_lags_are_those_of_any(
+    kernel: Kernel, places: str, lags: int | None
+) -> None:
+    t = times()
+    X = {
+        "equal": t,
+        "backwards": t.flip(0),
+        "in another order": t[torch.arange(len(t)) ^ 1],
+        "months": days_of_months(),
+        "any": torch.randn(70, 1, generator=torch.Generator().manual_seed(0), dtype=F64),
+    }[places]
+    own = RowDistances(X)
+    found_lags = own.lags
+    assert (found_lags is None) == (lags is None)
+    if found_lags is not None and lags is not None:
+        assert lags / 2 < len(found_lags[0]) <= lags
+    theta = hyperparameters(kernel, 1)
+    W = torch.randn(len(X), len(X), generator=torch.Generator().manual_seed(2), dtype=F64)
+    W = W + W.mT
+    found = gram(kernel, theta, own)
+    free = {name: value.clone().requires_grad_() for name, value in theta.items()}
+    expected = kernel(free, X)
+    # times in years since 0 have 13 digits of their span
+    torch.testing.assert_close(found.K, expected.detach(), rtol=1e-11, atol=1e-11)
+    by_torch = torch.autograd.grad(expected, list(free.values()), W)
+    slopes = found.slopes(W, True)
+    assert set(slopes) == set(theta)
+    for name, exact in zip(theta, by_torch, strict=True):
+        torch.testing.assert_close(slopes[name], exact, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", OF_TIMES, ids=repr)
+def test_the_density_at_times_of_few_lags_has_the_derivatives_of_its_program(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    t = times()
+    data = Dataset(t, (3 * t[:, 0]).sin())
+    model = models.GP(kernel, mean=None)
+    z = Target(model, data, compile=False).start(seed=1, spread=0.5)
+
+    def everything() -> dict[str, Any]:
+        compiled, eager = Target(model, data), Target(model, data, compile=False)
+        with torch.no_grad():
+            value = eager.log_density(z)
+        return {
+            "value": value,
+            "compiled": compiled.value_and_grad(z),
+            "side by side": [v[1] for v in compiled.value_and_grad_batch(torch.stack([z + 1, z]))],
+            "eager": eager.value_and_grad(z),
+            "hessian": eager.hessian(z),
+        }
+
+    found = everything()
+    monkeypatch.setattr(RowDistances, "lags", None)
+    expected = everything()
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("kernel", [Matern(0.5), ARD(Matern(0.5)), ARD(Matern(1.5))], ids=repr)

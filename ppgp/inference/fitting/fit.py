@@ -334,6 +334,9 @@ def _of_highest_evidence(fits: Sequence[tuple[Model, Posterior]]) -> tuple[Model
     return max(fits, key=lambda pair: pair[1].log_evidence)
 
 
+#: nats of the density at the mode, of which the volumes of about eight hyperparameters are a part,
+#: so that the weight of an average is far below the smallest that counts
+FAR_BELOW = 60.0
 #: nats by which a candidate without an evidence is not left out without a word
 MUCH_HIGHER = 10.0
 
@@ -343,12 +346,13 @@ def fits_of_candidates(
 ) -> list[tuple[Model, Posterior]]:
     """Return the candidates of a model, each with its fit by MAP.
 
-    Those without an evidence are left out: their density does not curve down at the mode, as where
-    the rows have no noise. A warning says so if one of them is higher by ``MUCH_HIGHER``. If no
-    candidate has an evidence, that of the highest density is the only one. Of more than
-    ``ROWS_TO_COMPARE`` rows the last ones choose, and the best candidate alone is fitted to all of
-    them, from its mode there. After Ctrl-C those that have been fitted are compared; they, and
-    their warnings, say that the choice was interrupted.
+    Those whose density at the mode is more than ``FAR_BELOW`` below that of another are left out,
+    and no evidence is computed of them. So are those without an evidence: their density does not
+    curve down at the mode, as where the rows have no noise. A warning says so if one of them is
+    higher by ``MUCH_HIGHER``. If no candidate has an evidence, that of the highest density is the
+    only one. Of more than ``ROWS_TO_COMPARE`` rows the last ones choose, and the best candidate
+    alone is fitted to all of them, from its mode there. After Ctrl-C those that have been fitted
+    are compared; they, and their warnings, say that the choice was interrupted.
 
     Args:
         model: A model with candidates.
@@ -363,6 +367,8 @@ def fits_of_candidates(
     with second_goes_to_the_caller(), catch_warnings():
         simplefilter("ignore", ConvergenceWarning)
         every, stopped = _fitted_in_turn(candidates, few, options)
+        every, ended = _with_evidences(every)
+        stopped = stopped or ended
     found = [pair for pair in every if "log_evidence" in pair[1].stats]
     highest = max(map(_height, every), default=-math.inf)
     if highest > max(map(_height, found), default=-math.inf) + MUCH_HIGHER:
@@ -400,8 +406,7 @@ def _fitted_in_turn(
 ) -> tuple[list[tuple[Model, Posterior]], bool]:
     """Return each candidate with its fit by MAP, and whether Ctrl-C ended that.
 
-    The stats of a fit have its evidence, where there is one. After Ctrl-C the last fit counts only
-    where it is the first.
+    After Ctrl-C the last fit counts only where it is the first.
     """
     every: list[tuple[Model, Posterior]] = []
     try:
@@ -409,7 +414,7 @@ def _fitted_in_turn(
             fitted = fit(each, rows, MAP(starts=1), **options)
             if cut_short(fitted.stats):
                 return every or [(each, fitted)], True
-            every.append((each, _with_evidence(fitted)))
+            every.append((each, fitted))
     except KeyboardInterrupt:
         if not every:
             raise
@@ -417,8 +422,34 @@ def _fitted_in_turn(
     return every, False
 
 
+def _with_evidences(
+    every: Sequence[tuple[Model, Posterior]],
+) -> tuple[list[tuple[Model, Posterior]], bool]:
+    """Return candidates with their evidence in their stats, and whether Ctrl-C ended that.
+
+    Those far below the highest one with an evidence are left out.
+    """
+    found: dict[int, tuple[Model, Posterior]] = {}
+    highest = -math.inf
+    try:
+        for i in sorted(range(len(every)), key=lambda i: _height(every[i]), reverse=True):
+            each, fitted = every[i]
+            if _height(every[i]) < highest - FAR_BELOW:
+                break
+            found[i] = each, _with_evidence(fitted)
+            if math.isinf(highest) and "log_evidence" in found[i][1].stats:
+                highest = _height(every[i])
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        return [found[i] for i in sorted(found)], True
+    return [found[i] for i in sorted(found)], False
+
+
 def _with_evidence(posterior: Posterior) -> Posterior:
-    """Return a fit by MAP with its evidence in its stats, where it is finite."""
+    """Return a fit by MAP with its evidence in its stats, where it ended and that is finite."""
+    if cut_short(posterior.stats):
+        return posterior
     with suppress(NumericalError):
         value = posterior.log_evidence
         if math.isfinite(value):

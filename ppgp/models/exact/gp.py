@@ -11,6 +11,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.distributions import Distribution
 
 from ...capabilities import (
@@ -709,6 +710,17 @@ class _MarginalCovariance:
         theta = dict(zip(self.names, values, strict=True))
         return add_diagonal(self.kernel(theta, self.X), noise)
 
+    def by_formula(self, noise: Tensor, *values: Tensor) -> Tensor:
+        """Return the covariance, [n, n], without a graph."""
+        theta = dict(zip(self.names, values, strict=True))
+        return add_diagonal(gram(self.kernel, theta, distances_of(self.X)).K, noise)
+
+
+def _plain(tensors: Sequence[Tensor]) -> bool:
+    """Return whether no transform of torch follows what is computed from these."""
+    wrapped = any(is_functorch_wrapped_tensor(each) for each in tensors)
+    return not wrapped and not torch.jit.is_tracing()
+
 
 class KernelMarginal(GPMarginal):
     """The distribution of ``gp_marginal`` by formula.
@@ -738,6 +750,8 @@ class KernelMarginal(GPMarginal):
         if self._validate_args:
             self._validate_sample(value)
         inputs = (value - self.loc, *self.arguments)
+        if inputs[0].ndim == 1 and not torch.is_grad_enabled() and _plain(inputs):
+            return gaussian_log_density(self.covariance.by_formula(*self.arguments), inputs[0])
         # torch.jit.trace, by which Pyro compiles, knows no function with a backward pass of its own
         if inputs[0].ndim > 1 or not torch.is_grad_enabled() or torch.jit.is_tracing():
             return super().log_prob(value)
