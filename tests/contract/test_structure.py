@@ -26,6 +26,7 @@ MOST_CLASSES = 4  # classes of ppgp among the parents of a public class and itse
 SCRAPS = {
     "ppgp/inference/fitting/streams.py": "fits to rows that do not fit in memory",
     "ppgp/inference/variational/stopping_rule.py": "the rule that ends SVI, named by CONTRIBUTING",
+    "ppgp/kernels/cosine.py": "a kernel, and each kernel has a file",
     "ppgp/kernels/white.py": "a kernel, and each kernel has a file",
     "ppgp/runtime/openmp.py": "imported before torch, so it imports nothing",
     "ppgp/plots/counts.py": "a figure: the rootogram",

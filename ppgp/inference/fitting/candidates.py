@@ -55,9 +55,9 @@ def fit_candidates(
 
     Returns:
         The Average, which predicts y in its units; its posteriors are named by trend and seasons,
-        such as "random walk with drift + yearly season". Those that are out of the question, by more
-        than 60 nats of density at the mode, are left out. After Ctrl-C it is that of the candidates
-        that have been fitted, and its ``warnings`` say so.
+        such as "random walk with drift + yearly season". Candidates more than 60 nats below the
+        highest density at the mode are left out. After Ctrl-C it is that of the candidates that
+        have been fitted, and its ``warnings`` say so.
 
     Raises:
         NotApplicable: If the model has a kernel, or never has candidates.
