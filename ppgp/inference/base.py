@@ -20,7 +20,6 @@ from ..posterior.stats import Stats
 from .options import check_options
 
 T = TypeVar("T")
-OF_DRAWS = "the log density at the draws"  # what ``attempted`` names
 
 
 @named_arguments
@@ -314,6 +313,20 @@ def attempted(
             raise
         notes.append(failed_afterwards(what, error))
         return otherwise
+
+
+def weighed(
+    target: Target, notes: list[str], compute: Callable[[], Tensor]
+) -> tuple[Tensor | None, bool]:
+    """Return the log densities of draws, and whether Ctrl-C came; see ``attempted``.
+
+    The draws are complete without their densities, which are None after an error or Ctrl-C.
+    """
+    try:
+        return attempted(target, notes, "the log density at the draws", compute, None), False
+    except KeyboardInterrupt:
+        notes.append("stopped by Ctrl-C before the draws were weighed against the density")
+        return None, True
 
 
 def failed_afterwards(what: str, error: Exception) -> str:

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import threading
+from collections.abc import Callable
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,10 @@ MEAN = torch.tensor([1.0, -2.0], dtype=torch.float64)
 
 def gaussian(mean: Tensor) -> None:
     pyro.sample("z", dist.MultivariateNormal(mean, precision_matrix=PRECISION))
+
+
+def skew(mean: Tensor) -> None:
+    pyro.sample("z", dist.Gumbel(mean, 1.0).to_event(1))
 
 
 @quiet
@@ -98,11 +103,16 @@ class Interrupted(Target):
     In the main thread it raises at once; in another thread it sends the signal.
     """
 
-    def __init__(self, after: int, seen: SimpleNamespace | None = None) -> None:
-        super().__init__(Program(gaussian), {"mean": MEAN})
+    def __init__(
+        self,
+        after: int,
+        seen: SimpleNamespace | None = None,
+        program: Callable[[Tensor], None] = gaussian,
+    ) -> None:
+        super().__init__(Program(program), {"mean": MEAN})
         self.after = after
         self.seen = seen or SimpleNamespace(calls=count(1), came=False)
-        self.arguments = (after, self.seen)  # targets made again share what was seen
+        self.arguments = (after, self.seen, program)  # targets made again share what was seen
 
     @property
     def came(self) -> bool:
@@ -162,7 +172,7 @@ def test_ctrl_c_during_the_initialisation_of_svi_stops_it() -> None:
 
 
 def test_ctrl_c_during_the_steps_of_svi_keeps_the_current_guide() -> None:
-    posterior = inference.SVI()(Interrupted(200))
+    posterior = inference.SVI()(Interrupted(200, program=skew))
     steps = len(posterior.stats["elbo_history"])
     assert 0 < steps < 200
     assert any(f"after {steps} of 5000 steps" in sentence for sentence in posterior.warnings)

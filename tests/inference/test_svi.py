@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pyro
@@ -51,6 +52,35 @@ def test_a_full_covariance_reaches_the_evidence() -> None:
     assert posterior.stats["elbo"] == pytest.approx(EVIDENCE, abs=0.01)
     errors = (COVARIANCE.diagonal() / len(draws)).sqrt()
     assert bool(((draws.mean(0) - POSTERIOR_MEAN).abs() < 5 * errors + 0.01).all())
+
+
+def test_a_first_guide_that_is_the_posterior_takes_no_step(tmp_path: Path) -> None:
+    """log p - log q is then the log evidence at every draw."""
+    posterior, _ = fitted()
+    history = posterior.stats["elbo_history"]
+    assert history.shape == (100,)
+    torch.testing.assert_close(history, torch.full_like(history, EVIDENCE), rtol=0, atol=1e-6)
+    gap = posterior.stats["lp"] - posterior.stats["log_q"]
+    torch.testing.assert_close(gap, torch.full_like(gap, EVIDENCE), rtol=0, atol=1e-6)
+    # a checkpoint of it goes on to the same draws
+    path = tmp_path / "run.ckpt"
+    kept, again = (
+        ppgp.fit(
+            MODEL, DATA, inference.SVI(), progress=False, standardise=False, checkpoint=path
+        ).draws["weight"]
+        for _ in range(2)
+    )
+    assert torch.equal(kept, posterior.draws["weight"])
+    assert torch.equal(again, kept)
+
+
+def test_a_first_guide_that_is_not_the_posterior_is_trained() -> None:
+    """A diagonal Gaussian is not, nor is the Laplace approximation of a skew density."""
+    posterior, _ = fitted(guide="normal")
+    assert len(posterior.stats["elbo_history"]) > 500
+    unknown = models.LinearRegression()
+    posterior = ppgp.fit(unknown, DATA, inference.SVI(), progress=False)
+    assert len(posterior.stats["elbo_history"]) > 500
 
 
 def test_a_mean_field_guide_reaches_the_best_diagonal_and_its_bound() -> None:

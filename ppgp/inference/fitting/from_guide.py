@@ -25,7 +25,7 @@ from ...posterior.posterior import Posterior
 from ...runtime.process_locks import one_at_a_time
 from ...runtime.seeding import seeded
 from ...runtime.whole_numbers import check_seed
-from ..base import OF_DRAWS, attempted, finish, from_draws
+from ..base import finish, from_draws, weighed
 from ..variational.pathfinder import log_densities
 from ..variational.svi import SVI
 from .fit import problem_of_program
@@ -194,7 +194,7 @@ def _densities(target: Target, z: Tensor, log_q: Tensor | None, notes: list[str]
     """Return ``lp``, ``log_q`` and ``elbo`` of draws z [draw, p]; {} where they are not known."""
     if log_q is None or target.out_of_torch is not None:
         return {}
-    lp = attempted(target, notes, OF_DRAWS, partial(log_densities, target, z), None)
+    lp, _ = weighed(target, notes, partial(log_densities, target, z))
     if lp is None:
         return {}
     natural = [target.log_density(point, jacobian=False).detach() for point in z]

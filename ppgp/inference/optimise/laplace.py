@@ -17,7 +17,7 @@ from ...posterior.posterior import Posterior
 from ...posterior.stats import Later
 from ...posterior.summary import cut_short
 from ...runtime.seeding import standard_normal
-from ..base import OF_DRAWS, Inference, at_the_mode, attempted, finish, starting_point
+from ..base import Inference, at_the_mode, finish, starting_point, weighed
 from ..options import Count, OneOf
 from .expansion import expanded
 from .kronecker_expansion import check_kron, kronecker_expansion
@@ -274,14 +274,10 @@ def _known_later(target: Target) -> bool:
 def _weighed(target: Target, stats: dict[str, Any], notes: list[str]) -> bool:
     """Compute the density of the draws, or leave it out of the stats; return if Ctrl-C came."""
     later, log_q = stats.pop("lp"), stats.pop("log_q")
-    try:
-        lp = attempted(target, notes, OF_DRAWS, later.read, None)
-    except KeyboardInterrupt:  # the draws are complete without their densities
-        notes.append("stopped by Ctrl-C before the draws were weighed against the density")
-        return True
+    lp, stopped = weighed(target, notes, later.read)
     if lp is not None:
         stats |= {"lp": lp, "log_q": log_q}
-    return False
+    return stopped
 
 
 def _precision(target: Target, z: Tensor) -> Tensor:

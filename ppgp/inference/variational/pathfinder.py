@@ -18,7 +18,7 @@ from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
 from ...runtime.progress import bar
 from ...runtime.seeding import standard_normal
-from ..base import OF_DRAWS, Inference, attempted, finish, starting_point
+from ..base import Inference, finish, starting_point, weighed
 from ..options import Count
 
 BALL = 0.1  # sd of the Gaussian around a start, and of the jitter of starts at a given point
@@ -164,7 +164,8 @@ class Pathfinder(Inference):
         elbos = torch.tensor([g.elbo for g in gaussians], dtype=torch.float64)
         z, log_q = _mixture_draws(gaussians, elbos, self.draws, seed)
         stats: dict[str, Any] = {"elbo": float(elbos.max()), "path_elbo": elbos}
-        lp = attempted(target, notes, OF_DRAWS, lambda: log_densities(target, z), None)
+        lp, stopped = weighed(target, notes, lambda: log_densities(target, z))
+        interrupted = interrupted or stopped
         if lp is not None:
             stats |= {"lp": lp[None], "log_q": log_q[None]}
         return finish(self, target, z[None], started, stats, notes, interrupted=interrupted)

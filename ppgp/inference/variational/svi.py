@@ -83,7 +83,9 @@ class SVI(Inference):
         patience: Once the moving average of the ELBO over so many steps has not risen for as many
             steps, the rate falls to nothing over as many more, and the fit ends. "deterministic"
             ignores it: that fit ends when an iteration raises the ELBO by less than 0.001 nats,
-            and for a model with a bound of its own when L-BFGS has converged.
+            and for a model with a bound of its own when L-BFGS has converged. A fit takes no step
+            where the Gaussian guide that it begins with is the posterior: ``elbo_history`` then has
+            log p - log q at 100 draws, which is the same at all of them.
         draws: Draws from the fitted guide.
 
     Raises:
