@@ -175,16 +175,17 @@ def fit(
         str | None,
         typer.Option(
             help="a name or recipe; see `ppgp list`; default: gp for numbers, or sgpr for more "
-            "than 5,000 rows; logistic for two classes, softmax for more; for a table with one "
-            "column of dates, or with --time, the candidates of state-space, averaged by their "
-            "evidence",
+            "than 5,000 rows; logistic for two classes, softmax for more; for a series of numbers, "
+            "which has --time or one column of dates alone, the candidates of state-space, "
+            "averaged by their evidence, with --likelihood poisson for counts",
             autocompletion=complete_models,
         ),
     ] = None,
     how: Annotated[
         str | None,
         typer.Option(
-            help="a method; default: the model's own, or nuts, or for many rows laplace",
+            help="a method; default: the model's own, or nuts, or for many rows laplace; for a "
+            "series map",
             autocompletion=complete_methods,
         ),
     ] = None,
@@ -214,9 +215,10 @@ def fit(
 
     table = loaded(looked)
     posterior: Posterior | Average
-    if model is None and likelihood is None and not settings and is_series(table):
+    recipe = None if model is not None or settings else _of_series(table, likelihood)
+    if recipe is not None:
         model, method = "series", how or "map"
-        posterior = _fitted_series(table, how, seed, progress)
+        posterior = _fitted_series(recipe, table, how, seed, progress)
         rows = _weights_of(posterior)
         title = f"candidates for a series by {method}, {posterior.seconds:.1f} s"
         interrupted, sentences = False, ()
@@ -260,10 +262,27 @@ def _rows_of_sites(posterior: Posterior) -> list[dict[str, Any]]:
     return [{"site": site, **row} for site, row in table.to_dict("index").items()]
 
 
-def _fitted_series(table: Dataset, how: str | None, seed: int, progress: bool) -> Average:
+def _of_series(table: Dataset, likelihood: str | None) -> Any:
+    """Return the model of a table that is a series, without a kernel; None if it is none.
+
+    A likelihood that has no candidates, such as that of shares, leaves the table to other models.
+    """
+    from ..models import StateSpaceGP
+
+    if not is_series(table):
+        return None
+    if likelihood is None:
+        return StateSpaceGP()
+    models, _ = build_models_and_methods(["state-space"], ["map"], [], likelihood, ())
+    found = models["state-space"]
+    return found if found.candidates(table) else None
+
+
+def _fitted_series(
+    model: Any, table: Dataset, how: str | None, seed: int, progress: bool
+) -> Average:
     """Return the average of the candidates for a series, by a method or by MAP."""
     from ..inference.fitting.candidates import fit_candidates
-    from ..models import StateSpaceGP
 
     method = None
     if how is not None:
@@ -271,7 +290,7 @@ def _fitted_series(table: Dataset, how: str | None, seed: int, progress: bool) -
         method = methods[how]
     if method is None or type(method).__name__ == "MAP":
         _warn_of_long_choice(table)
-    return fit_candidates(StateSpaceGP(), table, method, seed=seed, progress=progress)
+    return fit_candidates(model, table, method, seed=seed, progress=progress)
 
 
 def _warn_of_long_choice(table: Dataset) -> None:

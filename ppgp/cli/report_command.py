@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ from .. import __version__, files
 from ..errors import NotApplicable, SettingError
 from ..runtime.levels import exact_level
 from .data_options import MissingOfKnown, Sep, drops_rows, separator
-from .options import Level
+from .options import Level, Progress
 from .output import Json, print_json, print_table
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def report(
     out: Annotated[Path, typer.Option(help="folder of the report")] = Path("report"),
     missing: MissingOfKnown = "refuse",
     sep: Sep = None,
+    progress: Progress = True,
     as_json: Json = False,
 ) -> None:
     """Write the report of `ppgp compare` for saved posteriors, without a fit.
@@ -61,19 +63,29 @@ def report(
     from ..posterior.averaging import load_fitted
     from ..report.report import write_report
     from ..report.results_file import rows_of
+    from ..runtime.progress import bar
 
-    fits = {name: load_fitted(path) for name, path in named.items()}
-    _check_fits(fits)
-    test_rows = rows_for_all(test_file, fits, target, drop_missing)
-    calibration_rows = None
-    rows_used = f"{test_rows.n} to test"
-    if calibration_file is not None:
-        calibration_rows = rows_for_all(calibration_file, fits, target, drop_missing)
-        rows_used = f"{calibration_rows.n} to calibrate, {rows_used}"
-    comparison = compare_posteriors(fits, test=test_rows, calibration=calibration_rows, level=level)
-    names = _models_and_methods(fits)
-    about = {"data": test, "level": level, "version": __version__, "split": rows_used}
-    page, problems = write_report(out, comparison, fits, names, test_rows, "ppgp report", **about)
+    steps = len(named) + 2  # to load each, to compare, and to write
+    with bar("report", steps, progress and sys.stderr.isatty()) as update:
+        fits = {}
+        for name, path in named.items():
+            fits[name] = load_fitted(path)
+            update(len(fits))
+        _check_fits(fits)
+        test_rows = rows_for_all(test_file, fits, target, drop_missing)
+        calibration_rows = None
+        rows_used = f"{test_rows.n} to test"
+        if calibration_file is not None:
+            calibration_rows = rows_for_all(calibration_file, fits, target, drop_missing)
+            rows_used = f"{calibration_rows.n} to calibrate, {rows_used}"
+        rows_of_all = {"test": test_rows, "calibration": calibration_rows}
+        comparison = compare_posteriors(fits, **rows_of_all, level=level)
+        update(steps - 1)
+        names = _models_and_methods(fits)
+        about = {"data": test, "level": level, "version": __version__, "split": rows_used}
+        options = (comparison, fits, names, test_rows, "ppgp report")
+        page, problems = write_report(out, *options, **about)
+        update(steps)
     rows = rows_of(comparison, fits, names)
     if as_json:
         print_json("report", **about, report=page, rows=rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from ..posterior.prediction import Prediction
 from ..runtime.levels import exact_level
 from .common import COLOURS, colour_of, described, panels, percent
 from .table_columns import column_names, column_numbers, inputs_and_targets, target_name
+
+LEAST_WEIGHT = 0.01  # of the models that have a role, for a panel of it
 
 
 def components(
@@ -34,7 +37,8 @@ def components(
 
     Args:
         posterior: A fit of a sum of terms, such as ``GP(RBF() + Periodic())``, or an Average, whose
-            parts are by role.
+            parts are by role. A role that only models of a weight below 1 % together have, such as
+            the season of one of them, has no panel.
         column: The column of X [n, d] on the horizontal axis, by number or by name.
         level: The probability of the intervals.
         points: The number of points of the grid.
@@ -70,7 +74,7 @@ def components(
     rows = np.tile(X.mean(0), (points, 1))
     rows[:, j] = grid
     if isinstance(posterior, Average):
-        terms = posterior.components(rows)
+        terms = _of_weight(posterior, rows)
     else:
         terms = posterior.components(rows, by)
     heading = "term {}" if not averaged and by == "term" else "{}"
@@ -99,6 +103,17 @@ def components(
     figure.suptitle(title, fontsize=10)
     figure.align_ylabels()
     return figure
+
+
+def _of_weight(average: Average, rows: np.ndarray) -> dict[str, Prediction]:
+    """Return the parts of f at rows [m, d] that models of ``LEAST_WEIGHT`` together have."""
+    weights = dict(zip(average.names, average.weights.tolist(), strict=True))
+    shares: dict[str, float] = defaultdict(float)
+    for name, each in average.used().items():
+        for role in each.components(rows[:1], by="role"):
+            shares[role] += weights[name]
+    parts = average.components(rows)
+    return {role: part for role, part in parts.items() if shares[role] >= LEAST_WEIGHT}
 
 
 def _on_scale_of_f(model: Any, name: str, y: np.ndarray) -> tuple[str, np.ndarray | None]:

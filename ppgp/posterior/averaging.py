@@ -281,6 +281,46 @@ class Average:
             law = weighted([each.distribution for each in found], weights, units)
         return Prediction(law, 0.0, 1.0, first.classes, first.in_training, origin)
 
+    def summary(self, units: str = "model") -> Any:
+        """Return a pandas DataFrame with the weight of each posterior, and one row per scalar.
+
+        The index has the name of the posterior and that of the scalar, in the order of the weights.
+        The first column is the weight of the posterior; the others are those of
+        ``Posterior.summary``, NaN where the method of a posterior has none. Posteriors of a weight
+        below 1e-4 are left out.
+
+        Args:
+            units: "model" or "data"; see ``Posterior.summary``.
+
+        Raises:
+            UnknownName: If ``units`` is neither "model" nor "data".
+
+        Examples:
+            >>> import torch
+            >>> import ppgp
+            >>> from ppgp import inference, models, priors
+            >>> x = torch.linspace(0, 1, 12, dtype=torch.float64)
+            >>> data = ppgp.Dataset(x[:, None], 3 + 2 * x)
+            >>> recipes = {
+            ...     f"slope of about {sd}": models.LinearRegression(weight=priors.Normal(0.0, sd))
+            ...     for sd in (1.0, 2.0)
+            ... }
+            >>> how = inference.MAP()
+            >>> fits = {name: ppgp.fit(m, data, how, progress=False) for name, m in recipes.items()}
+            >>> ppgp.average(fits, by=[0.25, 0.75]).summary("data")["weight"].tolist()
+            [0.75, 0.75, 0.75, 0.25, 0.25, 0.25]
+        """
+        import pandas as pd
+
+        names, weights = self._used()
+        tables: dict[str, Any] = {}
+        for i in weights.argsort(descending=True, stable=True).tolist():
+            table = self.posteriors[names[i]].summary(units)
+            table.insert(0, "weight", float(weights[i]))
+            tables[names[i]] = table
+        titles = dict.fromkeys(table.index.name for table in tables.values())
+        return pd.concat(tables, names=["posterior", "; ".join(titles)])
+
     def save(self, path: str | Path) -> Path:
         """Write all posteriors and weights to one file, which ``ppgp.Average.load`` reads.
 

@@ -12,7 +12,7 @@ import pytest
 from forked import ppgp
 
 import ppgp as library
-from ppgp.cli.fit_commands import _warn_of_long_choice
+from ppgp.cli.fit_commands import _of_series, _warn_of_long_choice
 from ppgp.cli.recipe_options import is_series
 from ppgp.errors import PpgpWarning
 
@@ -63,6 +63,31 @@ def test_the_column_of_the_time_is_named_and_others_are_regressors(tmp_path: Pat
     done = ppgp("fit", "past.csv", "--target", "sales", "--time", "mont", cwd=tmp_path)
     assert done.returncode != 0
     assert "month" in done.stderr
+
+
+def test_a_series_of_counts_has_the_candidates_of_its_likelihood(tmp_path: Path) -> None:
+    counts = np.random.default_rng(0).poisson(np.exp(0.2 * WAVE - 1))
+    FRAME.assign(sales=counts).to_csv(tmp_path / "past.csv", index=False)
+    options = ["--time", "month", "--likelihood", "poisson", "--out", "s.safetensors", "--json"]
+    done = ppgp("fit", "past.csv", "--target", "sales", *options, "--no-progress", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["model"], found["how"]) == ("series", "map")
+    average = library.Average.load(tmp_path / "s.safetensors")
+    assert {type(one.model).__name__ for one in average.posteriors.values()} == {
+        "LatentStateSpaceGP"
+    }
+    forecast = average.predict([[float(average.data.X.max()) + 30.0]])
+    assert forecast.kind == "count"
+
+
+def test_a_likelihood_without_candidates_leaves_the_table_to_other_models() -> None:
+    shares = library.Dataset.from_frame(
+        FRAME.assign(sales=np.linspace(0.1, 0.9, 48)), "sales", dates="years"
+    )
+    assert _of_series(shares, "beta") is None
+    assert _of_series(shares, None) is not None
+    assert _of_series(shares, "student-t") is not None
 
 
 def test_a_choice_that_takes_long_is_said_before() -> None:

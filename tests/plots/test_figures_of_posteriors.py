@@ -154,6 +154,10 @@ def test_components_of_a_series_are_shown_by_role() -> None:
         assert [axis.get_title() for axis in shown.axes[1:]] == ["trend", "season"]
         for axis, part in zip(shown.axes[1:], parts.values(), strict=True):
             np.testing.assert_allclose(axis.lines[0].get_ydata(), part.mean.numpy(), atol=1e-9)
+    for share, titles in ((0.0005, ["trend"]), (0.02, ["trend", "season"]), (0.0, ["trend"])):
+        averaged = ppgp.average(fits, by=[share, 1 - share])
+        titled = [axis.get_title() for axis in plots.components(averaged, points=5).axes[1:]]
+        assert titled == titles
 
 
 def test_inducing_inputs_are_in_the_units_of_the_data() -> None:

@@ -262,6 +262,31 @@ def test_f_of_models_of_y_and_of_log_y_is_not_averaged() -> None:
         both.components(AHEAD)
 
 
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_the_summary_has_the_weights_first_and_the_summaries_of_the_posteriors() -> None:
+    recipe = models.LinearRegression()
+    fits = {
+        "point": ppgp.fit(recipe, DATA, inference.MAP(), progress=False),
+        "chains": ppgp.fit(
+            recipe, DATA, inference.NUTS(chains=2, warmup=50, draws=50), progress=False
+        ),
+        "unused": ppgp.fit(recipe, DATA, inference.Laplace(draws=50), progress=False),
+    }
+    average = ppgp.average(fits, by=[0.2, 0.79999, 0.00001])
+    for units in ("model", "data"):
+        found = average.summary(units)
+        assert list(dict.fromkeys(found.index.get_level_values(0))) == ["chains", "point"]
+        assert found.columns[0] == "weight"
+        for name, weight in (("chains", 0.8), ("point", 0.2)):
+            own, part = fits[name].summary(units), found.loc[name]
+            assert part["weight"].tolist() == pytest.approx([weight] * len(own), abs=1e-4)
+            np.testing.assert_array_equal(part[own.columns], own)
+            assert found.index.names == ["posterior", own.index.name]
+        assert found.loc["point", "r_hat"].isna().all()
+    with pytest.raises(UnknownName):
+        average.summary("miles")
+
+
 # -- diagnose, compare and report take an average --------------------------------------------------
 
 

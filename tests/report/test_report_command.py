@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -57,6 +61,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(report_module, "figures_of", lambda *_: [])  # they take most of the time
+
+
+@pytest.mark.parametrize(
+    ("options", "terminal", "shown"),
+    [([], True, [1, 2, 3]), ([], False, []), (["--no-progress"], True, [])],
+)
+def test_the_progress_is_shown_in_a_terminal(
+    options: list[str], terminal: bool, shown: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+
+    @contextmanager
+    def bar(_: str, total: int, show: bool) -> Iterator[Callable[[int], None]]:
+        assert total == 3
+        yield lambda step: steps.append(step) if show else None
+
+    class Stderr(StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    monkeypatch.setattr("ppgp.runtime.progress.bar", bar)
+    monkeypatch.setattr("ppgp.cli.report_command.sys", SimpleNamespace(stderr=Stderr()))
+    run("line-map.safetensors", "--test", "test.csv", "--out", "shown", *options)
+    assert steps == shown
 
 
 def test_it_reports_what_compare_finds() -> None:
