@@ -46,9 +46,9 @@ class LikelihoodRows:
         first, second = self.likelihood.slopes(self._theta(parameters), f[None], self.y)
         return first[0], second[0]
 
-    def information(self, f: Tensor, parameters: Parameters) -> Tensor:
-        """Return the Fisher information about f_i, [n]."""
-        return self.likelihood.metric(self._theta(parameters), f[None])[:, 0, 0]
+    def step_curvature(self, f: Tensor, parameters: Parameters) -> Tensor:
+        """Return minus a curvature for steps where it is not concave, [n]."""
+        return self.likelihood.step_curvature(self._theta(parameters), f[None], self.y)
 
     def tilted(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the averages of the rows over f_i ~ N(mean_i, variance_i), for EP."""

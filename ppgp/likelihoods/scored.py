@@ -199,6 +199,14 @@ class Scored(Capability):
                     metric[..., a, b] = entry
         return metric
 
+    def step_curvature(self, theta: Theta, f: Tensor, y: Tensor) -> Tensor:
+        """Return minus a curvature of the row log density by the first function, [*draw, n], >= 0.
+
+        It serves for a step where the log density is not concave, and is the Fisher information
+        where a likelihood has no better one. The arguments are those of ``slopes``.
+        """
+        return self.metric(theta, f)[..., 0, 0]
+
     def natural(
         self,
         theta: Theta,

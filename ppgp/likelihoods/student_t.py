@@ -120,6 +120,17 @@ class StudentT(Parametric):
         by_df = trigamma_part(df) + tail
         return by_f, by_df - self._slopes(p, f, y, "nll")[1], by_scale
 
+    def step_curvature(self, theta: Theta, f: Tensor, y: Tensor) -> Tensor:
+        """Return the precision of each row as a mixture of normals, given its residual, [*draw, n].
+
+        The parabola of this curvature that touches the log density is nowhere above it, so that a
+        step ascends, and outlying rows do not hold it back. Lange, Little & Taylor (1989), the EM
+        algorithm.
+        """
+        p, location = self._at(theta, f)
+        df, variance = p["df"], p["scale"].square()
+        return (df + 1) / (df * variance + (y - location).square())
+
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         df, s = p["df"], p["scale"]
         if kind == "nll":  # Lange, Little & Taylor (1989), appendix B

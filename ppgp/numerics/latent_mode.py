@@ -25,7 +25,7 @@ STEPS = 200
 HALVINGS = 30
 NEAR = 1.0  # gain of a step, in nats, below which the observed curvature is tried
 #: Gain of a step, in nats, below which the search ends. Newton's steps converge quadratically, so
-#: that the next one would gain its square; those with expected curvature only linearly.
+#: that the next one would gain its square; those with another curvature only linearly.
 SMALL = {True: 1e-10, False: 1e-20}
 SMALL_SINGLE = 1e-7
 ROUGH = 1e-3  # gain of a step, in nats, down to which the next one may be rough
@@ -43,8 +43,8 @@ class RowDensity(Protocol):
         """Return the first and the second derivative of each by its f_i, [n]."""
         ...
 
-    def information(self, f: Tensor, parameters: Parameters) -> Tensor:
-        """Return the Fisher information of each row about its f_i, [n]."""
+    def step_curvature(self, f: Tensor, parameters: Parameters) -> Tensor:
+        """Return minus a curvature of each row for steps where it is not concave, [n], >= 0."""
         ...
 
 
@@ -113,7 +113,7 @@ def mode_of(
 ) -> tuple[Tensor, Tensor]:
     """Maximise log p(rows given f) - h' K^-1 h / 2 over f = mean + h, by algorithm 3.1.
 
-    Where the log density of a row is not concave, its expected curvature takes the place of the
+    Where the log density of a row is not concave, its ``step_curvature`` takes the place of the
     observed one, until steps are small. A step that does not ascend is halved. Steps far from the
     mode may be rough; the last ones are exact.
 
@@ -136,7 +136,7 @@ def mode_of(
                 continue
         W = -second
         if not newton:
-            W = torch.where(second <= 0, W, rows.information(mean + h, parameters))
+            W = torch.where(second <= 0, W, rows.step_curvature(mean + h, parameters))
         if trusted and newton and gain > ROUGH:
             found = _rough_step(prior.rough_step(W, first - a), along, value, first - a)
             if found is not None:

@@ -19,6 +19,7 @@ from ppgp.data.arguments import Arguments
 from ppgp.density.target import Target
 from ppgp.inference.optimise.scipy_search import lbfgs, trust_region_newton
 from ppgp.inference.optimise.search import (
+    GIVEN_UP,
     LITTLE_GAIN,
     RECENT,
     SHORT_OF_STEPS,
@@ -70,7 +71,7 @@ def test_a_search_is_given_up_where_its_rate_or_its_gain_is_too_low() -> None:
 def test_a_search_that_cannot_reach_the_bar_is_given_up(dtype: torch.dtype) -> None:
     given_up = searched(dtype, Few(bar=1e3))
     assert given_up.stats["steps"] == RECENT + 1
-    assert not given_up.notes
+    assert given_up.notes == [f"{GIVEN_UP} after {RECENT + 1} iterations"]
     patient = searched(dtype, Few())
     assert patient.stats["steps"] == Few().steps
     assert any(SHORT_OF_STEPS in note for note in patient.notes)
@@ -158,7 +159,7 @@ def test_the_first_search_goes_on_at_once_and_the_others_are_measured_by_it(
     plan = plan_of_starts(waving, None, None)
     assert plan.first_whole
     assert plan.starts == 4
-    told = Told([-50.0, -60.0, -48.0, -70.0, -48.0])
+    told = Told([-50.0, -60.0, -48.0, -70.0])
     result = best_of(waving, told, waving.origin(), plan, 0)
     highest = [-math.inf, -50.0, -50.0, -48.0]
     assert told.asked[:4] == [Few(bar=h - UNDECIDED, leader=h) for h in highest]
@@ -169,13 +170,14 @@ def test_the_first_search_goes_on_at_once_and_the_others_are_measured_by_it(
 @pytest.mark.parametrize(
     ("heights", "rising", "goes_on"),
     [
-        ([-50.0, -49.9, -60.0, -60.0], [], 1),  # the best
+        ([-50.0, -49.9, -60.0, -60.0], [1], 1),  # the best, not at its end
+        ([-50.0, -49.9, -60.0, -60.0], [], None),  # the best, at its end
         ([-50.0, -52.0, -60.0, -60.0], [1], 1),  # a rival that was still rising
         ([-50.0, -52.0, -60.0, -60.0], [], None),  # one that had ended
         ([-50.0, -57.0, -60.0, -60.0], [1, 2, 3], None),  # too low
     ],
 )
-def test_the_best_and_a_rising_rival_go_on(
+def test_the_best_and_a_rival_go_on_if_they_rise(
     waving: Target, heights: list[float], rising: list[int], goes_on: int | None
 ) -> None:
     told = Told([*heights, -49.0], rising)

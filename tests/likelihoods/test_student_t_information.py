@@ -87,3 +87,24 @@ def test_one_degree_of_freedom_has_no_crps() -> None:
         with pytest.raises(NotApplicable, match="kind='nll'"):
             law.score({}, torch.zeros(2, 5, dtype=F64), y, "crps")
     assert "crps" in StudentT(df=1.1, scale=Predicted()).kinds
+
+
+@pytest.mark.parametrize("df", [0.5, 3.0, 200.0])
+def test_the_parabola_of_a_step_touches_the_log_density_from_below(df: float) -> None:
+    """It does so at f and, as both are even about y, at 2y - f."""
+    law = StudentT(df=df)
+    theta = {"scale": torch.tensor([0.1, 2.0], dtype=F64)}
+    y = torch.linspace(-5.0, 5.0, 21, dtype=F64)
+    f = torch.full((2, 1, 21), 0.3, dtype=F64)
+    first, second = law.slopes(theta, f, y)
+    W = law.step_curvature(theta, f, y)
+    assert W.shape == (2, 21)
+    assert bool((W > 0).all())
+    assert bool((-second[:, 0] <= W).all())
+    here = law.score(theta, f, y)
+    for step in torch.linspace(-8.0, 8.0, 81, dtype=F64):
+        below = -here + first[:, 0] * step - 0.5 * W * step**2
+        assert bool((-law.score(theta, f + step, y) - below >= -1e-10 * (1 + below.abs())).all())
+    across = 2 * (y - f[:, 0])
+    below = -here + first[:, 0] * across - 0.5 * W * across**2
+    torch.testing.assert_close(-law.score(theta, f + across[:, None], y), below)

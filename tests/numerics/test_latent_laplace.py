@@ -23,6 +23,7 @@ from ppgp.likelihoods import (
 )
 from ppgp.likelihoods.joint_rows import LatentMarginal, LikelihoodRows
 from ppgp.numerics import latent_laplace as module
+from ppgp.numerics import latent_mode
 from ppgp.numerics.latent_laplace import expand_at_mode, laplace_log_evidence
 
 F64 = torch.float64
@@ -150,3 +151,23 @@ def test_rough_steps_lead_to_the_mode_of_exact_steps(
     monkeypatch.setattr(module, "ROWS_OF_ROUGH_STEPS", n + 1)
     exact = float(laplace_log_evidence(K, mean, rows))
     assert rough == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.015])
+def test_outlying_rows_do_not_hold_the_mode_back(
+    scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a stiff function and narrow heavy tails, most rows are outliers on the way."""
+    monkeypatch.setattr(latent_mode, "STEPS", 60)
+    x = torch.linspace(-2.0, 2.0, 40, dtype=F64)
+    noise = torch.randn(40, generator=torch.Generator().manual_seed(2), dtype=F64)
+    y = torch.sin(2 * x) + 0.5 * x + 0.2 * noise
+    K = 2.5 * torch.exp(-0.5 * (x[:, None] - x).square()) + 1e-6 * torch.eye(40, dtype=F64)
+    rows = LikelihoodRows(StudentT(df=20.0), ["scale"], y)
+    parameters = (torch.tensor(scale, dtype=F64),)
+    a, h = latent_mode.mode_of(module.DensePrior(K), torch.zeros(40, dtype=F64), rows, parameters)
+    first, second = rows.slopes(h, parameters)
+    torch.testing.assert_close(a, first, rtol=1e-6, atol=1e-6 * float(first.abs().max()))
+    root = torch.linalg.cholesky(K)
+    curvature = torch.eye(40, dtype=F64) - root.mT @ (second[:, None] * root)
+    assert float(torch.linalg.eigvalsh(curvature)[0]) > 0

@@ -19,7 +19,7 @@ from ...runtime.threads import blas_on_one_thread
 from .held_out_rows import EarlyStopping
 from .irls import irls
 from .kink_search import to_kink
-from .search import Few, Record, SearchOptions, SearchResult, is_steep
+from .search import GIVEN_UP, Few, Record, SearchOptions, SearchResult, is_steep
 
 #: Of the value in one iteration, at which L-BFGS ends: in float64, and in float32.
 RELATIVE_GAIN, RELATIVE_GAIN_IN_SINGLE = 1e-13, 1e-10
@@ -255,7 +255,9 @@ def _maximised(
             z, value, slope = torch.from_numpy(end.z).to(z0), end.value, end.slope
             steep = is_steep(slope, value, z0.dtype)
             at_kink = {"at_kink": True} if end.at_kink and not steep else {}
-    if not stopped_early and (steep or took_all):
+    if stopped_early and options.few is not None:
+        notes.append(f"{GIVEN_UP} after {iterations} iterations")
+    elif not stopped_early and (steep or took_all):
         do = "check the priors, or fit with more starts"
         if took_all:
             do = "raise steps, or check the priors"

@@ -322,6 +322,7 @@ class SearchResult:
 #: it: exp(-4) is 0.02, and exp(-7) is 0.001.
 NEAR_EDGE, AT_EDGE = 4.0, 7.0
 SHORT_OF_STEPS = "raise steps"  # in the note on a search that took all steps it was allowed
+GIVEN_UP = "a search of few steps was given up"  # in the note of such a search
 ENDED = "the search ended after"  # the first words of the note on a search with a gradient left
 
 

@@ -121,7 +121,7 @@ def best_of(
     if plan.short:
         results, interrupted = _short_results(search_from, plan)
         if not interrupted:
-            results = _gone_on(target, search, results, seed, jacobian, plan.first_whole)
+            results = _gone_on(target, search, results, seed, jacobian)
             interrupted = any(result.interrupted for result in results)
     else:
         results, interrupted = _results(search_from, plan.starts, plan.enough, workers)
@@ -159,35 +159,29 @@ def best_of(
 
 
 def _gone_on(
-    target: Target,
-    search: Search,
-    results: list[SearchResult],
-    seed: int,
-    jacobian: bool,
-    first_whole: bool,
+    target: Target, search: Search, results: list[SearchResult], seed: int, jacobian: bool
 ) -> list[SearchResult]:
     """Return the results of short searches, the best of which has gone on to its end.
 
     So has the next best, if it was still rising and its end may come within ``NEAR`` of the other's
-    in a mode of its own. ``first_whole`` says that the first search is at its end.
+    in a mode of its own. Those without notes are at their ends already.
     """
     results = list(results)
-    ended = [0] if first_whole else []
+    ended: list[int] = []
     for _ in range(2):
         heights = _heights(results)
         best, *others = _best_first(heights)
-        next_one = best
-        if best in ended:
-            rivals = (
-                i
-                for i in others
-                if i not in ended
-                and results[i].notes
-                and heights[i] > heights[best] - UNDECIDED
-                and _dips(target, results[i].z, results[best].z, float(heights[i]), jacobian, True)
-            )
-            next_one = next(rivals, best)
-        if next_one in ended or results[best].interrupted:
+        rivals = (
+            i
+            for i in others
+            if i not in ended
+            and any(SHORT_OF_STEPS in note for note in results[i].notes)
+            and heights[i] > heights[best] - UNDECIDED
+            and _dips(target, results[i].z, results[best].z, float(heights[i]), jacobian, True)
+        )
+        rising = bool(results[best].notes) and best not in ended
+        next_one = best if rising else next(rivals, None)
+        if next_one is None or results[best].interrupted:
             break
         results[next_one] = search(target, results[next_one].z, seed + next_one)
         ended.append(next_one)
@@ -395,10 +389,12 @@ def _in_a_mode_beside(
             likely.append((value, z))
     for _, z in sorted(likely, key=lambda pair: -pair[0]):
         other = search(target, z, seed, Few(bar=height - DIP, leader=height + SAME))
-        if other.stats["log_density"] > height - DIP and _apart(other.z, result.z):
+        if not (other.stats["log_density"] > height - DIP and _apart(other.z, result.z)):
+            continue
+        if other.notes:
             other = search(target, other.z, seed)
-            if other.stats["log_density"] > height + SAME:
-                return other
+        if other.stats["log_density"] > height + SAME:
+            return other
     return None
 
 

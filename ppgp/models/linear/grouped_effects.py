@@ -278,7 +278,7 @@ def _mode(
 ) -> Tensor:
     """Maximise log p(rows given f) - e'e / 2 over e, NaN if a step is not finite.
 
-    Where the log density of a row is not concave, its expected curvature takes the place of the
+    Where the log density of a row is not concave, its ``step_curvature`` takes the place of the
     observed one. A step that does not ascend is halved.
     """
 
@@ -296,7 +296,7 @@ def _mode(
         W = -second
         newton = not bool((second > 0).any())
         if not newton:
-            W = torch.where(second <= 0, W, rows.information(f, parameters))
+            W = torch.where(second <= 0, W, rows.step_curvature(f, parameters))
         gradient = sd * blocks.sums(first) - e
         step = solved(blocks.root(sd, W), gradient)
         before, gain = gain, float((gradient * step).sum())

@@ -40,8 +40,8 @@ class GaussianRows:
         variance = parameters[0] + self.known
         return (self.y - f) / variance, (-1 / variance).expand(f.shape)
 
-    def information(self, f: Tensor, parameters: Parameters) -> Tensor:
-        """Return the Fisher information about f_i, [n]."""
+    def step_curvature(self, f: Tensor, parameters: Parameters) -> Tensor:
+        """Return minus its second derivative by f_i, [n]."""
         return -self.slopes(f, parameters)[1]
 
     def quadratic(self, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,9 +74,9 @@ class WeightedRows:
         first, second = self.rows.slopes(f, parameters)
         return self._times(first), self._times(second)
 
-    def information(self, f: Tensor, parameters: Parameters) -> Tensor:
-        """Return the Fisher information about f_i, [n]."""
-        return self._times(self.rows.information(f, parameters))
+    def step_curvature(self, f: Tensor, parameters: Parameters) -> Tensor:
+        """Return minus a curvature for steps where it is not concave, [n]."""
+        return self._times(self.rows.step_curvature(f, parameters))
 
     def quadratic(self, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
         """Return y [n], the precisions [n], and the log density at f = y, []."""
