@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.distributions import constraints
 
 from ...kernels.state_space import StateSpace, with_batch
@@ -17,6 +19,8 @@ from .kalman import Observed, log_density, simulated
 from .parallel_scan import in_lanes, in_rows, lanes_for
 
 Theta = Mapping[str, Tensor]
+MANY_ROWS = 1000  # from which equal steps are looked for
+ROUNDING = 1e-12  # of the largest time, by which equally spaced times may err in double precision
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def steps_of(space: StateSpace, t: Tensor, noise: Tensor, columns: Tensor | None
     lanes = lanes_for(n)
     dt = in_lanes(torch.cat([torch.zeros_like(times[:1]), times.diff()]), lanes)
     seen = in_lanes(torch.ones_like(times), lanes)
-    F, Q = space.transition(dt)
+    F, Q = _transitions(space, times, dt)
     P0 = space.covariance(times[:1])
     if noise.shape[-1] == n:
         noise = noise[..., order]
@@ -101,6 +105,33 @@ def steps_of(space: StateSpace, t: Tensor, noise: Tensor, columns: Tensor | None
     weights = None if columns is None else in_lanes(columns[:, order], lanes)
     observed = Observed(space.observed, weights, seen=seen, blocks=space.sizes)
     return Steps(times, order, lanes, F, Q, P0, R, observed)
+
+
+def _transitions(space: StateSpace, times: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the transitions over steps dt [steps, lanes], where the first and padding have none.
+
+    The many steps of equally spaced times, whose rounding is left aside, have one transition.
+    """
+    n, span = len(times), times[-1] - times[0]
+    if n < MANY_ROWS or not _equally_spaced(times):
+        return space.transition(dt)
+    F, Q = space.transition(torch.stack([torch.zeros_like(span), span / (n - 1)]))
+    found = []
+    for M in (F, Q):
+        wide = M[..., 1, None, None].expand(*M.shape[:-1], *dt.shape).clone()
+        wide[..., 0, 0] = M[..., 0]
+        found.append(wide)
+    return found[0], found[1]
+
+
+def _equally_spaced(times: Tensor) -> bool:
+    """Return whether times in order [n] are equally spaced up to their rounding."""
+    if times.requires_grad or is_functorch_wrapped_tensor(times):
+        return False
+    # NumPy, as a trace of torch's operations has no numbers
+    t = times.detach().cpu().numpy()
+    reach = max(ROUNDING, 4 * float(np.finfo(t.dtype).eps)) * np.abs(t).max()
+    return bool((np.abs(t - np.linspace(t[0], t[-1], len(t))) <= reach).all())
 
 
 class StateSpaceMarginal(dist.TorchDistribution):

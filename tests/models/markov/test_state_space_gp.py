@@ -15,8 +15,9 @@ from ppgp.density import Target
 from ppgp.diagnostics import mcse
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.kernels import RBF, Constant, Cosine, Exponential, Kernel, Linear, Matern, Scale
+from ppgp.kernels.state_space import StateSpace
 from ppgp.models import GP, SKI, StateSpaceGP
-from ppgp.models.markov import state_space_gp
+from ppgp.models.markov import state_space_gp, state_space_rows
 from ppgp.models.markov.state_space_rows import StateSpaceMarginal
 
 KERNELS: dict[str, Kernel] = {
@@ -104,6 +105,53 @@ def test_value_slopes_and_curvature_of_the_target_are_those_of_GP(kernel: Kernel
         close(mine, other, rtol=1e-9, atol=1e-9)
     assert torch.equal(ours.value_and_grad(z)[1], ours.value_and_grad(z)[1])
     close(ours.hessian(z), theirs.hessian(z), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [KERNELS["Exponential"], KERNELS["sum"] + KERNELS["quasi-periodic"]],
+    ids=["one state", "many states"],
+)
+@pytest.mark.parametrize("spacing", ["equal", "but for one"])
+@pytest.mark.parametrize(
+    "compile", [pytest.param(True, marks=pytest.mark.slow, id="compiled"), False]
+)
+def test_equal_steps_have_one_transition(
+    kernel: Kernel, spacing: str, compile: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Value and slopes are those of a transition for every step, up to the rounding of times."""
+    t = 1900 + torch.arange(101, dtype=torch.float64) / 12
+    if spacing != "equal":
+        t[50] += 0.01
+    monkeypatch.setattr(state_space_rows, "MANY_ROWS", 100)
+    asked: list[Tensor] = []
+    own = Exponential.state_space
+
+    def followed(self: Exponential, theta: dict[str, Tensor], like: Tensor) -> StateSpace:
+        space = own(self, theta, like)
+
+        def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
+            asked.append(dt)
+            return space.transition(dt)
+
+        return replace(space, transition=transition)
+
+    monkeypatch.setattr(Exponential, "state_space", followed)
+    order = torch.randperm(101, generator=torch.Generator().manual_seed(0))
+    data, _ = Dataset(t[order][:, None], torch.sin(t[order])).standardised()
+    model = StateSpaceGP(kernel, mean=0.3).prepare(data)
+    z = Target(model, data, compile=False).start(seed=1, spread=0.5)
+
+    def everything() -> list[Tensor]:
+        target, eager = (Target(model, data, compile=c) for c in (compile, False))
+        both = eager.value_and_grad_batch(torch.stack([z, z + 0.1]))
+        return [*target.value_and_grad(z), *both]
+
+    found = everything()
+    if kernel == KERNELS["Exponential"]:
+        assert (asked[-1].numel() == 2) == (spacing == "equal")
+    monkeypatch.setattr(state_space_rows, "MANY_ROWS", 2000)
+    close(found, everything(), rtol=1e-8, atol=1e-8)
 
 
 def test_second_derivatives_are_differences_of_slopes() -> None:
