@@ -16,7 +16,7 @@ from torch.distributions import constraints
 import ppgp
 from ppgp import diagnostics, inference, models
 from ppgp.data import Dataset
-from ppgp.errors import NotApplicable
+from ppgp.errors import NotApplicable, PpgpWarning
 from ppgp.inference.variational.pyro_svi import Flow
 
 NOISE = 0.16
@@ -201,3 +201,36 @@ def test_nuts_agrees_with_the_closed_form() -> None:
         assert x.std(ddof=1) == pytest.approx(
             float(COVARIANCE[j, j].sqrt()), abs=4 * diagnostics.mcse(x, "sd")
         )
+
+
+def test_a_step_to_params_where_the_program_fails_is_undone() -> None:
+    """The factor pulls r towards 1, where the covariance is singular, and beyond."""
+
+    def program(y: Tensor) -> None:
+        r = pyro.param("r", torch.tensor(0.5))
+        pyro.sample("z", dist.Normal(0.0, 1.0))
+        L = torch.linalg.cholesky(torch.stack([torch.stack([one, r]), torch.stack([r, one])]))
+        pyro.factor("growth", 100 * r + 0 * L.sum())
+        pyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+    one, y = torch.tensor(1.0), torch.tensor(0.3)
+    how = inference.SVI(pyro.infer.autoguide.AutoNormal, steps=200)
+    with pytest.warns(PpgpWarning):
+        posterior = ppgp.fit(program, {"y": y}, how, progress=False)
+    assert 0.9 < float(posterior.params["r"]) < 1
+    assert any("led to params where the program fails" in said for said in posterior.warnings)
+    assert bool(torch.isfinite(posterior.stats["elbo_history"]).all())
+
+
+def test_draws_at_which_the_program_fails_do_not_end_a_fit() -> None:
+    def program(y: Tensor) -> None:
+        z = pyro.sample("z", dist.Normal(0.0, 0.5))
+        torch.linalg.cholesky(torch.stack([torch.stack([one, z]), torch.stack([z, one])]))
+        pyro.sample("y", dist.Normal(z, 0.5), obs=y)
+
+    one, y = torch.tensor(1.0), torch.tensor(0.3)  # z given y has mean 0.15 and sd 0.35
+    how = inference.SVI(pyro.infer.autoguide.AutoNormal, steps=1500)
+    with pytest.warns(PpgpWarning):
+        posterior = ppgp.fit(program, {"y": y}, how, progress=False)
+    assert float(posterior.draws["z"].std()) == pytest.approx(0.35, rel=0.15)
+    assert any("where the program fails" in said for said in posterior.warnings)

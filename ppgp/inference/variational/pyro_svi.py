@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from ...density.checks import check_flat
 from ...density.layout import Partly, with_given
 from ...density.plates import plates_taking
 from ...density.target import Target
+from ...display.wording import counted
 from ...errors import NotApplicable, NumericalError
 from ...networks.networks import training
 from ...posterior.posterior import Posterior
@@ -38,6 +40,11 @@ from .pathfinder import log_densities
 from .training_loop import SVIOptions, train
 
 ELBO_DRAWS = 100  # behind the ELBO of the fitted guide
+
+#: what to do about a matrix that has no factorisation
+WIDER = "raise the jitter of the program, or run it in float64"
+
+RECOVERY = 1.05  # of the learning rate in a step, after it was halved
 
 Guide = str | Callable[..., Any]
 
@@ -90,13 +97,18 @@ def fit_pyro_guide(
             trained = _OfFreeEntries(target.survey.imputed)(q)
         loop = PyroSVI(program, trained, optimizer, Trace_ELBO(num_particles=options.particles))
 
+        undone = _Undone(optimizer)
+
         def step(rate: float) -> float:
             for one in optimizer.optim_objs.values():
-                one.param_groups[0]["lr"] = rate
+                one.param_groups[0]["lr"] = rate * undone.factor
             rows = draw_batch(target, options.batch_size, generator)
             args, kwargs = data.passed(target.tables(rows))
-            with training():  # networks drop units out in these steps only
+            with training(), undone.if_it_fails():  # networks drop units out in these steps only
                 elbo = -cast(float, loop.step(*args, **kwargs))
+            if undone.now:
+                return undone.elbo
+            undone.elbo = elbo
             params = pyro.get_param_store().values()
             if math.isnan(elbo) and any(bool(p.isnan().any()) for p in params):
                 raise NumericalError(
@@ -114,7 +126,7 @@ def fit_pyro_guide(
         with torch.no_grad(), plates_taking():  # latent sites of all rows
             sampled = Predictive(q, num_samples=options.draws)(*args, **kwargs)
         _check_draws(sampled, target)
-        notes = list(fit.notes)
+        notes = [*fit.notes, *undone.notes()]
 
         def elbos_of_guide() -> Tensor:
             losses = [cast(float, loop.evaluate_loss(*args, **kwargs)) for _ in range(ELBO_DRAWS)]
@@ -148,6 +160,56 @@ def fit_pyro_guide(
     if elbos is not None:
         stats["elbo"] = float(elbos.mean())
     return from_draws(how, target, draws, started, stats, notes, held, interrupted)
+
+
+class _Undone:
+    """Steps to params where a matrix of the program has no factorisation, which are undone.
+
+    The next one is half as long, and those after it grow back.
+
+    Attributes:
+        factor: Of the learning rate.
+        now: Whether the last step found the program to fail.
+        elbo: Of the last step that did not.
+    """
+
+    def __init__(self, optimizer: PyroOptim) -> None:
+        self.optimizer, self.factor, self.now, self.elbo = optimizer, 1.0, False, math.nan
+        self._good: dict[Tensor, Tensor] = {}  # params, and their values at the step before
+        self._reasons: list[str] = []
+
+    @contextmanager
+    def if_it_fails(self) -> Iterator[None]:
+        """Run one step inside, and go back to the params of the one before where it fails.
+
+        Raises:
+            NumericalError: If the first step fails.
+        """
+        values = {p: p.detach().clone() for p in self.optimizer.optim_objs}
+        self.now = False
+        try:
+            yield
+        except torch.linalg.LinAlgError as error:
+            reason = str(error).partition("\n")[0]
+            if not self._good:
+                do = "raise the jitter of the program, or run it in float64"
+                raise NumericalError(
+                    "a program that runs at its first values", reason, do
+                ) from None
+            with torch.no_grad():
+                for p, before in self._good.items():
+                    p.copy_(before)
+            self._reasons.append(reason)
+            self.now, self.factor = True, 0.5 * self.factor
+        else:
+            self._good, self.factor = values, min(1.0, RECOVERY * self.factor)
+
+    def notes(self) -> list[str]:
+        """Return a sentence about the steps that were undone, if there are any."""
+        if not self._reasons:
+            return []
+        count, reason = counted(len(self._reasons), "step"), self._reasons[0]
+        return [f"{count} led to params where the program fails, and went back ({reason}): {WIDER}"]
 
 
 def _check_draws(drawn: Mapping[str, Tensor], target: Target) -> None:
