@@ -30,7 +30,6 @@ SCRAPS = {
     "ppgp/kernels/white.py": "a kernel, and each kernel has a file",
     "ppgp/runtime/openmp.py": "imported before torch, so it imports nothing",
     "ppgp/plots/counts.py": "a figure: the rootogram",
-    "ppgp/plots/additive_figures.py": "a figure: the terms of an additive model",
     "ppgp/plots/groups.py": "a figure: shrinkage",
 }
 LOOSE = ["arguments.py"]  # what every constructor needs, above the errors that it raises
