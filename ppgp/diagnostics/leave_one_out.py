@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -94,9 +95,7 @@ def leave_one_out(posterior: Posterior) -> LOO:
     return LOO(pointwise, np.zeros_like(pointwise), math.inf, CLOSED_FORM)
 
 
-def psis_loo(
-    posterior: Posterior, site: str | None = None, *, sites: Sequence[str] | None = None
-) -> LOO:
+def psis_loo(posterior: Posterior, site: Any = None, *, sites: Sequence[str] | None = None) -> LOO:
     """Estimate leave-one-out predictive densities by PSIS-LOO.
 
     Vehtari, Gelman & Gabry (2017). Draws of Laplace or a Gaussian guide are also weighted by
@@ -106,9 +105,9 @@ def psis_loo(
 
     Args:
         posterior: The fit.
-        site: The observed site, where a program has several. The steps of a loop, such as "y_0" to
-            "y_9", are one site "y", whose rows are those of all steps, one step after another. With
-            ``obs_mask`` they are those of the steps that are observed.
+        site: The name of the observed site, where a program has several. The steps of a loop, such
+            as "y_0" to "y_9", are one site "y", whose rows are those of all steps, one step after
+            another. With ``obs_mask`` they are those of the steps that are observed.
         sites: Observed sites that share their rows, in place of one: all that is observed of a row
             is left out with it, and its density is the joint one.
 
@@ -121,7 +120,7 @@ def psis_loo(
             where the density of the draws is not known, or where they are draws given fewer rows,
             as after ``update``.
         UnknownName: If no observed site has that name.
-        SettingError: For both ``site`` and ``sites``, or no name in ``sites``.
+        SettingError: For both ``site`` and ``sites``, no name in ``sites``, or a list as ``site``.
 
     Examples:
         >>> import torch
@@ -191,7 +190,7 @@ def psis_loo(
     return LOO(pointwise, k, k_hat_limit(len(log_likelihood)))
 
 
-def _of_rows(each: dict[str, Tensor], site: str | None, sites: Sequence[str] | None) -> Tensor:
+def _of_rows(each: dict[str, Tensor], site: Any, sites: Sequence[str] | None) -> Tensor:
     """Return the log density of each row to leave out, [chain, draw, n].
 
     Args:
@@ -218,16 +217,39 @@ def _of_rows(each: dict[str, Tensor], site: str | None, sites: Sequence[str] | N
             raise NotApplicable("sites that share their rows", got, "pass one at a time as site=")
         return torch.stack(parts).sum(0)
     if site is not None:
+        if not isinstance(site, str):
+            raise SettingError("the name of one site as site=", repr(site), _as_sites(site))
         return _named(every, site)
     # steps with several rows each may share these
     clear = len(each) == 1 or all(value.shape[-1] == 1 for value in each.values())
     if len(alone) > 1 or not clear:
         names = list(each)
         do = f"pass site={alone[-1]!r}, or another one"
-        if len({value.shape[-1] for value in each.values()}) == 1:
+        together = _of_as_many_rows(each)
+        if len(together) == len(names):
             do = f"pass site={alone[0]!r}, or sites={names!r} if they share their rows"
+        elif together and each[together[0]].shape[-1] > 1:
+            do = f"{do}, or sites={together!r} if they share their rows"
         raise NotApplicable("the name of one observed site", ", ".join(names), do)
     return every[alone[0]]
+
+
+def _as_sites(given: Any) -> str:
+    """Return what to write in place of what was given as the name of one site."""
+    names = list(given) if isinstance(given, list | tuple | set | frozenset) else []
+    if len(names) == 1:
+        return f"write site={names[0]!r}"
+    if names:
+        return f"write sites={names!r}, for sites that share their rows"
+    return "write site='y', or sites=['y1', 'y2'] for sites that share their rows"
+
+
+def _of_as_many_rows(each: dict[str, Tensor]) -> list[str]:
+    """Return the sites with the number of rows that most of them have; [] if it is of one."""
+    rows = [value.shape[-1] for value in each.values()]
+    most = max(rows, key=lambda n: (rows.count(n), n))
+    together = [name for name, n in zip(each, rows, strict=True) if n == most]
+    return together if len(together) > 1 else []
 
 
 def _steps(names: Iterable[str]) -> dict[str, list[str]]:

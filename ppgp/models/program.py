@@ -1041,6 +1041,7 @@ def _discrete_of_others(run: Run, here: Run, known: set[str], local: str | None)
         DataError: Where that cannot be.
     """
     latents, others = here.latents(), set()
+    of_units = _of_parts_of_rows(run) | _of_parts_of_rows(here)
     for name, site in run.latents().items():
         if name in known or not is_discrete(site) or name not in latents:
             continue
@@ -1048,7 +1049,7 @@ def _discrete_of_others(run: Run, here: Run, known: set[str], local: str | None)
         if new["fn"].batch_shape != site["fn"].batch_shape:
             if local == "same":
                 raise _other_units(name, site["fn"].batch_shape, new["fn"].batch_shape)
-            if local is None and name not in _of_parts_of_rows(here):
+            if local is None and name not in of_units:
                 raise _of_another_shape(new, _shape(site))
             others.add(name)
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import either_arviz
 import numpy as np
@@ -230,6 +231,16 @@ def test_sites_that_share_their_rows_are_left_out_together() -> None:
     for both in ({"site": "height", "sites": ["weight"]}, {"sites": "height"}, {"sites": []}):
         with pytest.raises(SettingError, match="one site, or a list of sites"):
             ppgp.psis_loo(posterior, **both)  # type: ignore[arg-type]
+    wrong: tuple[tuple[Any, str], ...] = (
+        (["height"], r"got \['height'\]: write site='height'$"),
+        (["height", "weight"], r"write sites=\['height', 'weight'\], for sites that share"),
+        (("height", "weight"), r"write sites=\['height', 'weight'\], for sites that share"),
+        ([], r"got \[\]: write site='y', or sites=\['y1', 'y2'\]"),
+        (0, r"got 0: write site='y', or sites=\['y1', 'y2'\]"),
+    )
+    for given, said in wrong:
+        with pytest.raises(SettingError, match=said):
+            ppgp.psis_loo(posterior, site=given)
 
 
 def test_the_steps_of_a_loop_are_the_rows_of_one_site() -> None:

@@ -88,3 +88,19 @@ def test_steps_of_a_loop_may_have_masks_of_their_own() -> None:
         ppgp.psis_loo(posterior, sites=["y_0", "y_1"])
     with pytest.raises(NotApplicable, match=r"got y_0, y_1: pass site='y', or sites="):
         ppgp.psis_loo(posterior)
+
+
+def test_sites_of_as_many_rows_are_named_beside_one_of_others() -> None:
+    def program(y: Tensor, few: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(y.new_zeros(()), 1.0))
+        with pyro.plate("few", len(few)):
+            pyro.sample("c", dist.Normal(mu, 1.0), obs=few)
+        with pyro.plate("rows", len(y)):
+            pyro.sample("a", dist.Normal(mu, 1.0), obs=y)
+            pyro.sample("b", dist.Normal(mu, 3.0), obs=y)
+
+    arguments = {"y": Y, "few": Y[:2]}
+    posterior = ppgp.fit(program, arguments, Laplace(draws=400), progress=False)
+    with pytest.raises(NotApplicable, match=r"or another one, or sites=\['a', 'b'\] if they"):
+        ppgp.psis_loo(posterior)
+    assert len(ppgp.psis_loo(posterior, sites=["a", "b"]).pointwise) == 6

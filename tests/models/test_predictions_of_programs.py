@@ -361,6 +361,33 @@ def test_another_number_of_rows_has_new_discrete_sites() -> None:
         posterior.predict(data=torch.zeros(5, dtype=F64), local="same")
 
 
+def classes_of_groups(y: Tensor | None = None, groups: int = 2, rows: int = 3) -> None:
+    share = pyro.sample("share", dist.Beta(number(2), number(2)))
+    with pyro.plate("groups", groups):
+        k = pyro.sample("k", dist.Bernoulli(share))
+        with pyro.plate("rows", rows):
+            pyro.sample("y", dist.Normal(6 * k, number(0.3)), obs=y)
+
+
+def test_another_number_of_groups_has_new_discrete_sites() -> None:
+    y = numbers(0, 6).expand(3, 2)
+    posterior = at(classes_of_groups, {"y": y}, share=torch.full((40,), 0.3).to(F64))
+    same = posterior.predict()["y"].mean.reshape(3, 2)
+    torch.testing.assert_close(same, y, atol=1e-6, rtol=0)
+    longer = posterior.predict(rows=5)["y"].mean.reshape(5, 2)
+    torch.testing.assert_close(longer, numbers(0, 6).expand(5, 2), atol=1e-6, rtol=0)
+    for word in (None, "new"):
+        new = posterior.predict(groups=5, local=word)
+        assert new["k"].probabilities.shape == (5, 2)
+        mean = new["y"].mean.reshape(3, 5)
+        error = 4.5 * 6 * math.sqrt(0.21 / new["y"].draws)
+        assert bool(((mean - 1.8).abs() < error).all())
+        # the rows of a group share its class
+        torch.testing.assert_close(mean, mean[:1].expand(3, 5), atol=1e-9, rtol=0)
+    with pytest.raises(DataError, match=r"as many units .* \[2\] at 'k', got \[5\]"):
+        posterior.predict(groups=5, local="same")
+
+
 def factors(y: Tensor) -> None:
     loading = pyro.sample("loading", dist.Normal(torch.zeros(3, dtype=F64), 1.0).to_event(1))
     with pyro.plate("rows", len(y)):
