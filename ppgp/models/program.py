@@ -409,11 +409,7 @@ class Program(Model):
                 redraw,
             )
         if not found.distributions:
-            raise NotApplicable(
-                "a site of the program that was not drawn, to be predicted",
-                "none",
-                "observe y by pyro.sample(..., obs=y)",
-            )
+            raise _nothing_to_predict(fitted)
         given = [repr(n) for n in observed if arguments.get(n) is not None] if redraw else []
         if given:
             drawn = listed([repr(name) for name in found.distributions], "site")
@@ -478,6 +474,7 @@ class Program(Model):
         Raises:
             DataError: If the program needs arguments that are not given, or its observed ones in
                 another size than they had.
+            NotApplicable: If it needs arguments and has nothing to predict with them.
         """
         values = {name: value for name, value in fitted.values.items() if name in fitted.sites}
         units = frozenset(_sites_of_rows(fitted) & set(values))
@@ -491,7 +488,9 @@ class Program(Model):
             read_none = asserted or "None" in str(error)
             if not filled or not read_none:
                 if absent and not isinstance(error, PpgpError):
-                    raise _without(absent, error) from error
+                    if not fitted.observed() and not fitted.latents().keys() - values.keys():
+                        raise _nothing_to_predict(fitted) from error
+                    raise _without(absent) from error
                 raise
             try:
                 self._run_at(values, full | filled, units)
@@ -499,7 +498,7 @@ class Program(Model):
                 if isinstance(second, PpgpError):
                     raise
                 if absent:
-                    raise _without(absent, second) from error
+                    raise _without(absent) from error
                 names = ", ".join(map(repr, filled))
                 raise DataError(
                     f"{names} with as many rows as the other arguments, which sets the sizes",
@@ -746,11 +745,21 @@ def _of_each_time(site: Mapping[str, Any]) -> Tensor:
     return each.sum(-1) if law.reinterpreted_batch_ndims == 2 else each
 
 
-def _without(absent: Sequence[str], error: Exception) -> DataError:
+def _nothing_to_predict(fitted: Run) -> NotApplicable:
+    """Return the error for a program of which the fit has drawn every site."""
+    got, do = "none", "observe y by pyro.sample(..., obs=y)"
+    factors = [repr(name) for name, s in fitted.samples() if is_factor(s)]
+    if factors and not fitted.observed():
+        got = f"none beside pyro.factor ({', '.join(factors)}), which has no distribution of data"
+        do = f"{do}, with a distribution of your own if no other one fits"
+    return NotApplicable("a site of the program that was not drawn, to be predicted", got, do)
+
+
+def _without(absent: Sequence[str]) -> DataError:
     """Return the error for a program that does not run without arguments that it needs."""
     return DataError(
         "the program's own arguments",
-        f"none as {', '.join(map(repr, absent))} ({_first_line(error)})",
+        f"none as {', '.join(map(repr, absent))}",
         f"call predict({', '.join(f'{n}=...' for n in absent)})",
     )
 

@@ -231,7 +231,7 @@ def test_the_advice_on_dtypes_is_right() -> None:
 def test_arguments_of_a_prediction_that_are_no_arrays_are_named() -> None:
     posterior = fitted(program, {"x": x, "y": y})
     for given, message in (
-        ({}, r"got none as 'x' \(.*\): call predict\(x=\.\.\.\)"),
+        ({}, r"own arguments, got none as 'x': call predict\(x=\.\.\.\)$"),
         ({"x": [1.0, 2.0]}, r"a list as 'x' \(.*pass torch\.tensor"),
         ({"x": "abc"}, r"a str as 'x' \(.*pass x=numpy\.array\(\[\.\.\.\]\), as in the fit"),
         ({"x": 1.0}, r"a float as 'x' \(.*pass x=numpy\.array"),

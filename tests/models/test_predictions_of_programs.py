@@ -388,6 +388,33 @@ def test_another_number_of_groups_has_new_discrete_sites() -> None:
         posterior.predict(groups=5, local="same")
 
 
+def by_a_factor(x: Tensor, y: Tensor) -> None:
+    slope = pyro.sample("slope", dist.Normal(number(0), 1.0))
+    pyro.factor("ll", dist.Normal(slope * x, 1.0).log_prob(y).sum())
+
+
+def test_data_in_a_factor_alone_are_not_predicted() -> None:
+    x, y = numbers(1, 2, 3), numbers(0.5, 1, 2)
+    posterior = at(by_a_factor, {"x": x, "y": y}, slope=numbers(*[0.5] * 5))
+    said = (
+        r"to be predicted, got none beside pyro\.factor \('ll'\), which has no distribution of "
+        r"data: observe y by pyro\.sample\(\.\.\., obs=y\), with a distribution of your own if no "
+        r"other one fits$"
+    )
+    for arguments in ({}, {"x": x}, {"x": x, "y": y}):
+        with pytest.raises(NotApplicable, match=said):
+            posterior.predict(**arguments)
+
+
+def test_a_program_without_data_names_no_factor() -> None:
+    def prior(n: int) -> None:
+        pyro.sample("a", dist.Normal(torch.zeros(n, dtype=F64), 1.0).to_event(1))
+
+    posterior = at(prior, {"n": 2}, a=torch.zeros(5, 2, dtype=F64))
+    with pytest.raises(NotApplicable, match=r"got none: observe y by pyro\.sample\(.*obs=y\)$"):
+        posterior.predict(n=2)
+
+
 def factors(y: Tensor) -> None:
     loading = pyro.sample("loading", dist.Normal(torch.zeros(3, dtype=F64), 1.0).to_event(1))
     with pyro.plate("rows", len(y)):
