@@ -1096,6 +1096,12 @@ class Target:
                 return True
         return False
 
+    def laws(self, z: Tensor) -> dict[str, Any]:
+        """Return the priors of the sites at z [p], which may depend on other sites."""
+        with torch.no_grad(), quietly(), seeded(0), self._run(z.to(self.survey.like)) as run:
+            self.run_program()
+        return {name: run.sites[name]["fn"] for name in self.slices if name in run.latents()}
+
     def explained(self, z: Tensor) -> float:
         """Return the least share of the squares of observed numbers that their means at z explain.
 

@@ -107,7 +107,9 @@ def psis_loo(posterior: Posterior, site: Any = None, *, sites: Sequence[str] | N
         posterior: The fit.
         site: The name of the observed site, where a program has several. The steps of a loop, such
             as "y_0" to "y_9", are one site "y", whose rows are those of all steps, one step after
-            another. With ``obs_mask`` they are those of the steps that are observed.
+            another. With ``obs_mask`` they are those of the steps that are observed. Other sites
+            keep their data: of a mixture in which some labels are observed by ``obs_mask``, y of a
+            row is left out, and its label is not.
         sites: Observed sites that share their rows, in place of one: all that is observed of a row
             is left out with it, and its density is the joint one.
 

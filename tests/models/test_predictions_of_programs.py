@@ -401,7 +401,8 @@ def test_data_in_a_factor_alone_are_not_predicted() -> None:
         r"data: observe y by pyro\.sample\(\.\.\., obs=y\), with a distribution of your own if no "
         r"other one fits$"
     )
-    for arguments in ({}, {"x": x}, {"x": x, "y": y}):
+    each: list[dict[str, Any]] = [{}, {"x": x}, {"x": x, "y": y}]
+    for arguments in each:
         with pytest.raises(NotApplicable, match=said):
             posterior.predict(**arguments)
 

@@ -32,7 +32,7 @@ from .irls import irls
 from .kfac import kfac
 from .schedules import SCHEDULES
 from .scipy_search import lbfgs, trust_region_newton
-from .search import Few, Record, SearchOptions, SearchResult, with_edges
+from .search import Few, Record, SearchOptions, SearchResult, with_edges, with_unbounded
 from .search_starts import (
     NEAR,
     OF_STARTS,
@@ -307,6 +307,7 @@ class MAP(Inference):
         # rows are held out, or units of networks drop out in the steps
         guarded = self.hold_out is not None or OPTIMIZERS[self.optimizer].stochastic
         notes = list(with_edges(target, result) if result.notes else [])
+        notes = with_unbounded(target, result.z, notes)
         if not guarded and any(s.param for s in target.slices.values()):
             notes += _overfitting_notes(self.optimizer, target)
         z, stats = result.z, {**result.stats, **at_the_mode(target, result.z, notes)}

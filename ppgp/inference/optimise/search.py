@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Beta, Dirichlet, Gamma
 
+from ...density.handlers import AROUND
 from ...density.target import Target
 from ...errors import SettingError, UnknownName
 from ..checkpoint import Checkpoint
@@ -321,8 +323,10 @@ class SearchResult:
 #: Distances on the unconstrained scale from which a site is near the edge of its support, and at
 #: it: exp(-4) is 0.02, and exp(-7) is 0.001.
 NEAR_EDGE, AT_EDGE = 4.0, 7.0
+ZERO = 1e-6  # below it a number is next to 0
 SHORT_OF_STEPS = "raise steps"  # in the note on a search that took all steps it was allowed
 GIVEN_UP = "a search of few steps was given up"  # in the note of such a search
+SCATTERED = "searches ended apart"  # in the note on searches from several places
 ENDED = "the search ended after"  # the first words of the note on a search with a gradient left
 
 
@@ -365,6 +369,56 @@ def with_edges(target: Target, result: SearchResult) -> list[str]:
         f"edge of its support, {where}, so that this point says nothing; {do}"
     )
     return [edge, *(note for note in notes if not note.startswith(ENDED))]
+
+
+def with_unbounded(target: Target, z: Tensor, notes: list[str]) -> list[str]:
+    """Return the notes of a search, with a better reason where the density has no maximum.
+
+    The density of a Dirichlet, Beta or Gamma distribution rises without bound towards a zero of
+    which the concentration is below 1. With the Jacobian, as in Laplace and NUTS, it does not.
+
+    Args:
+        target: The density.
+        z: The end of the search, [p].
+        notes: Its notes.
+    """
+    if target.data.is_table:
+        return notes
+    values = target.constrain(z)
+    bounded = [name for name in target.slices if name in values and _at_zero(values[name])]
+    if not bounded:
+        return notes
+    laws = target.laws(z)
+    sites = [repr(n) for n in bounded if n in laws and _rises_to_zero(laws[n], values[n])]
+    if not sites:
+        return notes
+    unbounded = (
+        f"the density has no maximum: it grows without bound at the edge of the support of "
+        f"{', '.join(sites)}, where a concentration is below 1, so that this point says nothing; "
+        "fit by Laplace() or NUTS(), or give concentrations of at least 1"
+    )
+    return [unbounded, *(n for n in notes if not n.startswith(ENDED) and SCATTERED not in n)]
+
+
+def _at_zero(value: Tensor) -> bool:
+    """Return whether a number is next to 0, or a share next to 0 or 1."""
+    return bool((value.abs() < ZERO).any() | ((1 - value).abs() < ZERO).any())
+
+
+def _rises_to_zero(law: Any, value: Tensor) -> bool:
+    """Return whether a prior's density is unbounded at a zero next to which a value is."""
+    while isinstance(law, AROUND):
+        law = law.base_dist
+    if isinstance(law, Dirichlet):
+        low = (value < ZERO) & (law.concentration < 1)
+    elif isinstance(law, Beta):
+        low = (value < ZERO) & (law.concentration1 < 1)
+        low = low | ((1 - value < ZERO) & (law.concentration0 < 1))
+    elif isinstance(law, Gamma):
+        low = (value * law.rate < ZERO) & (law.concentration < 1)
+    else:
+        return False
+    return bool(low.any())
 
 
 def site_rates(given: float | Mapping[str, float], target: Target) -> dict[str, float]:

@@ -26,7 +26,7 @@ from ...priors.sites import law_of
 from ...runtime.seeding import seeded, standard_normal, standard_uniform
 from ..base import fresh_weights
 from ..jobs import each
-from .search import ENDED, SHORT_OF_STEPS, Few, SearchResult
+from .search import ENDED, SCATTERED, SHORT_OF_STEPS, Few, SearchResult
 
 #: Searches by default. All of them miss an end that one search in three reaches in 4 % of fits.
 SEVERAL = 8
@@ -501,7 +501,7 @@ def scattered(heights: Tensor, least: float = DIP) -> list[str]:
         return []
     where = f"{span} nats below" if span else "at no finite density, beside"
     return [
-        f"{number} of {len(heights)} searches ended apart, {where} the best, which is the "
+        f"{number} of {len(heights)} {SCATTERED}, {where} the best, which is the "
         "answer: see stats['end_log_densities']; where few reach the best, raise starts or give "
         "proper priors"
     ]
