@@ -82,7 +82,7 @@ def suggest(
     check_posterior(posterior)
     for name, number in (("q", q), ("starts", starts), ("candidates", candidates)):
         check_count(name, number)
-    check_seed(seed)
+    seed = check_seed(seed)
     if acquisition is None:
         acquisition = LogEI() if q == 1 else qEI()
     _check_acquisition(acquisition)

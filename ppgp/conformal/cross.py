@@ -348,7 +348,7 @@ def _folds(n: int, folds: int | None, seed: int) -> tuple[Tensor, ...]:
     if isinstance(K, bool) or not isinstance(K, int) or not FEWEST_FOLDS <= K <= n:
         expected = f"between 2 and n = {n} folds, or None"
         raise SettingError(expected, repr(folds), "for example 10")
-    check_seed(seed)
+    seed = check_seed(seed)
     return permutation(torch.Generator().manual_seed(seed), n).tensor_split(K)
 
 

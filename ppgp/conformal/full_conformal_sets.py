@@ -148,7 +148,7 @@ def _with_split(
             f"{counted(data.n, 'row')} split at {split:g}",
             "use more rows, or split conformal",
         )
-    check_seed(seed)
+    seed = check_seed(seed)
     order = permutation(torch.Generator().manual_seed(seed), data.n)
     how, recipe = posterior.how, posterior.recipe
     if not isinstance(how, MAP):

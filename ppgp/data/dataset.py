@@ -962,7 +962,7 @@ def _parts_of_rows(n: int, fractions: Sequence[float], seed: int) -> list[Tensor
     if len(numbers) < len(fractions):
         given = ", ".join(repr(f)[:40] for f in fractions)
         raise SettingError("numbers as fractions", given, do)
-    check_seed(seed)
+    seed = check_seed(seed)
     total = sum(fractions)
     if not fractions or any(not 0 < f <= 1 for f in fractions) or total > 1 + 1e-9:
         raise SettingError("fractions in (0, 1] with a sum of at most 1", f"{fractions}", do)

@@ -237,7 +237,7 @@ def _pairs(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield blocks of pairs of rows: all pairs i < j, or ``drawn`` of them with replacement."""
     if drawn is not None:
-        check_seed(seed)
+        seed = check_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         i = torch.randint(n, (drawn,), generator=generator, device="cpu")
         steps = torch.randint(n - 1, (drawn,), generator=generator, device="cpu")

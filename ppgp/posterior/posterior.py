@@ -396,7 +396,7 @@ class Posterior:
             NotApplicable: If the model does not take these arguments.
         """
         if seed is not None:
-            check_seed(seed)
+            seed = check_seed(seed)
         if not self.data.is_table:
             table = {} if X is None else {"X": X}
             return self._predict_program({**table, **others, **arguments}, joint, seed, local)
@@ -659,7 +659,7 @@ class Posterior:
         if samples < 1 or (features is not None and features < 1):
             got = f"{samples} and {features}"
             raise SettingError("positive samples and features", got, "for example 100 and 1024")
-        check_seed(seed)
+        seed = check_seed(seed)
         model = require(self.model, PosteriorFunctions)
         generator = torch.Generator().manual_seed(seed)
         with evaluated_at(self):

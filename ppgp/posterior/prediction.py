@@ -673,7 +673,7 @@ class Prediction:
         if self.kind == "continuous":
             return upper
         below = mixture.cdf(rows, inside - 1)
-        check_seed(seed)
+        seed = check_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         uniform = torch.rand(upper.shape, generator=generator, dtype=upper.dtype, device="cpu")
         return below + uniform.to(upper) * (upper - below)

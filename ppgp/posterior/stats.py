@@ -49,6 +49,14 @@ class Stats(dict[str, Any]):
         value = super().pop(name, *default)
         return value.read() if isinstance(value, Later) else value
 
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        super().setdefault(name, default)
+        return self[name]
+
+    def popitem(self) -> tuple[str, Any]:
+        name, value = super().popitem()
+        return name, value.read() if isinstance(value, Later) else value
+
     def __iter__(self) -> Iterator[str]:
         # a subclass with its own iterator is read by keys and [] in dict(stats) and {**stats},
         # which would otherwise copy the entries as they are stored

@@ -35,8 +35,8 @@ def stream(seed: int, device: torch.device | None = None) -> Iterator[None]:
         seed: The seed.
         device: The device whose stream is seeded beside the CPU's; None for every GPU in use.
     """
-    if type(seed) is not int:
-        check_seed(seed)
+    if type(seed) is not int or seed.bit_length() > 63:
+        seed = check_seed(seed)
     # torch.manual_seed would also seed GPUs whose streams are not restored
     cuda = [] if device is None else [device]
     if device is None and torch.cuda.is_initialized():

@@ -30,10 +30,12 @@ def check_whole_number(name: str, value: Any, least: int, do: str) -> None:
         raise SettingError(wanted, repr(value)[:60], do)
 
 
-def check_seed(seed: Any) -> None:
-    """Raise SettingError unless a seed is a whole number of either sign that fits in 64 bits.
+def check_seed(seed: Any) -> int:
+    """Return a seed as an int, which torch takes, as no whole number of NumPy's.
 
-    True and False are no numbers.
+    Raises:
+        SettingError: Unless it is a whole number of either sign that fits in 64 bits. True and
+            False are no numbers.
     """
     wanted, fits = "a whole number as seed", False
     try:
@@ -44,6 +46,7 @@ def check_seed(seed: Any) -> None:
         pass
     if not fits:
         raise SettingError(wanted, repr(seed)[:60], "for example seed=0")
+    return index(seed)
 
 
 def check_workers(workers: Any) -> None:

@@ -222,6 +222,24 @@ def test_a_step_to_params_where_the_program_fails_is_undone() -> None:
     assert bool(torch.isfinite(posterior.stats["elbo_history"]).all())
 
 
+@quiet
+@pytest.mark.parametrize("steps", [40, 41, 42, 43])
+def test_the_program_runs_at_the_params_that_a_fit_returns(steps: int) -> None:
+    """Many steps lead beyond m = 1, where the program fails, some of them the last one."""
+
+    def program(y: Tensor) -> None:
+        m = pyro.param("m", torch.tensor(0.5))
+        pyro.sample("z", dist.Normal(0.0, 1.0))
+        torch.linalg.cholesky((1.0 - m)[None, None])
+        pyro.factor("growth", 100 * m)
+        pyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+    how = inference.SVI(pyro.infer.autoguide.AutoNormal, steps=steps, particles=2)
+    posterior = ppgp.fit(program, {"y": torch.tensor(0.3)}, how, progress=False)
+    assert float(posterior.params["m"]) < 1
+    assert math.isfinite(posterior.stats["elbo"])
+
+
 def test_draws_at_which_the_program_fails_do_not_end_a_fit() -> None:
     def program(y: Tensor) -> None:
         z = pyro.sample("z", dist.Normal(0.0, 0.5))

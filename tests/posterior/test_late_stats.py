@@ -38,6 +38,8 @@ def counted() -> tuple[Stats, list[int]]:
         lambda stats: dict(stats.items())["lp"],
         lambda stats: (stats | {"draws": 1})["lp"],
         lambda stats: stats.pop("lp"),
+        lambda stats: stats.popitem()[1],
+        lambda stats: stats.setdefault("lp", 0.0),
         lambda stats: copy.copy(stats)["lp"],
         lambda stats: copy.deepcopy(stats)["lp"],
         lambda stats: pickle.loads(pickle.dumps(stats))["lp"],  # noqa: S301 # its own bytes

@@ -225,7 +225,7 @@ def fit(
         2.0
     """
     if type(seed) is not int or seed.bit_length() > 63:
-        check_seed(seed)
+        seed = check_seed(seed)
     if not isinstance(checkpoint, str | PathLike | None):
         raise no_path(checkpoint)
     if isinstance(model_or_program, Multi):

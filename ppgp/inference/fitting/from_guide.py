@@ -93,7 +93,7 @@ def from_guide(
         True
     """
     started = time.perf_counter()
-    check_seed(seed)
+    seed = check_seed(seed)
     if not isinstance(draws, int) or isinstance(draws, bool) or draws < 1:
         raise SettingError("a whole number of draws above 0", repr(draws), "for example draws=1000")
     if isinstance(guide, PyroSVI):

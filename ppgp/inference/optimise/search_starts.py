@@ -152,7 +152,9 @@ def best_of(
         "end_log_densities": heights,
         "losses_of_starts": tuple(r.stats["losses"] for r in results if "losses" in r.stats),
     }
-    sentence = elsewhere(heights)
+    ended = [not (plan.short and result.notes) for result in results]
+    ended[order[0]] = True
+    sentence = elsewhere(heights, ended=ended)
     if sentence:
         stats["starts_elsewhere"] = sentence
     return SearchResult(best.z, stats, notes, interrupted)
@@ -451,22 +453,35 @@ def _terms_apart(target: Target, z: Tensor) -> Tensor:
     return other[None]
 
 
-def elsewhere(heights: Tensor, least: float = DIP) -> str:
-    """Return a sentence on the searches that ended below the best; "" if there are none."""
-    number, span = _below_the_best(heights, least)
-    if not number:
-        return ""
-    where = f"{span} nats below the best" if span else "at no finite density"
-    return f"{number} of {len(heights)} searches ended elsewhere, {where}"
+def elsewhere(heights: Tensor, least: float = DIP, ended: Sequence[bool] | None = None) -> str:
+    """Return a sentence on the searches that ended below the best; "" if there are none.
+
+    Args:
+        heights: The log densities at the ends, [start].
+        least: The nats below the best from which an end counts.
+        ended: Which searches came to an end. The others were given up on the way. None: all.
+    """
+    kinds = ("ended elsewhere", True), ("were given up on the way", False)
+    parts = []
+    for what, kind in kinds:
+        own = [ended is None or ended[i] for i in range(len(heights))]
+        chosen = torch.tensor([each is kind for each in own])
+        number, span = _below_the_best(heights, least, chosen)
+        if number:
+            where = f"{span} nats below the best" if span else "at no finite density"
+            parts.append(f"{number} of {len(heights)} searches {what}, {where}")
+    return "; ".join(parts)
 
 
-def _below_the_best(heights: Tensor, least: float) -> tuple[int, str]:
+def _below_the_best(heights: Tensor, least: float, chosen: Tensor | None = None) -> tuple[int, str]:
     """Return how many ends are more than ``least`` nats below the best, and by how many nats.
+
+    Those that are ``chosen`` [start] count.
 
     The second is "" where their densities are not finite.
     """
     gaps = heights.nan_to_num(nan=-torch.inf).max() - heights
-    low = gaps[~(gaps <= least)]
+    low = gaps[~(gaps <= least) & (True if chosen is None else chosen)]
     finite = [f"{float(f'{gap:.2g}'):g}" for gap in sorted(low[low.isfinite()].tolist())]
     return len(low), " to ".join(dict.fromkeys(finite[:1] + finite[-1:]))
 

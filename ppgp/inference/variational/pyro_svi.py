@@ -123,6 +123,8 @@ def fit_pyro_guide(
             step = NaturalSteps(options, target, program, q, generator).step
         fit = train(options, step, progress)
         args, kwargs = data.passed()
+        if undone.reasons:  # the program has not run at the params of the last step
+            undone.check(lambda: loop.evaluate_loss(*args, **kwargs))
         with torch.no_grad(), plates_taking():  # latent sites of all rows
             sampled = Predictive(q, num_samples=options.draws)(*args, **kwargs)
         _check_draws(sampled, target)
@@ -171,12 +173,13 @@ class _Undone:
         factor: Of the learning rate.
         now: Whether the last step found the program to fail.
         elbo: Of the last step that did not.
+        reasons: What was said of each step that did.
     """
 
     def __init__(self, optimizer: PyroOptim) -> None:
         self.optimizer, self.factor, self.now, self.elbo = optimizer, 1.0, False, math.nan
         self._good: dict[Tensor, Tensor] = {}  # params, and their values at the step before
-        self._reasons: list[str] = []
+        self.reasons: list[str] = []
 
     @contextmanager
     def if_it_fails(self) -> Iterator[None]:
@@ -185,30 +188,46 @@ class _Undone:
         Raises:
             NumericalError: If the first step fails.
         """
-        values = {p: p.detach().clone() for p in self.optimizer.optim_objs}
+        values = {p: p.detach().clone() for p in self._params()}
         self.now = False
         try:
             yield
         except torch.linalg.LinAlgError as error:
             reason = str(error).partition("\n")[0]
             if not self._good:
-                do = "raise the jitter of the program, or run it in float64"
-                raise NumericalError(
-                    "a program that runs at its first values", reason, do
-                ) from None
-            with torch.no_grad():
-                for p, before in self._good.items():
-                    p.copy_(before)
-            self._reasons.append(reason)
+                wanted = "a program that runs at the first params, and after one step"
+                raise NumericalError(wanted, reason, WIDER) from None
+            self.go_back()
+            self.reasons.append(reason)
             self.now, self.factor = True, 0.5 * self.factor
         else:
             self._good, self.factor = values, min(1.0, RECOVERY * self.factor)
 
+    def go_back(self) -> None:
+        """Give the params their values at the last step that did not fail."""
+        with torch.no_grad():
+            for p, before in self._good.items():
+                p.copy_(before)
+                p.grad = None  # of particles before the one that failed
+
+    def check(self, run: Callable[[], object]) -> None:
+        """Go back to the step before the last one if the program fails at its params."""
+        try:
+            run()
+        except torch.linalg.LinAlgError:
+            self.go_back()
+
+    @staticmethod
+    def _params() -> list[Tensor]:
+        """Return the unconstrained params of program and guide so far."""
+        store = pyro.get_param_store()
+        return [param for _, param in store.named_parameters()]
+
     def notes(self) -> list[str]:
         """Return a sentence about the steps that were undone, if there are any."""
-        if not self._reasons:
+        if not self.reasons:
             return []
-        count, reason = counted(len(self._reasons), "step"), self._reasons[0]
+        count, reason = counted(len(self.reasons), "step"), self.reasons[0]
         return [f"{count} led to params where the program fails, and went back ({reason}): {WIDER}"]
 
 

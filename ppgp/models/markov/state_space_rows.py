@@ -21,6 +21,7 @@ from .parallel_scan import in_lanes, in_rows, lanes_for
 Theta = Mapping[str, Tensor]
 MANY_ROWS = 1000  # from which equal steps are looked for
 ROUNDING = 1e-12  # of the largest time, by which equally spaced times may err in double precision
+UNEVEN = 1e-6  # of the spacing: more is no rounding, however large the times are
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ def _equally_spaced(times: Tensor) -> bool:
     # NumPy, as a trace of torch's operations has no numbers
     t = times.detach().cpu().numpy()
     reach = max(ROUNDING, 4 * float(np.finfo(t.dtype).eps)) * np.abs(t).max()
+    reach = min(reach, UNEVEN * (t[-1] - t[0]) / (len(t) - 1))
     return bool((np.abs(t - np.linspace(t[0], t[-1], len(t))) <= reach).all())
 
 

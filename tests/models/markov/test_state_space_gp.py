@@ -154,6 +154,16 @@ def test_equal_steps_have_one_transition(
     close(found, everything(), rtol=1e-8, atol=1e-8)
 
 
+def test_uneven_steps_of_large_times_are_no_rounding() -> None:
+    """Unix times in milliseconds, which are off by up to half a step."""
+    shift = torch.rand(1200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    even = 1.7e12 + torch.arange(1200, dtype=torch.float64)
+    assert state_space_rows._equally_spaced(even)
+    assert not state_space_rows._equally_spaced(even + 0.9 * shift)
+    repeated = (1e9 + torch.arange(1500)).float()
+    assert not state_space_rows._equally_spaced(repeated)
+
+
 def test_second_derivatives_are_differences_of_slopes() -> None:
     data = table(130)
     target = Target(StateSpaceGP(KERNELS["sum"]).prepare(data), data, compile=False)
