@@ -307,7 +307,8 @@ class MAP(Inference):
         # rows are held out, or units of networks drop out in the steps
         guarded = self.hold_out is not None or OPTIMIZERS[self.optimizer].stochastic
         notes = list(with_edges(target, result) if result.notes else [])
-        notes = with_unbounded(target, result.z, notes)
+        if not target.data.is_table:
+            notes = with_unbounded(target, result.z, notes)
         if not guarded and any(s.param for s in target.slices.values()):
             notes += _overfitting_notes(self.optimizer, target)
         z, stats = result.z, {**result.stats, **at_the_mode(target, result.z, notes)}

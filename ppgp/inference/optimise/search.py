@@ -378,12 +378,10 @@ def with_unbounded(target: Target, z: Tensor, notes: list[str]) -> list[str]:
     which the concentration is below 1. With the Jacobian, as in Laplace and NUTS, it does not.
 
     Args:
-        target: The density.
+        target: The density of a program.
         z: The end of the search, [p].
         notes: Its notes.
     """
-    if target.data.is_table:
-        return notes
     values = target.constrain(z)
     bounded = [name for name in target.slices if name in values and _at_zero(values[name])]
     if not bounded:
