@@ -29,6 +29,7 @@ from ..data.arguments import as_training_data
 from ..data.training_data import Batch, Rows, Tables
 from ..display.user_warnings import warn
 from ..errors import DataError, LostRank, NotApplicable, NumericalError, NumericalWarning
+from ..numerics.cholesky import lacks_factor
 from ..runtime.memory import only_new_garbage
 from ..runtime.process_locks import one_at_a_time, silenced
 from ..runtime.seeding import seeded, standard_normal, standard_uniform
@@ -52,6 +53,7 @@ from .graph.branches import Branching, BranchingCode, SeveralBranching
 from .graph.machine_code import MachineCode, machine_code
 from .graph.tracing import (
     Looped,
+    OrNaN,
     ValueAndGradient,
     agrees_up_to_rounding,
     jacobian_of,
@@ -541,6 +543,10 @@ class Target:
                 continue
             except ValueError as error:
                 message = sentence(error)
+            except RuntimeError as error:
+                if not lacks_factor(error):
+                    raise
+                continue  # validation says nothing about a point without a density
             refused.append(seed)
             if self._has_density(seed):
                 refuse_values(message)
@@ -589,7 +595,7 @@ class Target:
     def value_and_grad(
         self, z: Tensor, rows: Rows | None = None, *, jacobian: bool = True, compile: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """Return ``log_density`` and its gradient [p]; NaN where it cannot be evaluated.
+        """Return ``log_density`` and its gradient [p]; NaN where a matrix has no factor.
 
         They come from the graph. With ``compile=False`` the program itself runs unless there is
         a graph already. All rows of a stream are one pass over it.
@@ -700,7 +706,8 @@ class Target:
         graph = None if self.out_of_torch else self.compiled()
         with torch.no_grad():
             if graph is None or self._graphs.eager:
-                return torch.stack([self.log_density(point) for point in points])
+                graph = OrNaN(lambda point: (self.log_density(point),))
+                return torch.stack([graph(point)[0] for point in points])
             if len(points) >= MANY_VALUES:
                 graph = self._graphs.values_alone() or graph
             return torch.stack([graph(point)[0] for point in points])
@@ -1257,9 +1264,19 @@ class Target:
         given = {name: getattr(self.model, name, None) for name in ("noise", "nugget")}
         zero = (n for n, v in given.items() if isinstance(v, int | float) and v == 0)
         without = next(zero, None) if hasattr(self.model, "kernel") else None
-        raise _finite_nowhere(
-            value, gradient, self.slices, self.data, self.invalid, STARTS, without
-        )
+        reported = self._without_factor(origin)
+        if reported is None and self.invalid is not None:
+            reported = f"Pyro's validation: {self.invalid}"
+        raise _finite_nowhere(value, gradient, self.slices, self.data, reported, STARTS, without)
+
+    def _without_factor(self, z: Tensor) -> str | None:
+        """Return what torch says where a matrix of a run at z [p] has no factor; None if all do."""
+        try:
+            with torch.no_grad():
+                self.log_density(z)
+        except RuntimeError as error:
+            return sentence(error) if lacks_factor(error) else None
+        return None
 
     def _check_known(self, z: Tensor) -> None:
         """Refuse an ``obs_mask`` that is True at NaN, in a run at z [p]."""
@@ -1399,7 +1416,7 @@ def _finite_nowhere(
     gradient: Tensor,
     slices: Mapping[str, Slice],
     data: Any,
-    invalid: str | None,
+    reported: str | None,
     tried: int,
     without_noise: str | None = None,
 ) -> NumericalError:
@@ -1410,7 +1427,7 @@ def _finite_nowhere(
         gradient: Its gradient there, [p].
         slices: ``{site: Slice}``, to name the sites where something is wrong.
         data: Of the program, to name arguments that hold NaN or infinity.
-        invalid: What Pyro's validation reports.
+        reported: What torch or Pyro's validation says of it.
         tried: The number of points.
         without_noise: The name of the variance of the noise of a Gaussian process where it is a
             number 0; None otherwise.
@@ -1439,11 +1456,11 @@ def _finite_nowhere(
             "functions than rows (Linear, Polynomial, Constant, Periodic over whole periods) "
             "needs it",
         )
-    reported = "" if invalid is None else f" (Pyro's validation: {invalid})"
+    why = "" if reported is None else f" ({reported})"
     do = "check the likelihood against the data (values outside its support?), and the priors"
     return NumericalError(
         "a finite log density somewhere near the start",
-        f"NaN or infinity at all of {tried} places{reported}",
+        f"NaN or infinity at all of {tried} places{why}",
         do,
     )
 
@@ -1589,7 +1606,7 @@ class Graphs:
             if batch not in self.density._fits:
                 self.density.check_memory(batch)
             if not compile and k is None:
-                return partial(self.density.eager_gradient, jacobian)
+                return OrNaN(partial(self.density.eager_gradient, jacobian))
             with one_at_a_time(), self.density._collected():
                 graph, reason = self._compiled(batch, jacobian, k, few)
             if reason is not None:
@@ -1613,7 +1630,7 @@ class Graphs:
         if self._values is None:
             recorded = self._recorded[None, True]
             found = values_alone(recorded.graph, (recorded.points[0].clone(),))
-            self._values = (found,)
+            self._values = (found and OrNaN(found),)
         return self._values[0]
 
     def machine_code(self, jacobian: bool) -> OfNumPy | None:
@@ -1655,7 +1672,7 @@ class Graphs:
         self, code: MachineCode | BranchingCode, recorded: _Recorded, jacobian: bool
     ) -> bool:
         """Return whether machine code has the values of the program where this was run."""
-        one = partial(self.density.eager_gradient, jacobian)
+        one = OrNaN(partial(self.density.eager_gradient, jacobian))
         return all(
             agrees_up_to_rounding(code(z), one, z, (), own(), single=self.density.survey.single)
             for z, own in zip(recorded.points, recorded.own, strict=True)
@@ -1679,16 +1696,19 @@ class Graphs:
         one = partial(self.density.eager_gradient, jacobian)
         if reach is not None:
             one = partial(self.density.adversarial_gradient, jacobian, reach)
-        graph = one if k is None else Looped(one, True)
+        graph = OrNaN(one) if k is None else Looped(OrNaN(one), True)
         if self.compile:
             tables = self.density.tables(torch.arange(batch))
             points = self._three_points()
             with one_at_a_time():
                 found = traced(one, (points[0].clone(), *tables), k, True)
+                found = OrNaN(found) if k is None else found
                 # other rows at each point, or the same in another order
                 rows = [tuple(x.roll(i, 0) for x in tables) for i in range(len(points))]
                 agree = (
-                    agrees_up_to_rounding(there, one, z, own, single=self.density.survey.single)
+                    agrees_up_to_rounding(
+                        there, OrNaN(one), z, own, single=self.density.survey.single
+                    )
                     for there, z, own in zip(
                         several_of(found, points, rows, k, True), points, rows, strict=True
                     )
@@ -1701,18 +1721,19 @@ class Graphs:
         self, batch: int | None, jacobian: bool, k: int | None, few: bool = False
     ) -> tuple[ValueAndGradient, str | None]:
         """Return the graph, and why it is the program itself instead, if it has to be."""
-        one = partial(self.density.eager_gradient, jacobian)
+        program = partial(self.density.eager_gradient, jacobian)
+        one = OrNaN(program)
         if not self.compile:
             return one if k is None else Looped(one), None
         tables = () if batch is None else self.density._first_rows(batch)
         try:
             if (batch, jacobian) not in self._recorded:  # for one point and for several
                 points = self._three_points()
-                graph = one_point(one, (points[0].clone(), *tables))
+                graph = one_point(program, (points[0].clone(), *tables))
                 own = [cache(partial(one, z, *tables)) for z in points]
                 if self.watch:  # a step may do something else each time
                     in_turn = partial(self.density.gradient_step_by_step, jacobian)
-                    own[-1] = cache(partial(in_turn, points[-1], *tables))
+                    own[-1] = cache(partial(OrNaN(in_turn), points[-1], *tables))
                 self._recorded[batch, jacobian] = _Recorded(graph, points, own)
             recorded = self._recorded[batch, jacobian]
             if k is not None and not worth_widening(recorded.graph):
@@ -1722,6 +1743,8 @@ class Graphs:
             if isinstance(graph, GraphModule) and k is None:
                 # it agrees where it was traced; a point costs a step
                 points, own = points[1:], own[1:]
+            if k is None:
+                graph = OrNaN(graph)
             if recorded.graph.meta["branches"]:
                 if k is None:
                     graph = Branching(one, recorded.graph, graph, self.density.survey.single)
@@ -1848,7 +1871,7 @@ def _difference(density: Target, watched: _Watched, key: Key, z: Tensor | None) 
         point for each in watched.visited for point in each.reshape(-1, density.dim)[:1]
     ]
     points += first_points[-MOST:]
-    one = partial(density.eager_gradient, jacobian)
+    one = OrNaN(partial(density.eager_gradient, jacobian))
     single = density.survey.single
     tolerance = 1e-3 if single or density.survey.like.dtype == torch.float32 else 1e-8
     for point in points:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import torch
 from jaxtyping import Float
@@ -16,6 +17,24 @@ LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # jitter, relative to the mean of the 
 JITTER = 1e-8  # relative to the mean of the diagonal of Kmm, for inducing inputs that coincide
 JITTER_SINGLE = 1e-4  # the same in float32, whose rounding error is 1e-7
 LOG_2PI = math.log(2 * math.pi)
+#: what torch says of a matrix without a factor or an inverse
+NO_FACTOR = re.compile(
+    r"^(RuntimeError: )?(torch\.)?(linalg\.)?\w+: .*(because the input|division by zero)",
+    re.MULTILINE,
+)
+
+
+def lacks_factor(error: BaseException) -> bool:
+    """Return whether an error says that a matrix has no factor or no inverse.
+
+    Eagerly this is ``torch.linalg.LinAlgError``; TorchScript raises a RuntimeError that holds the
+    message.
+    """
+    if isinstance(error, torch.linalg.LinAlgError):
+        return True
+    if type(error) is not RuntimeError:
+        return False
+    return bool("TorchScript interpreter" in str(error) and NO_FACTOR.search(str(error)))
 
 
 def cholesky(

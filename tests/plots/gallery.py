@@ -6,7 +6,7 @@ images to which ``test_gallery.py`` compares them.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -23,6 +23,7 @@ from ppgp import conformal, geostatistics, inference, kernels, likelihoods, mode
 
 BASELINE = Path(__file__).with_name("baseline")
 DPI = 40  # of the images of the baseline
+LARGE = 110  # of the others
 NO_FIGURE = {"COLOURS", "MARKERS", "MOST_SITES", "suited"}
 Drawing = Callable[..., Figure]
 
@@ -378,14 +379,19 @@ def decision(**options: Any) -> Figure:
     return plots.decision(logistic(), points=60, **options)
 
 
-def main(folder: str, *options: str) -> None:
+def main() -> None:
     """Write every figure to a folder, or the small ones of the baseline."""
-    out = Path(folder)
-    out.mkdir(parents=True, exist_ok=True)
-    dpi = DPI if "--baseline" in options else 110
+    parser = argparse.ArgumentParser(prog="python -m tests.plots.gallery", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the PNG files are written")
+    parser.add_argument(
+        "--baseline", action="store_true", help=f"write them with {DPI} dots per inch, not {LARGE}"
+    )
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
     for name, draw in FIGURES.items():
-        draw().savefig(out / f"{name}.png", dpi=dpi)
+        dpi = DPI if options.baseline else LARGE
+        draw().savefig(options.folder / f"{name}.png", dpi=dpi)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

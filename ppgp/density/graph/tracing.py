@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx import graph_module
 
+from ...numerics.cholesky import lacks_factor
 from ...runtime.process_locks import silenced
 from .batching import BatchedOperations, has_rule
 from .recorder import Layout, recorded
@@ -110,13 +111,14 @@ def traced(
         graph = simplified(recorded(function, example))
     if k is None or not worth_widening(graph):
         one = owned(graph) if sum(_sizes(graph)) > HEAVY else _compiled(graph, example)
-        return one if k is None else Looped(one, own_tables)
+        return one if k is None else Looped(OrNaN(one), own_tables)
     by_value(graph)  # the strides of several points may allow no view
     run = BatchedOperations(graph).run
     wide = torch.vmap(run, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
     widened = simplified(recorded(wide, example))
-    return owned(widened) if few else _compiled(widened, example)
+    several = owned(widened) if few else _compiled(widened, example)
+    return OrNaN(several, Looped(OrNaN(graph), own_tables))
 
 
 @_sources_forgotten()
@@ -240,6 +242,30 @@ def repeated(k: int, example: tuple[Tensor, ...], own_tables: bool) -> tuple[Ten
     """Return arguments of one point as those of k equal points."""
     z, *tables = (value.expand(k, *value.shape).contiguous() for value in example)
     return (z, *tables) if own_tables else (z, *example[1:])
+
+
+@dataclass(frozen=True)
+class OrNaN:
+    """A density that is NaN, with a gradient of NaN, where a matrix has no factor or no inverse.
+
+    Attributes:
+        function: That of z [p], or of several points [k, p].
+        in_turn: That of several points which takes them one by one, so that those without a density
+            do not take it from the others; None for a function of one point.
+    """
+
+    function: Callable[..., tuple[Tensor, ...]]
+    in_turn: ValueAndGradient | None = None
+
+    def __call__(self, z: Tensor, *tables: Tensor) -> Any:
+        try:
+            return self.function(z, *tables)
+        except RuntimeError as error:
+            if not lacks_factor(error):
+                raise
+        if self.in_turn is not None:
+            return self.in_turn(z, *tables)
+        return z.new_tensor(torch.nan), torch.full_like(z, torch.nan)
 
 
 @dataclass(frozen=True)

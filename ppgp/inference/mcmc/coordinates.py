@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.distributions import transforms
 
@@ -98,20 +95,10 @@ def _heavy_tails(target: Target, origin: np.ndarray) -> np.ndarray:
     logs = [one for one in target.slices.values() if _is_exp(one.transform)]
     places = np.array([j for one in logs for j in range(one.start, one.stop)], dtype=int)
     callback = target.callback()
-    most = value_or_nan(callback, origin)
+    most, _ = callback(origin)
     down = DEPTH * np.eye(len(origin))[places]
-    drops = np.array([most - value_or_nan(callback, origin - step) for step in down])
+    drops = np.array([most - callback(origin - step)[0] for step in down])
     return places[drops < LIGHTER * DEPTH]  # a density that is not finite has no such tail
-
-
-def value_or_nan(
-    callback: Callable[[np.ndarray], tuple[float, np.ndarray]], z: np.ndarray
-) -> float:
-    """Return the log density at z [p], by ``Target.callback``; NaN where it does not exist."""
-    try:
-        return callback(z)[0]
-    except torch.linalg.LinAlgError:  # a Cholesky factor in a user's program
-        return math.nan
 
 
 def _is_exp(transform: Any) -> bool:

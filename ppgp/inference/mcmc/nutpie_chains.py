@@ -257,8 +257,9 @@ def _threaded(
                 keep(number, chain.cut(sampler))
             return True
         except BaseException:
-            for sampler, _ in running.values():
-                sampler.abort()
+            for sampler, chain in running.values():
+                chain.stop()
+                chain.cut(sampler)  # unlike abort(), without an error of its own
             raise
     return False
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...density.target import Target
-from ...errors import NumericalError, PpgpError
+from ...errors import NumericalError
 from ...runtime.libraries import nutpie, settings_unchanged
 from ...runtime.process_locks import help_in, turns_of_this_thread
 from ...runtime.seeding import standard_normal
@@ -187,9 +187,6 @@ class Chain:
         self.gradients += 1
         try:
             value, gradient = run.callback(run.coordinates.point(w))
-        except torch.linalg.LinAlgError:
-            # a Cholesky factor in a user's program: the density does not exist there
-            raise _Recoverable from None
         except BaseException as error:
             # nutpie would turn this into a panic, so it is raised at the end of the chain
             self.failure = self.failure or error
@@ -231,15 +228,14 @@ class Chain:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a panic in Rust is no Exception
-            if isinstance(self.failure, PpgpError):
+            if self.failure is not None:
                 raise self.failure from None
-            cause = self.failure or error
-            reason = (str(cause).splitlines() or [""])[0]
+            reason = (str(error).splitlines() or [""])[0]
             raise NumericalError(
                 "a density that can be sampled",
-                f"{type(cause).__name__}: {reason}",
+                f"{type(error).__name__}: {reason}",
                 "look for a prior that is flat, or a likelihood that is constant far from the data",
-            ) from cause
+            ) from error
         if self.failure is not None:
             raise self.failure
         return self._parts(raw)

@@ -16,7 +16,6 @@ from torch import Tensor
 from ...density.target import Target
 from ...numerics.effective_sizes import FEWEST, r_hats
 from ...runtime.seeding import standard_normal
-from .coordinates import value_or_nan
 
 
 @runtime_checkable
@@ -189,7 +188,7 @@ def falls(target: Target, origin: Tensor, root: Tensor) -> tuple[np.ndarray, np.
     axes = REACH * torch.eye(p).to(root)
     away = torch.cat([axes, -axes, e.to(root)])
     points = [origin, *(origin + root @ step for step in away)]
-    most, *values = (value_or_nan(callback, z.double().cpu().numpy()) for z in points)
+    most, *values = (callback(z.double().cpu().numpy())[0] for z in points)
     drops = np.array([most - value for value in values])
     ratios = drops / (0.5 * away.square().sum(1).double().cpu().numpy())
     return ratios[: 2 * p], ratios[2 * p :]

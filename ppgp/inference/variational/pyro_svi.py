@@ -28,6 +28,7 @@ from ...density.target import Target
 from ...display.wording import counted
 from ...errors import NotApplicable, NumericalError
 from ...networks.networks import training
+from ...numerics.cholesky import lacks_factor
 from ...posterior.posterior import Posterior
 from ...runtime.seeding import seeded, standard_normal
 from ..base import Inference, attempted, draw_batch, from_draws
@@ -192,7 +193,9 @@ class _Undone:
         self.now = False
         try:
             yield
-        except torch.linalg.LinAlgError as error:
+        except RuntimeError as error:
+            if not lacks_factor(error):
+                raise
             reason = str(error).partition("\n")[0]
             if not self._good:
                 wanted = "a program that runs at the first params, and after one step"
