@@ -1606,7 +1606,8 @@ class Graphs:
             if batch not in self.density._fits:
                 self.density.check_memory(batch)
             if not compile and k is None:
-                return OrNaN(partial(self.density.eager_gradient, jacobian))
+                program = partial(self.density.eager_gradient, jacobian)
+                return program if self.density.data.is_table else OrNaN(program)
             with one_at_a_time(), self.density._collected():
                 graph, reason = self._compiled(batch, jacobian, k, few)
             if reason is not None:
@@ -1722,7 +1723,9 @@ class Graphs:
     ) -> tuple[ValueAndGradient, str | None]:
         """Return the graph, and why it is the program itself instead, if it has to be."""
         program = partial(self.density.eager_gradient, jacobian)
-        one = OrNaN(program)
+        # models of the library explain a failed factor themselves
+        of_user = not self.density.data.is_table
+        one = OrNaN(program) if of_user else program
         if not self.compile:
             return one if k is None else Looped(one), None
         tables = () if batch is None else self.density._first_rows(batch)
@@ -1743,7 +1746,7 @@ class Graphs:
             if isinstance(graph, GraphModule) and k is None:
                 # it agrees where it was traced; a point costs a step
                 points, own = points[1:], own[1:]
-            if k is None:
+            if k is None and of_user:
                 graph = OrNaN(graph)
             if recorded.graph.meta["branches"]:
                 if k is None:
