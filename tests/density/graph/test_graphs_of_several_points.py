@@ -48,7 +48,7 @@ def test_the_program_runs_no_more_for_a_graph_of_several_points(k: int, few: boo
 def test_a_graph_of_a_few_calls_is_no_torchscript() -> None:
     few: Any = target().compiled(k=4, few=True)
     many: Any = target().compiled(k=4)
-    assert isinstance(few.graph, GraphModule)
+    assert isinstance(few.graph.function, GraphModule)
     assert not isinstance(many.graph, GraphModule)
 
 
