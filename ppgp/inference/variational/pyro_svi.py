@@ -217,7 +217,9 @@ class _Undone:
         """Go back to the step before the last one if the program fails at its params."""
         try:
             run()
-        except torch.linalg.LinAlgError:
+        except RuntimeError as error:
+            if not lacks_factor(error):
+                raise
             self.go_back()
 
     @staticmethod
