@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 import ppgp
+from ppgp.density.graph.loops import Loop
+from ppgp.density.graph.tracing import OrNaN
 
 Step = Callable[[Callable[[str], str], Any, Any], tuple[Any, Any]]
 Scan = Callable[..., tuple[Any, Any]]
@@ -32,3 +34,9 @@ def unrolled(
         init, ys[t] = step(lambda name, t=t: f"{name}_{t}", init, x)
     first = ys[0]
     return init, None if first is None else torch.stack([ys[t] for t in steps])
+
+
+def loops_in(graph: Any) -> list[Loop]:
+    """Return the loops of a graph, of one point or of several."""
+    inner = graph.function if isinstance(graph, OrNaN) else graph
+    return [part.run for part in getattr(inner, "parts", []) if isinstance(part.run, Loop)]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from loops_of_steps import loops_in
 from random_programs import F32, F64, Program
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import ppgp
-from ppgp.density.graph.loops import Loop
 from ppgp.density.graph.tracing import traced
 
 SEEDS = 12
@@ -57,10 +57,6 @@ def graph_of(program: Program, z: Tensor, k: int | None) -> Any:
         return None
 
 
-def counted(graph: Any) -> int:
-    return sum(isinstance(part.run, Loop) for part in getattr(graph, "parts", []))
-
-
 @pytest.mark.parametrize("rare", [False, True])
 @pytest.mark.parametrize("dtype", [F64, F32], ids=["double", "single"])
 def test_values_and_slopes(dtype: torch.dtype, rare: bool) -> None:
@@ -82,7 +78,7 @@ def test_values_and_slopes(dtype: torch.dtype, rare: bool) -> None:
             if graph is None:
                 continue
             traced_programs += 1
-            loops += counted(graph)
+            loops += len(loops_in(graph))
             found = graph(z) if k else [torch.stack(x) for x in zip(*map(graph, z), strict=True)]
             for one, other in zip(found, wanted, strict=True):
                 torch.testing.assert_close(

@@ -11,6 +11,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from loops_of_steps import loops_in
 from torch import Tensor
 
 import ppgp
@@ -248,8 +249,7 @@ def loops_of(function: Callable[..., Tensor], k: int | None = None) -> list[loop
     target = target_of(function)
     graph: Any = target.compiled(k=k)
     assert not target.eager
-    parts = getattr(graph.graph, "parts", [])
-    return [part.run for part in parts if isinstance(part.run, loops.Loop)]
+    return loops_in(graph.graph)
 
 
 @pytest.mark.parametrize("function", ON_FLOATS)
@@ -281,7 +281,7 @@ def test_a_body_in_single_precision_runs_on_floats_in_such_a_program() -> None:
     torch.testing.assert_close(value.double(), wanted[0], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(slope.double(), wanted[1], rtol=1e-5, atol=1e-5)
     graph: Any = single.compiled(k=None)
-    found = [part.run for part in graph.graph.parts if isinstance(part.run, loops.Loop)]
+    found = loops_in(graph.graph)
     assert len(found) == 2
     assert all(loop.floats is not None for loop in found)
     assert all(loop.floats is None for loop in loops_of(in_single_precision))

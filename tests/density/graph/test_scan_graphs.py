@@ -10,11 +10,11 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from loops_of_steps import loops_in
 from torch import Tensor
 
 import ppgp
 from ppgp.density import Target
-from ppgp.density.graph.loops import Loop
 from ppgp.density.graph.tracing import traced
 from ppgp.errors import NumericalWarning
 from ppgp.models.program import Program
@@ -46,8 +46,7 @@ def compare(function: Function, loops: int | None = None, abreast: bool = True) 
     run = both(function)
     graphs: list[Any] = [traced(run, (POINTS[0].clone(),), k) for k in (None, 3)[: 1 + abreast]]
     for graph in graphs:
-        parts = getattr(graph, "parts", [])
-        assert loops in (None, sum(isinstance(part.run, Loop) for part in parts))
+        assert loops in (None, len(loops_in(graph)))
     found = [torch.stack(each) for each in zip(*map(graphs[0], POINTS), strict=True)]
     wanted = [torch.stack(each) for each in zip(*map(run, POINTS), strict=True)]
     for each in [found, *(graph(POINTS) for graph in graphs[1:])]:
