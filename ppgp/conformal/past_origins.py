@@ -21,6 +21,7 @@ from ..data.roles import refuse_censored, refuse_weights
 from ..errors import DataError, NotApplicable, SettingError, an, counted
 from ..inference import Inference
 from ..inference.fitting.candidates import fit_candidates
+from ..inference.fitting.checks import check_program
 from ..inference.fitting.fit import fit
 from ..models import Model
 from ..posterior.averaging import Average, average
@@ -155,6 +156,8 @@ def calibrate_at_origins(
     recipes = [model] if isinstance(model, Model) else model
     several = isinstance(recipes, list | tuple) and len(recipes) > 0
     if not several or not all(isinstance(one, Model) for one in recipes):
+        if isinstance(model, type):
+            check_program(model)
         got, do = an(type(model).__name__), "pass a recipe, such as models.StateSpaceGP()"
         raise NotApplicable("a model of ppgp.models, or a list of them", got, do)
     if not isinstance(data, Dataset) or not data.team.alone:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import ppgp
-from ppgp import inference, kernels, models
-from ppgp.errors import ConvergenceWarning, DataError, NotApplicable
+from ppgp import inference, kernels, likelihoods, models
+from ppgp.errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ppgp.inference import MAP
 from ppgp.inference.fitting.candidates import _name
 
@@ -67,6 +67,61 @@ def test_a_model_with_a_kernel_and_rows_without_a_span_are_refused() -> None:
     flat = ppgp.Dataset(TIMES[:, None], np.ones(42))
     with pytest.raises(DataError, match="rows of a series that differ in time and y"):
         ppgp.fit_candidates(models.StateSpaceGP(), flat)
+
+
+def of_y(y: Any) -> ppgp.Dataset:
+    return ppgp.Dataset(TIMES[:, None], y)
+
+
+COUNTS = np.arange(42.0) % 5
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "sentence"),
+    [
+        (likelihoods.Poisson(), COUNTS - 1, r"expected counts .* in y, got -1 in row 0"),
+        (likelihoods.Poisson(), 0 * COUNTS, "differ in time and y, got y = 0 in all 42: look at"),
+        (likelihoods.Beta(), COUNTS, r"expected targets above 0 and below 1 in y, got 0 in row 0"),
+        (likelihoods.Beta(), (COUNTS + 1) / 9, "a likelihood whose series have .*, got Beta: give"),
+        (
+            likelihoods.Gamma(),
+            1e-20 * (COUNTS + 1),
+            r"got y with a variance of 2\.\S*e-40: rescale",
+        ),
+    ],
+)
+def test_the_error_names_why_there_are_no_candidates(
+    likelihood: Any, y: Any, sentence: str
+) -> None:
+    recipe = models.StateSpaceGP(likelihood=likelihood)
+    with pytest.raises((DataError, NotApplicable), match=sentence):
+        ppgp.fit_candidates(recipe, of_y(y))
+
+
+def test_rows_of_one_time_are_named() -> None:
+    same = ppgp.Dataset(np.ones((42, 1)), VALUES)
+    with pytest.raises(DataError, match="differ in time and y, got time = 1 in all 42: look"):
+        ppgp.fit_candidates(models.StateSpaceGP(), same)
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_what_is_no_dataset_no_model_and_no_method_is_named() -> None:
+    recipe: Any = models.StateSpaceGP()
+    table: Any = pd.DataFrame({"t": TIMES, "y": VALUES})
+    with pytest.raises(DataError, match=r"expected a Dataset for StateSpaceGP, got DataFrame: use"):
+        ppgp.fit_candidates(recipe, table)
+    called = r"expected a model, got the class StateSpaceGP: call it: StateSpaceGP\(\)"
+    kind: Any = models.StateSpaceGP
+    with pytest.raises(NotApplicable, match=called):
+        ppgp.fit_candidates(kind, DATA)
+    with pytest.raises(NotApplicable, match=called):
+        ppgp.cross_calibrate(kind, DATA, horizon=3)
+    method: Any = inference.Laplace
+    with pytest.raises(NotApplicable, match=r"got <class .*Laplace'>: call it: Laplace\(\)"):
+        ppgp.fit_candidates(recipe, DATA, method)
+    law: Any = likelihoods.Poisson
+    with pytest.raises(SettingError, match=r"got the class Poisson: call it: Poisson\(\)"):
+        models.StateSpaceGP(likelihood=law)
 
 
 @pytest.mark.parametrize("rows", [1, 3])

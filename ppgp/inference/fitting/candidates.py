@@ -12,7 +12,9 @@ import torch
 from ...capabilities import Candidates, require
 from ...data.dataset import Dataset
 from ...display.user_warnings import warn
-from ...errors import ConvergenceWarning, DataError, counted
+from ...errors import ConvergenceWarning, DataError, NotApplicable, PpgpError, counted
+from ...models import Model
+from ...models.markov.latent_state_space_gp import LOGARITHMIC
 from ...models.markov.series_rule import FEWEST_ROWS, in_plain_words
 from ...posterior.averaging import NEGLIGIBLE, Average, average
 from ...posterior.posterior import Posterior
@@ -20,9 +22,10 @@ from ...posterior.summary import cut_short
 from ..base import Inference
 from ..optimise.map import MAP
 from ..runs import TWICE
+from .checks import check_program, no_dataset, no_method
 from .fit import MOST_TO_COMPARE, ROWS_TO_COMPARE, STOPPED, fit, fits_of_candidates
 
-__all__ = ["expected_seconds", "fit_candidates"]
+__all__ = ["expected_seconds", "fit_candidates", "without_candidates"]
 
 #: seconds of one core, measured: of a candidate, per pair of rows beside it, and per row of a long
 #: series, whose candidate is fitted to all rows
@@ -60,8 +63,10 @@ def fit_candidates(
         have been fitted, and its ``warnings`` say so.
 
     Raises:
-        NotApplicable: If the model has a kernel, or never has candidates.
+        NotApplicable: If the model has a kernel, or never has candidates, as under a likelihood of
+            classes or shares.
         DataError: If there are none for these rows: fewer than four, or all with one time or value.
+            If y does not suit the likelihood.
 
     Examples:
         >>> import numpy as np
@@ -77,13 +82,16 @@ def fit_candidates(
     """
     begun = time.perf_counter()
     options = {"seed": seed, "progress": progress, "standardise": standardise}
-    fits = fits_of_candidates(require(model, Candidates), data, options)
+    if not isinstance(model, Model):
+        check_program(model)
+    model = require(model, Candidates)
+    if not isinstance(data, Dataset):
+        raise no_dataset(model, data)
+    if how is not None and not isinstance(how, Inference):
+        raise no_method(how, model)
+    fits = fits_of_candidates(model, data, options)
     if not fits:
-        if data.n < FEWEST_ROWS:
-            do = "add rows, or give a kernel"
-            raise DataError(f"at least {FEWEST_ROWS} rows of a series", str(data.n), do)
-        do = "look at the times and the values, or give a kernel"
-        raise DataError("rows of a series that differ in time and y", "none that do", do)
+        raise without_candidates(model, data)
     named = {_name(recipe, data): fitted for recipe, fitted in fits}
     found = average(named) if len(named) > 1 else Average(named, torch.ones(1).double())
     used = [each for each, w in zip(named.values(), found.weights, strict=True) if w > NEGLIGIBLE]
@@ -95,6 +103,25 @@ def fit_candidates(
         for note in notes:
             warn(f"{note}; {TWICE}" if STOPPED in note else note, ConvergenceWarning)
     return replace(found, warnings=tuple(notes), took=time.perf_counter() - begun)
+
+
+def without_candidates(model: Any, data: Dataset) -> PpgpError:
+    """Return the error that says why a model without a kernel has no candidates for some rows."""
+    if data.n < FEWEST_ROWS:
+        do = "add rows, or give a kernel"
+        return DataError(f"at least {FEWEST_ROWS} rows of a series", str(data.n), do)
+    law = getattr(model, "likelihood", None)
+    if law is not None and "y" not in model.scales and not isinstance(law, LOGARITHMIC):
+        wanted = "a likelihood whose series have candidates, such as Poisson or StudentT"
+        return NotApplicable(wanted, type(law).__name__, "give a kernel")
+    wanted = "rows of a series that differ in time and y"
+    for column, name in ((data.X[:, 0], "time"), (data.y, "y")):
+        if bool((column == column[0]).all()):
+            do = "look at the times and the values, or give a kernel"
+            got = f"{name} = {float(column[0]):g} in all {data.n}"
+            return DataError(wanted, got, do)
+    got = f"y with a variance of {float(data.y.double().var()):g}"
+    return DataError(wanted, got, "rescale y, or give a kernel")
 
 
 def _by_method(

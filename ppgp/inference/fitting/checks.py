@@ -69,6 +69,14 @@ def no_method(how: Any, model_or_program: Any = None) -> NotApplicable:
     return NotApplicable("an inference record such as inference.NUTS()", got, do)
 
 
+def no_dataset(model: Model, data: Any) -> DataError:
+    """Return the error for data of a model that are no Dataset."""
+    do = "use ppgp.Dataset(X, y)"
+    if hasattr(data, "columns"):
+        do = "use ppgp.Dataset.from_frame(table, target)"
+    return DataError(f"a Dataset for {type(model).__name__}", type(data).__name__, do)
+
+
 def check_program(model_or_program: Any) -> None:
     """Raise NotApplicable for what is neither a model nor a program."""
     if isinstance(model_or_program, type):

@@ -62,6 +62,7 @@ from .checks import (
     check_support,
     check_team,
     check_training_rows,
+    no_dataset,
     no_method,
     no_path,
     refuse_another_scale,
@@ -600,11 +601,7 @@ def _problem_of_model(
 ) -> _Problem:
     """Make the model ready for its data; refuse what does not fit together."""
     if not isinstance(data, Dataset):
-        wanted, got = f"a Dataset for {type(model).__name__}", type(data).__name__
-        do = "use ppgp.Dataset(X, y)"
-        if hasattr(data, "columns"):
-            do = "use ppgp.Dataset.from_frame(table, target)"
-        raise DataError(wanted, got, do)
+        raise no_dataset(model, data)
     device, default = data.X.device, torch.get_default_device()
     if default.type not in ("cpu", device.type):
         do = f"use data.to({str(default)!r})"

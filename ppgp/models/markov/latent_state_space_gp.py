@@ -184,11 +184,13 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
 
         Raises:
             NotApplicable: If there is a kernel.
+            DataError: If y does not suit the likelihood.
         """
         require(self, Candidates)
+        self.likelihood.prepare(data)
         values = data.y
         if "y" not in self.scales:
-            if not isinstance(self.likelihood, LOGARITHMIC) or not bool((values >= 0).all()):
+            if not isinstance(self.likelihood, LOGARITHMIC):
                 return []
             values = (values + 0.5).log()
         scaled = "y" in self.scales
