@@ -224,6 +224,7 @@ IN_THE_SHELL: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"pass Dataset\((\w+)=\)", _option("pass {}")),
     (r"a Dataset without (\w+)", _option("leave {} out")),
     (r"models\.Boosted", "ngboost"),
+    (r"\bgive a kernel$", "name a model, such as --model gp"),
     (r"\bclasses=", "--classes "),
     (r"ppgp fit or posterior\.save wrote", "ppgp fit wrote"),
     (r"use conformal\.([A-Z].+)$", _as_scores),

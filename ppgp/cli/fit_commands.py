@@ -14,7 +14,7 @@ import typer
 
 from .. import __version__, files
 from ..display.user_warnings import warn
-from ..errors import NotApplicable, NotEnoughMemory, PpgpWarning, SettingError
+from ..errors import NotApplicable, NotEnoughMemory, PpgpWarning, SettingError, UnknownName
 from ..recipes.parsing import MODELS
 from ..runtime.levels import exact_level
 from ..runtime.whole_numbers import check_workers
@@ -42,7 +42,7 @@ from .recipe_options import (
     advised_models,
     build_models_and_methods,
     check_names,
-    is_series,
+    has_times,
     methods_of_models,
     split_names,
     usual_models,
@@ -215,16 +215,21 @@ def fit(
 
     table = loaded(looked)
     posterior: Posterior | Average
-    recipe = None if model is not None or settings else _of_series(table, likelihood)
-    if recipe is not None:
+    series, other = None, None
+    if model is None and has_times(table):
+        series, other = _of_series(table, likelihood, how or "map", settings or [])
+    if series is not None:
         model, method = "series", how or "map"
-        posterior = _fitted_series(recipe, table, how, seed, progress)
+        posterior = _fitted_series(*series, table, seed, progress)
         rows = _weights_of(posterior)
         title = f"candidates for a series by {method}, {posterior.seconds:.1f} s"
         interrupted, sentences = False, ()
     else:
         model = model or usual_models(table, likelihood)[0]
         method = how or methods_of_models([model], None, "nuts", table.n)[model][0]
+        if other is not None:
+            sentence = f"one {model} by {method} is fitted, no average of candidates: {other}"
+            typer.echo(f"note: {sentence}", err=True)
         models, methods = build_models_and_methods(
             [model], [method], settings or [], likelihood, table.groups or ()
         )
@@ -262,33 +267,50 @@ def _rows_of_sites(posterior: Posterior) -> list[dict[str, Any]]:
     return [{"site": site, **row} for site, row in table.to_dict("index").items()]
 
 
-def _of_series(table: Dataset, likelihood: str | None) -> Any:
-    """Return the model of a table that is a series, without a kernel; None if it is none.
+def _of_series(
+    table: Dataset, likelihood: str | None, how: str, settings: list[str]
+) -> tuple[tuple[Any, Any] | None, str | None]:
+    """Return the model without a kernel and the method of a table of times, or why there is none.
 
-    A likelihood that has no candidates, such as that of shares, leaves the table to other models.
+    Args:
+        table: The Dataset.
+        likelihood: The name or recipe of a likelihood.
+        how: That of the method.
+        settings: What ``--set`` gives.
     """
-    from ..models import StateSpaceGP
+    from ..capabilities import Candidates, supports
+    from ..inference.fitting.candidates import without_candidates
+    from ..models.markov.series_rule import FEWEST_ROWS
 
-    if not is_series(table):
-        return None
-    if likelihood is None:
-        return StateSpaceGP()
-    models, _ = build_models_and_methods(["state-space"], ["map"], [], likelihood, ())
-    found = models["state-space"]
-    return found if found.candidates(table) else None
+    if table.classes:
+        return None, "y holds labels"
+    roles = [f"--{role.replace('_', '-')}" for role in table.columns_with_roles if role != "ids"]
+    if roles:
+        return None, f"they take no {', '.join(roles)}"
+    given = " ".join(f"--set {setting}" for setting in settings)
+    refused = f"not all of them take {given}"
+    name = "state-space"
+    try:
+        models, methods = build_models_and_methods([name], [how], settings, likelihood, ())
+    except (UnknownName, SettingError, NotApplicable):
+        if not settings:
+            raise
+        return None, refused
+    found = models[name]
+    if not supports(found, Candidates):
+        return None, refused
+    # only a likelihood leaves the table to other models
+    if likelihood is not None and table.n >= FEWEST_ROWS and not found.candidates(table):
+        error = without_candidates(found, table)
+        return None, f"they take {error.expected}, got {error.got}"
+    return (found, methods[how]), None
 
 
-def _fitted_series(
-    model: Any, table: Dataset, how: str | None, seed: int, progress: bool
-) -> Average:
-    """Return the average of the candidates for a series, by a method or by MAP."""
+def _fitted_series(model: Any, method: Any, table: Dataset, seed: int, progress: bool) -> Average:
+    """Return the average of the candidates for a series by a method."""
     from ..inference.fitting.candidates import fit_candidates
 
-    method = None
-    if how is not None:
-        _, methods = build_models_and_methods(["state-space"], [how], [], None, ())
-        method = methods[how]
-    if method is None or type(method).__name__ == "MAP":
+    if type(method).__name__ == "MAP":
         _warn_of_long_choice(table)
     return fit_candidates(model, table, method, seed=seed, progress=progress)
 

@@ -16,6 +16,7 @@ __all__ = [
     "advised_models",
     "build_models_and_methods",
     "check_names",
+    "has_times",
     "methods_of_models",
     "options_in",
     "split_names",
@@ -91,8 +92,8 @@ def usual_models(table: Any, likelihood: str | None = None) -> list[str]:
     return ["logistic" if len(table.classes) == 2 else "softmax"]
 
 
-def is_series(table: Any) -> bool:
-    """Return whether a table is a series of numbers: a column of the time, or one of dates alone.
+def has_times(table: Any) -> bool:
+    """Return whether a table has a column of the time, or one of dates alone.
 
     Args:
         table: The Dataset.
@@ -100,9 +101,7 @@ def is_series(table: Any) -> bool:
     from ..data.entries.dates import unit_of
 
     names = table.feature_names or ()
-    own = [name for name in table.columns_with_roles if name != "ids"]
-    of_dates = len(names) == 1 and unit_of(names[0]) is not None
-    return (of_dates or table.time is not None) and not table.classes and not own
+    return table.time is not None or (len(names) == 1 and unit_of(names[0]) is not None)
 
 
 def advised_models(

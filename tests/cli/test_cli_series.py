@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,8 +15,8 @@ from forked import ppgp
 
 import ppgp as library
 from ppgp.cli.fit_commands import _of_series, _warn_of_long_choice
-from ppgp.cli.recipe_options import is_series
-from ppgp.errors import PpgpWarning
+from ppgp.cli.recipe_options import has_times
+from ppgp.errors import DataError, PpgpWarning
 
 MONTHS = pd.date_range("2020-01-01", periods=48, freq="MS")
 WAVE = 10 + 2 * np.sin(2 * np.pi * np.arange(48) / 12)
@@ -41,7 +43,7 @@ def test_fit_saves_the_average_of_the_candidates_and_predict_reads_it(tmp_path: 
     forecast = pd.read_csv(tmp_path / "p.csv")
     error = np.sqrt(np.mean((forecast["mean"] - WAVE[40:]) ** 2))
     assert error < 0.5 * np.sqrt(np.mean((FRAME["sales"][39] - WAVE[40:]) ** 2))
-    assert (forecast["lower"] < forecast["upper"]).all()
+    assert np.all(forecast["lower"].to_numpy() < forecast["upper"].to_numpy())
 
 
 def test_the_column_of_the_time_is_named_and_others_are_regressors(tmp_path: Path) -> None:
@@ -81,13 +83,56 @@ def test_a_series_of_counts_has_the_candidates_of_its_likelihood(tmp_path: Path)
     assert forecast.kind == "count"
 
 
-def test_a_likelihood_without_candidates_leaves_the_table_to_other_models() -> None:
-    shares = library.Dataset.from_frame(
-        FRAME.assign(sales=np.linspace(0.1, 0.9, 48)), "sales", dates="years"
-    )
-    assert _of_series(shares, "beta") is None
-    assert _of_series(shares, None) is not None
-    assert _of_series(shares, "student-t") is not None
+def why_none(
+    frame: pd.DataFrame, *settings: str, likelihood: str | None = None, **options: Any
+) -> str | None:
+    """Return why a table of times has no average of candidates."""
+    data = library.Dataset.from_frame(frame, "sales", time="month", **options)
+    series, why = _of_series(data, likelihood, "map", list(settings))
+    assert (series is None) == (why is not None)
+    return why
+
+
+def test_a_table_of_times_without_an_average_says_why() -> None:
+    shares = FRAME.assign(sales=np.linspace(0.1, 0.9, 48))
+    for law in (None, "student-t"):
+        assert why_none(shares, likelihood=law) is None
+    expected = "they take a likelihood whose series have candidates, .*, got Beta$"
+    assert re.match(expected, str(why_none(shares, likelihood="beta")))
+    zeros = FRAME.assign(sales=0.0)
+    expected = "they take rows of a series that differ in time and y, got y = 0 in all 48"
+    assert why_none(zeros, likelihood="poisson") == expected
+    assert why_none(zeros.iloc[:3], likelihood="poisson") is None  # fit_candidates names the number
+    labels = FRAME.assign(sales=np.where(WAVE > 10, "high", "low"))
+    assert why_none(labels) == "y holds labels"
+    weighted = FRAME.assign(w=1.0)
+    assert why_none(weighted, weights="w") == "they take no --weights"
+    with pytest.raises(DataError, match=r"expected counts 0, 1, 2, \.\.\. in y, got -1 in row 0"):
+        why_none(FRAME.assign(sales=-1.0), likelihood="poisson")
+
+
+def test_settings_that_all_candidates_take_keep_them() -> None:
+    assert why_none(FRAME, "map.steps=50", "noise=0.1") is None
+    data = library.Dataset.from_frame(FRAME, "sales", time="month")
+    series, _ = _of_series(data, None, "laplace", ["laplace.draws=7"])
+    assert series is not None
+    assert series[1] == library.inference.Laplace(draws=7)
+    for setting in ("kernel.lengthscale=2", "kernel=RBF()", "gp.noise=0.1"):
+        assert why_none(FRAME, setting) == f"not all of them take --set {setting}"
+
+
+def test_the_command_says_what_it_fits_in_place_of_the_average(tmp_path: Path) -> None:
+    labels = FRAME.assign(sales=np.where(WAVE > 10, "high", "low"))
+    labels.to_csv(tmp_path / "labels.csv", index=False)
+    FRAME.iloc[:3].to_csv(tmp_path / "few.csv", index=False)
+    options = ["--target", "sales", "--time", "month", "--no-progress"]
+    done = ppgp("fit", "labels.csv", *options, "--how", "map", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = "note: one logistic by map is fitted, no average of candidates: y holds labels\n"
+    assert said in done.stderr
+    done = ppgp("fit", "few.csv", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.endswith("got 3: add rows, or name a model, such as --model gp\n")
 
 
 def test_a_choice_that_takes_long_is_said_before() -> None:
@@ -102,13 +147,9 @@ def test_a_choice_that_takes_long_is_said_before() -> None:
         _warn_of_long_choice(data.rows(slice(0, 100)))
 
 
-def test_only_a_table_of_one_column_of_dates_is_a_series() -> None:
+def test_only_a_table_of_one_column_of_dates_or_of_a_named_time_has_times() -> None:
     from_frame = library.Dataset.from_frame
-    assert is_series(from_frame(FRAME, "sales", dates="years"))
-    assert not is_series(from_frame(FRAME.assign(price=1.5), "sales", dates="years"))
-    assert is_series(from_frame(FRAME.assign(price=1.5), "sales", time="month"))
-    assert not is_series(from_frame(FRAME.assign(month=np.arange(48.0)), "sales"))
-    labels = FRAME.assign(sales=np.where(WAVE > 10, "high", "low"))
-    assert not is_series(from_frame(labels, "sales", dates="years"))
-    weighted = from_frame(FRAME.assign(w=1.0), "sales", dates="years", weights="w")
-    assert not is_series(weighted)
+    assert has_times(from_frame(FRAME, "sales", dates="years"))
+    assert not has_times(from_frame(FRAME.assign(price=1.5), "sales", dates="years"))
+    assert has_times(from_frame(FRAME.assign(price=1.5), "sales", time="month"))
+    assert not has_times(from_frame(FRAME.assign(month=np.arange(48.0)), "sales"))
