@@ -32,6 +32,8 @@ from .common import (
 )
 
 SMOOTHING = 20  # windows of the moving mean of the ELBO that lie side by side
+SAME = 1e-4  # nats, the sd up to which log p - log q counts as the same at all draws
+NATS_AROUND = 1.0  # of an ELBO that is the same at all draws
 
 
 def sbc(result: SBC, title: str = "", ax: Axes | None = None) -> Figure:
@@ -213,11 +215,22 @@ def loo(posterior: Posterior, site: str | None = None, ax: Axes | None = None) -
     return figure
 
 
+def _is_exact(posterior: Posterior, history: np.ndarray) -> bool:
+    """Return whether log p - log q of a guide is the same at all draws, from its start."""
+    lp, log_q = (posterior.stats.get(name) for name in ("lp", "log_q"))
+    if lp is None or log_q is None:
+        return False
+    ratios = np.asarray(lp, dtype=float) - np.asarray(log_q, dtype=float)
+    return max(float(ratios.std()), float(history.std())) <= SAME
+
+
 def elbo(posterior: Posterior, ax: Axes | None = None) -> Figure:
     """Plot the evidence lower bound per step; the first tenth does not affect the axis limits.
 
     For a model that has a bound of its own (SVGP) it is the objective of SVI, log p(theta) + ELBO.
     It is in nats, on the scale of the model. Blei, Kucukelbir & McAuliffe (2017), equation 13.
+    Where the Gaussian guide that SVI begins with is the posterior, there are no steps: the figure
+    has log p - log q at draws from the guide, which is the ELBO at each of them.
 
     Args:
         posterior: A posterior from SVI, which keeps its objective [step].
@@ -245,6 +258,14 @@ def elbo(posterior: Posterior, ax: Axes | None = None) -> Figure:
         raise NotApplicable("a history of the ELBO", type(posterior.how).__name__, "fit by SVI")
     values = np.asarray(history, dtype=float)
     figure, axis = panel(ax, 6, 3)
+    if name == "elbo_history" and _is_exact(posterior, values):
+        axis.plot(values, color=COLOURS[0], lw=1.4, label="log p - log q at one draw")
+        middle = float(values.mean())
+        axis.set_ylim(middle - NATS_AROUND, middle + NATS_AROUND)
+        axis.set(xlabel="draw from the guide", ylabel=label)
+        set_title(axis, f"{described(posterior)}: no step, as the first guide is the posterior")
+        legend(axis)
+        return figure
     xlabel = "step"
     axis.plot(values, color=COLOURS[5], lw=0.6, label="one step")
     window = max(2, len(values) // SMOOTHING)

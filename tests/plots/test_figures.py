@@ -221,6 +221,28 @@ def test_the_elbo_states_the_steps_outside_its_panel() -> None:
     assert moving.get_ydata()[-1] == pytest.approx(history[-30:].mean())
 
 
+@pytest.mark.parametrize("slope", [0.0, 2.0])
+def test_the_elbo_of_a_guide_that_is_the_posterior_is_a_flat_line(slope: float) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 1))
+    data = ppgp.Dataset(x, slope * x[:, 0] + rng.normal(size=30))
+    model = models.LinearRegression(noise=0.3)
+    exact = ppgp.fit(model, data, inference.SVI(), progress=False)
+    axis = plots.elbo(exact).axes[0]
+    low, high = axis.get_ylim()
+    (line,) = axis.lines
+    middle = exact.stats["elbo"]
+    np.testing.assert_allclose(np.asarray(line.get_ydata()), middle, atol=1e-3)
+    assert (low + 1, high - 1) == pytest.approx((middle, middle), abs=1e-3)
+    assert axis.get_xlabel() == "draw from the guide"
+    title = axis.get_title().replace("\n", " ")
+    assert title.endswith("LinearRegression by SVI: no step, as the first guide is the posterior")
+    mean_field = ppgp.fit(
+        models.LinearRegression(), data, inference.SVI("normal", steps=50), progress=False
+    )
+    assert plots.elbo(mean_field).axes[0].get_xlabel().startswith("step")
+
+
 def test_calibration_states_the_scalars_that_leave_the_band() -> None:
     rng = np.random.default_rng(0)
     ranks = {"right": rng.integers(0, 100, 200), "narrow": 99 * rng.integers(0, 2, 200)}
