@@ -50,6 +50,15 @@ class LikelihoodRows:
         """Return minus a curvature for steps where it is not concave, [n]."""
         return self.likelihood.step_curvature(self._theta(parameters), f[None], self.y)
 
+    def as_normal(
+        self, f: Tensor | None, parameters: Parameters, width: float
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return y and the precision of each row as a mixture of normals around f; None: f = y."""
+        f = self.y if f is None else f
+        theta = self._theta(parameters)
+        precision = self.likelihood.precision_as_normal(theta, f[None], self.y, width)
+        return None if precision is None else (self.y, precision)
+
     def tilted(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the averages of the rows over f_i ~ N(mean_i, variance_i), for EP."""
         assert isinstance(self.likelihood, Bernoulli)

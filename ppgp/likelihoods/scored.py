@@ -207,6 +207,22 @@ class Scored(Capability):
         """
         return self.metric(theta, f)[..., 0, 0]
 
+    def precision_as_normal(
+        self, theta: Theta, f: Tensor, y: Tensor, width: float = 1.0
+    ) -> Tensor | None:
+        """Return the precision of each row as a mixture of normals around f, [*draw, n].
+
+        It is that given the residual y - f, the weight of a step of the EM algorithm. None: the
+        likelihood is no mixture of normals.
+
+        Args:
+            theta: {site: [*draw]} of the parameters that are not functions of x.
+            f: The functions [*draw, K, n].
+            y: Targets [n].
+            width: How many times as wide the noise is taken.
+        """
+        return None
+
     def natural(
         self,
         theta: Theta,

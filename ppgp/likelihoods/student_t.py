@@ -127,9 +127,12 @@ class StudentT(Parametric):
         step ascends, and outlying rows do not hold it back. Lange, Little & Taylor (1989), the EM
         algorithm.
         """
+        return self.precision_as_normal(theta, f, y)
+
+    def precision_as_normal(self, theta: Theta, f: Tensor, y: Tensor, width: float = 1.0) -> Tensor:
         p, location = self._at(theta, f)
-        df, variance = p["df"], p["scale"].square()
-        return (df + 1) / (df * variance + (y - location).square())
+        df, scale = p["df"], width * p["scale"]
+        return (df + 1) / (df * scale.square() + (y - location).square())
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         df, s = p["df"], p["scale"]

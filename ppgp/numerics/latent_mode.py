@@ -8,7 +8,8 @@ How K is stored, and how systems with it are solved, is left to a ``LatentPrior`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,6 +30,9 @@ NEAR = 1.0  # gain of a step, in nats, below which the observed curvature is tri
 SMALL = {True: 1e-10, False: 1e-20}
 SMALL_SINGLE = 1e-7
 ROUGH = 1e-3  # gain of a step, in nats, down to which the next one may be rough
+#: The noise of the rows in the steps from f = y before a search, in their own noise.
+AT_ONCE, IN_STAGES = (1.0,), (16.0, 16.0, 8.0, 8.0, 4.0, 4.0, 2.0, 2.0)
+SAME = 1.0  # squared distance from a mode, in posterior sd, below which a search would end in it
 
 
 @runtime_checkable
@@ -45,6 +49,20 @@ class RowDensity(Protocol):
 
     def step_curvature(self, f: Tensor, parameters: Parameters) -> Tensor:
         """Return minus a curvature of each row for steps where it is not concave, [n], >= 0."""
+        ...
+
+    def as_normal(
+        self, f: Tensor | None, parameters: Parameters, width: float
+    ) -> tuple[Tensor, Tensor] | None:
+        """Return y [n] and the precision [n] of each row as a mixture of normal ones around f.
+
+        It is None if the rows are no such mixtures.
+
+        Args:
+            f: [n]; None: y.
+            parameters: Those of the rows.
+            width: How many times as wide the noise of the rows is taken.
+        """
         ...
 
 
@@ -108,24 +126,119 @@ class LatentPrior(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class _End:
+    """Where a search for a mode ends.
+
+    Attributes:
+        a: K^-1 h, [n].
+        h: [n].
+        value: log p(rows given f) - a'h / 2, [].
+        W: Minus the second derivatives of the rows there, [n].
+        concave: Whether every row was concave at every place of the search.
+    """
+
+    a: Tensor
+    h: Tensor
+    value: Tensor
+    W: Tensor
+    concave: bool
+
+    def is_near(self, a: Tensor, h: Tensor) -> bool:
+        """Return whether a place is within a posterior sd of this one."""
+        d = h - self.h
+        return bool(d @ (a - self.a) + (self.W * d) @ d < SAME)
+
+    def log_evidence(self, prior: LatentPrior) -> float:
+        """Return Laplace's approximation of the log density of the rows, -inf if there is none."""
+        found = self.value - prior.given(self.W, self.a + self.W * self.h).half_log_det()
+        return float(found.nan_to_num(nan=-math.inf))
+
+
 def mode_of(
     prior: LatentPrior, mean: Tensor, rows: RowDensity, parameters: Parameters = ()
 ) -> tuple[Tensor, Tensor]:
-    """Maximise log p(rows given f) - h' K^-1 h / 2 over f = mean + h, by algorithm 3.1.
+    """Maximise log p(rows given f) - h' K^-1 h / 2 over f = mean + h.
+
+    The search begins at h = 0. If a row is not concave on the way, there may be several modes, and
+    a search begins at f = y too where the rows are mixtures of normal ones. If it ends elsewhere,
+    another begins after steps from f = y with noise that narrows in stages, as in the graduated
+    non-convexity of Blake & Zisserman (1987). The answer is the mode with the highest Laplace
+    approximation of the log density of the rows, which is then continuous in the parameters.
+
+    Returns:
+        a [n] and h [n], where h = K a; NaN if a step from h = 0 is not finite or descends.
+    """
+    zero = torch.zeros_like(mean)
+    first = _climbed(prior, mean, rows, parameters, (zero, zero), [])
+    if first is None:
+        return torch.full_like(mean, math.nan), torch.full_like(mean, math.nan)
+    ends = [first]
+    for widths in () if first.concave else (AT_ONCE, IN_STAGES):
+        start = _from_the_rows(prior, mean, rows, parameters, widths)
+        if start is None:
+            break
+        end = _climbed(prior, mean, rows, parameters, start, ends)
+        if end is None:
+            break
+        ends.append(end)
+    best = first
+    if len(ends) > 1:
+        best = max(ends, key=lambda end: end.log_evidence(prior))
+    return best.a, best.h
+
+
+def _from_the_rows(
+    prior: LatentPrior,
+    mean: Tensor,
+    rows: RowDensity,
+    parameters: Parameters,
+    widths: Sequence[float],
+) -> tuple[Tensor, Tensor] | None:
+    """Return a and h after a step from f = y for each width; None: the rows are no mixtures."""
+    start, f = None, None
+    for width in widths:
+        normal = rows.as_normal(f, parameters, width)
+        if normal is None:
+            return None
+        y, W = normal
+        step = prior.given(W, W * (y - mean))
+        start, f = (step.a, step.h), mean + step.h
+    return start
+
+
+def _climbed(
+    prior: LatentPrior,
+    mean: Tensor,
+    rows: RowDensity,
+    parameters: Parameters,
+    start: tuple[Tensor, Tensor],
+    known: Sequence[_End],
+) -> _End | None:
+    """Return the mode to which algorithm 3.1 leads; None if it is known, or a step is not finite.
 
     Where the log density of a row is not concave, its ``step_curvature`` takes the place of the
     observed one, until steps are small. A step that does not ascend is halved. Steps far from the
     mode may be rough; the last ones are exact.
 
-    Returns:
-        a [n] and h [n], where h = K a; NaN if a step is not finite or descends.
+    Args:
+        prior: As in ``mode_of``.
+        mean: As in ``mode_of``.
+        rows: As in ``mode_of``.
+        parameters: As in ``mode_of``.
+        start: a and h at which it begins.
+        known: The modes that are known.
     """
-    a = h = torch.zeros_like(mean)
-    value, gain = rows.log_prob(mean, parameters).sum(), math.inf
+    a, h = start
+    value, gain = rows.log_prob(mean + h, parameters).sum() - 0.5 * a @ h, math.inf
     trusted = True  # whether rough steps ascend as they should
+    concave = True
     for _ in range(STEPS):
+        if any(end.is_near(a, h) for end in known):
+            return None
         first, second = rows.slopes(mean + h, parameters)
         newton, before = bool((second <= 0).all()), gain
+        concave = concave and newton
         along = partial(_along, (a, h), mean, rows, parameters)
         if not newton and gain < NEAR:
             found = _observed_step(prior.given(-second, first - a), along, value, first - a)
@@ -137,7 +250,7 @@ def mode_of(
         W = -second
         if not newton:
             W = torch.where(second <= 0, W, rows.step_curvature(mean + h, parameters))
-        if trusted and newton and gain > ROUGH:
+        if trusted and gain > ROUGH:
             found = _rough_step(prior.rough_step(W, first - a), along, value, first - a)
             if found is not None:
                 a, h, value, gain = found
@@ -147,12 +260,12 @@ def mode_of(
         gain = float((first - a) @ step.h)
         # a negative gain: the matrix is not positive definite, up to rounding
         if not (math.isfinite(gain) and gain > -small_gain(value)):
-            return torch.full_like(a, math.nan), torch.full_like(h, math.nan)
+            return None
         a, h, value = _ascended(partial(along, (step.a, step.h)), value)
         small = gain <= _small(mean.dtype, newton)
         if small or at_rounding(gain, before, value):
             break
-    return a, h
+    return _End(a, h, value, -rows.slopes(mean + h, parameters)[1], concave)
 
 
 def require_mode(

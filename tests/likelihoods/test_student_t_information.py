@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ppgp.errors import NotApplicable
-from ppgp.likelihoods import Predicted, StudentT
+from ppgp.likelihoods import Poisson, Predicted, StudentT
 
 F64 = torch.float64
 LAW = StudentT(df=Predicted(), scale=Predicted())
@@ -108,3 +108,13 @@ def test_the_parabola_of_a_step_touches_the_log_density_from_below(df: float) ->
     across = 2 * (y - f[:, 0])
     below = -here + first[:, 0] * across - 0.5 * W * across**2
     torch.testing.assert_close(-law.score(theta, f + across[:, None], y), below)
+
+
+@pytest.mark.parametrize("df", [0.5, 3.0, 200.0])
+def test_rows_as_normal_ones_have_the_noise_of_a_wider_scale(df: float) -> None:
+    law, wide = StudentT(df=df, scale=0.2), StudentT(df=df, scale=1.6)
+    y = torch.linspace(-5.0, 5.0, 21, dtype=F64)
+    f = torch.full((1, 21), 0.3, dtype=F64)
+    W = law.precision_as_normal({}, f, y, 8.0)
+    torch.testing.assert_close(W, wide.step_curvature({}, f, y))
+    assert Poisson().precision_as_normal({}, f, y.abs()) is None

@@ -51,7 +51,8 @@ class LatentGP(LatentModel):
 
     With "laplace" f is Gaussian around its mode, algorithms 3.1 and 3.2. The evidence is equation
     3.32, with its exact gradient. Where the log density of a row is not concave, such as that of
-    StudentT, the search takes the expected curvature, and the evidence the observed one.
+    StudentT, f may have several modes: the one with the highest evidence of those is taken to which
+    searches from the mean and from y lead.
 
     With "ep", for Bernoulli alone, f is the Gaussian of expectation propagation, algorithms 3.5 and
     3.6 with parallel updates. It is closer to the posterior of f than Laplace's, and takes several

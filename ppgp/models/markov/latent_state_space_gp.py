@@ -61,9 +61,9 @@ class LatentStateSpaceGP(LatentModel, PartsOfProcess):
     maximises the evidence times their prior, and NUTS averages over them. Each step of the search
     for the mode of f is a filter and a smoother over Gaussian rows. The evidence is equation 3.32
     of Rasmussen & Williams (2006), with its exact gradient, also in O(n); that of up to 400 rows
-    without regressors goes by their covariance, which is quicker. Where the log density of
-    a row is not concave, such as that of StudentT, the search takes the expected curvature, and the
-    evidence the observed one.
+    without regressors goes by their covariance, which is quicker. Where the log density of a row is
+    not concave, such as that of StudentT, f may have several modes: the one with the highest
+    evidence of those is taken to which searches from the mean and from y lead.
 
     Args:
         kernel: A kernel with a state space: see ``StateSpaceGP``.
