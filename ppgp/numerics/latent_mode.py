@@ -133,7 +133,7 @@ class _End:
     Attributes:
         a: K^-1 h, [n].
         h: [n].
-        value: log p(rows given f) - a'h / 2, [].
+        value: What the search maximises, log p(rows given f) - a'h / 2, [].
         W: Minus the second derivatives of the rows there, [n].
         concave: Whether every row was concave at every place of the search.
     """
@@ -226,7 +226,7 @@ def _climbed(
         mean: As in ``mode_of``.
         rows: As in ``mode_of``.
         parameters: As in ``mode_of``.
-        start: a and h at which it begins.
+        start: Where it begins, a [n] and h [n].
         known: The modes that are known.
     """
     a, h = start
