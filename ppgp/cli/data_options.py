@@ -224,6 +224,8 @@ IN_THE_SHELL: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"pass Dataset\((\w+)=\)", _option("pass {}")),
     (r"a Dataset without (\w+)", _option("leave {} out")),
     (r"models\.Boosted", "ngboost"),
+    (r" \(pandas\.to_datetime\(column, format=\.\.\.\) reads other dates\)", ""),
+    (r"pandas\.to_datetime\(column.+\) makes dates of them$", "write them as 2024-05-31"),
     (r"\bgive a kernel$", "name a model, such as --model gp"),
     (r"\bclasses=", "--classes "),
     (r"ppgp fit or posterior\.save wrote", "ppgp fit wrote"),

@@ -16,7 +16,13 @@ from ..tables.wrong_rows import WrongRows, numbered
 from .categories import coded
 from .columns import indicators, numeric
 from .entries.arrays import as_pandas
-from .entries.dates import holds_dates, refuse_other_dates, with_numbers
+from .entries.dates import (
+    holds_dates,
+    refuse_no_times,
+    refuse_other_dates,
+    warn_of_coded_dates,
+    with_numbers,
+)
 from .targets import ordered_categories
 
 T = TypeVar("T")
@@ -79,17 +85,38 @@ def with_time_first(frame: Any, time: str, target: str, dates: str) -> tuple[Any
     Raises:
         UnknownName: If there is no such column; the message offers the nearest name.
         SettingError: If it is the target.
-        DataError: If ``frame`` is no frame.
+        DataError: If ``frame`` is no frame, or the times are no dates and no numbers.
     """
     frame = check_frame(frame)
     columns = list(frame.columns)
     if time not in columns:
+        if time in frame.index.names or _index_of_dates(frame):
+            raise _in_the_index(frame, time)
         raise UnknownName("column", time, columns)
     if time == target:
         raise SettingError("another column than the target as time", repr(time), "name the time")
-    if dates == "refuse" and holds_dates(frame[time]):
+    if not holds_dates(frame[time]):
+        refuse_no_times(frame[time], time)
+        warn_of_coded_dates(frame[time], time)
+    elif dates == "refuse":
         dates = "days"
     return frame[[time, *(column for column in columns if column != time)]], dates
+
+
+def _index_of_dates(frame: Any) -> bool:
+    """Return whether the index of a DataFrame holds dates or periods."""
+    import pandas as pd
+
+    return isinstance(frame.index, pd.DatetimeIndex | pd.PeriodIndex)
+
+
+def _in_the_index(frame: Any, time: Any) -> DataError:
+    """Return the error for times that are in the index of a DataFrame."""
+    call = "reset_index()"
+    if time not in frame.index.names:
+        call = f"reset_index(names={time!r})"
+    do = f"make them a column, by frame.{call}, and pass time={time!r}"
+    return DataError("the times in a column", "a table with the times in its index", do)
 
 
 def parts_of(
@@ -142,6 +169,8 @@ def parts_of(
     if groups:  # as they are: categories have an order
         columns["groups"] = {str(name): frame[name] for name in groups}
     inputs = frame.drop(columns=with_roles)
+    if not len(inputs.columns) and _index_of_dates(frame):
+        raise _in_the_index(frame, frame.index.name or "time")
     y = frame[target]
     try:
         with numbered(rows):

@@ -11,7 +11,8 @@ import pytest
 
 import ppgp
 from ppgp import Dataset, inference, kernels, models
-from ppgp.errors import SettingError, UnknownName
+from ppgp.cli.data_options import in_the_shell
+from ppgp.errors import DataError, DataWarning, SettingError, UnknownName
 from ppgp.priors import Normal
 
 N = 30
@@ -34,6 +35,68 @@ def test_the_time_comes_first_and_dates_become_days() -> None:
     assert "time" in data._repr_html_()
     hours = Dataset.from_frame(FRAME, "sales", time="day", dates="hours")
     assert hours.time == "day (hours)"
+
+
+def of_times(times: Any) -> Dataset:
+    return Dataset.from_frame(FRAME.assign(day=times), "sales", time="day")
+
+
+@pytest.mark.parametrize("time", ["day", None])
+@pytest.mark.parametrize("name", ["day", None])
+def test_times_in_the_index_are_refused_with_the_call_that_makes_them_a_column(
+    time: str | None, name: str | None
+) -> None:
+    days = pd.DatetimeIndex(FRAME["day"].to_numpy(), name=name)
+    frame = pd.DataFrame({"sales": FRAME["sales"].to_numpy()}, index=days)
+    column = time or name or "time"
+    call = r"frame.reset_index\(\)" if name else rf"frame.reset_index\(names='{column}'\)"
+    with pytest.raises(DataError, match=rf"{call}, and pass time='{column}'$"):
+        Dataset.from_frame(frame, "sales", time=time)
+    with pytest.raises(DataError, match=r"the times in its index"):
+        Dataset.from_frame(frame.to_period("D"), "sales", time=time)
+    whole = frame.reset_index() if name else frame.reset_index(names=column)
+    assert Dataset.from_frame(whole, "sales", time=column).time == f"{column} (days)"
+
+
+def test_times_that_are_no_dates_and_no_numbers_are_refused_with_the_way_out() -> None:
+    days = FRAME["day"]
+    for form in ("%d %b %Y", "%d/%m/%Y"):
+        said = (
+            rf"got '{days.dt.strftime(form)[0]}' in row 0: write them as 2024-05-31, .*to_datetime"
+        )
+        with pytest.raises(DataError, match=said):
+            of_times(days.dt.strftime(form))
+    with pytest.raises(DataError, match=r"got durations in column day: .*column / pandas\.Time"):
+        of_times(days - days[0])
+    with pytest.raises(DataError, match=r"numbers as text in column day: .*astype\(float\)$"):
+        of_times(np.arange(30.0).astype(str).astype(object))
+    with pytest.raises(DataError, match="got 'no' in row 2: write them as"):
+        of_times(["0", "1", "no", *map(str, range(3, 30))])
+    with pytest.raises(DataError, match="'0,5' in row 0 has a decimal comma"):
+        of_times([f"{i},5" for i in range(30)])
+
+
+@pytest.mark.parametrize(
+    ("look", "call"),
+    [("unix seconds", "unit='s'"), ("yyyymm", "format='%Y%m'"), ("yyyymmdd", "format='%Y%m%d'")],
+)
+def test_whole_numbers_that_look_like_dates_are_said(look: str, call: str) -> None:
+    months = pd.date_range("2015-01-01", periods=N, freq="MS")
+    forms = {"yyyymm": "%Y%m", "yyyymmdd": "%Y%m%d"}
+    times = months.astype("datetime64[s]").astype("int64")
+    if look in forms:
+        times = months.strftime(forms[look]).astype(int)
+    expected = rf"day look like {look}, .*\(column.*, {call}\) makes"
+    with pytest.warns(DataWarning, match=expected) as said:
+        data = of_times(times)
+    np.testing.assert_array_equal(data.X[:, 0], times.astype(float))
+    assert in_the_shell(str(said[0].message)).endswith("plain numbers: write them as 2024-05-31")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("start", [0.0, 1990.0, 2e4, 200_020.0, 1e9 + 0.5, 3e9])
+def test_other_numbers_are_taken_as_they_are(start: float) -> None:
+    np.testing.assert_array_equal(of_times(start + np.arange(N)).X[:, 0], start + np.arange(N))
 
 
 def test_it_is_kept_by_whatever_makes_other_rows() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DataError
-from ...tables.entries import is_missing
+from ...display.user_warnings import warn
+from ...errors import DataError, DataWarning
+from ...tables.entries import is_missing, misspelt, reads_as_number
 from ...tables.wrong_rows import WrongRows, entry_in
 
 #: unit -> its seconds
@@ -17,6 +18,15 @@ DATES = ("refuse", *UNITS)
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}\b")
 OTHER_DATE = re.compile(r"\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}\b")  # such as 31/05/2024 or 31.5.24
 QUARTER = re.compile(r"(\d{4})-?Q([1-4])$")  # such as 2024Q1
+#: what whole numbers look like, their range, and the option of ``pandas.to_datetime`` for them
+LOOKS = (
+    ("unix seconds", (1e9, 2.1e9), "unit", "s"),
+    ("unix milliseconds", (1e12, 2.1e12), "unit", "ms"),
+    ("unix microseconds", (1e15, 2.1e15), "unit", "us"),
+    ("unix nanoseconds", (1e18, 2.1e18), "unit", "ns"),
+    ("yyyymm", (1900_01, 2100_12), "format", "%Y%m"),
+    ("yyyymmdd", (1900_01_01, 2100_12_31), "format", "%Y%m%d"),
+)
 START = np.datetime64("2000-01-01")
 
 
@@ -40,6 +50,62 @@ def numbers_of(column: Any, name: str, unit: str) -> np.ndarray:
         raise _no_date(column, f"dates YYYY-MM-DD in column {name}", do)
     seconds = np.asarray((found - START) / np.timedelta64(1, "s"), dtype=float)
     return seconds / UNITS[unit] + (2000.0 if unit == "years" else 0.0)
+
+
+def refuse_no_times(column: Any, name: str) -> None:
+    """Raise DataError for a column of times that holds neither dates nor numbers.
+
+    Args:
+        column: A column of a frame, in which no dates are read.
+        name: Its name.
+    """
+    import pandas as pd
+
+    wanted = "dates or numbers as the time"
+    if column.dtype.kind == "m":
+        do = "write numbers, such as column / pandas.Timedelta('1D') for days"
+        raise DataError(wanted, f"durations in column {name}", do)
+    entries = list(column)
+    odd = [row for row, entry in enumerate(entries) if not reads_as_number(entry)]
+    if not odd and any(isinstance(entry, str) for entry in entries):
+        do = "make numbers of it: column.astype(float)"
+        raise DataError(wanted, f"numbers as text in column {name}", do)
+    if odd and misspelt([entry for entry in entries if not is_missing(entry)]) is None:
+        no_dates = [row for row in odd if _read(pd.Series(entries[row : row + 1])) is None]
+        row = (no_dates or odd)[0]
+        do = (
+            "write them as 2024-05-31, 2024-05 or 2024Q2 (pandas.to_datetime(column, format=...) "
+            "reads other dates), or count days or seconds from a start date"
+        )
+        wanted = f"dates YYYY-MM-DD or numbers in column {name}"
+        raise WrongRows(wanted, entry_in(f"{entries[row]!r:.60}"), [row], do)
+
+
+def warn_of_coded_dates(column: Any, name: str) -> None:
+    """Issue a DataWarning for times that are whole numbers and look like dates.
+
+    Args:
+        column: A column of a frame, in which no dates are read.
+        name: Its name.
+    """
+    import pandas as pd
+
+    values = column.dropna()
+    if column.dtype.kind not in "iuf" or values.nunique() < 2 or not (values % 1 == 0).all():
+        return
+    for look, (low, high), option, value in LOOKS:
+        if low <= values.min() and values.max() <= high:
+            how: dict[str, Any] = {option: value}
+            whole, column_as = values.astype("int64"), "column"
+            if option == "format":
+                whole, column_as = whole.astype(str), "column.astype(str)"
+            if pd.to_datetime(whole, errors="coerce", **how).notna().all():
+                warn(
+                    f"the times in column {name} look like {look}, and are taken as plain numbers: "
+                    f"pandas.to_datetime({column_as}, {option}={value!r}) makes dates of them",
+                    DataWarning,
+                )
+            return
 
 
 def with_numbers(frame: Any, unit: str) -> Any:
