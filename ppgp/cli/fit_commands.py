@@ -223,7 +223,6 @@ def fit(
         posterior = _fitted_series(*series, table, seed, progress)
         rows = _weights_of(posterior)
         title = f"candidates for a series by {method}, {posterior.seconds:.1f} s"
-        interrupted, sentences = False, ()
     else:
         model = model or usual_models(table, likelihood)[0]
         method = how or methods_of_models([model], None, "nuts", table.n)[model][0]
@@ -237,11 +236,11 @@ def fit(
         warn_of_long_fits([(model, method)], models, methods, table)
         options = {"seed": seed, "progress": progress}
         posterior = fit_posterior(models[model], table, methods[method], **options)
-        interrupted, sentences = cut_short(posterior.stats), posterior.warnings
         title = f"{model} by {method}, {posterior.seconds:.1f} s (data units)"
-        if interrupted:
-            title += ", interrupted"
         rows = _rows_of_sites(posterior)
+    interrupted, sentences = cut_short(posterior.stats), posterior.warnings
+    if interrupted:
+        title += ", interrupted"
     if not as_json:
         print_table(rows, title)
     saved = out.with_name(f"{out.stem}.partial{out.suffix}") if interrupted else out

@@ -238,7 +238,10 @@ def diagnose(
         about = {"scalars": len(table), "findings": list(diagnosis.findings), "figures": figures}
         print_json("diagnose", **verdict, **about, rows=rows)
         return
-    shown = f"{min(worst, len(table))} of {len(table)} scalars, the worst first"
+    order = "the worst first"
+    if table.columns[0] == "weight" and not {"r_hat", "shift"} & set(table.columns):
+        order = "the largest weight first"
+    shown = f"{min(worst, len(table))} of {len(table)} scalars, {order}"
     print_table(rows, f"{posterior.name}: {shown} ({scale_of('model', fitted.scaler)})")
     for finding in diagnosis.findings:
         typer.echo(f"- {finding}")

@@ -59,7 +59,8 @@ class Diagnosis:
         findings: One sentence per failed check, with what to do.
         table: One row per scalar of the draws [chain, draw, *event], with mean and sd in the units
             of the draws. Chains: ess_bulk, ess_tail, r_hat, verdict. Draws of a guide: mean and sd
-            as drawn and as corrected by importance weights, verdict.
+            as drawn and as corrected by importance weights, verdict. An Average: the weight of each
+            posterior first, in the order of the weights.
         k_hat: The Pareto shape of the importance weights, for guides; None otherwise.
 
     Examples:
@@ -231,7 +232,9 @@ def _of_average(average: Average, reference: Posterior | None) -> Diagnosis:
     if reference is not None:
         do = "diagnose one of its posteriors, such as average[average.best]"
         raise NotApplicable("one posterior beside a reference", repr(average), do)
-    each = {name: diagnose(posterior) for name, posterior in average.used().items()}
+    weight_of = dict(zip(average.names, average.weights.tolist(), strict=True))
+    used = sorted(average.used().items(), key=lambda pair: -weight_of[pair[0]])
+    each = {name: diagnose(posterior) for name, posterior in used}
     order = (AGREES, SPREAD, UNJUDGED, REJECTED)
     decides = max(each, key=lambda name: order.index(each[name].verdict))
     found = each[decides]
@@ -246,14 +249,22 @@ def _of_average(average: Average, reference: Posterior | None) -> Diagnosis:
         finding if len(names) == len(each) else f"{', '.join(names)}: {finding}"
         for finding, names in said.items()
     ]
-    tables = [one.table.rename(index=f"{name}: {{}}".format) for name, one in each.items()]
+    total = sum(weight_of[name] for name in each)
+    tables = []
+    for name, one in each.items():
+        tables.append(one.table.rename(index=f"{name}: {{}}".format))
+        tables[-1].insert(0, "weight", weight_of[name] / total)
+    table = pd.concat(tables)
+    if all(posterior.shape == (1, 1) for _, posterior in used):  # one point has no spread
+        table = pd.DataFrame(table, columns=["weight", "mean"])
     shapes = [one.k_hat for one in each.values() if one.k_hat is not None]
-    notes = (*average.warnings, *findings)
+    own = [note for note in average.warnings if not note.endswith(tuple(f": {f}" for f in said))]
+    notes = (*own, *findings)
     return Diagnosis(
         found.verdict,
         reason,
         tuple(dict.fromkeys(notes)),
-        pd.concat(tables),
+        table,
         max(shapes, default=None),
     )
 

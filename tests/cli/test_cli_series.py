@@ -38,6 +38,9 @@ def test_fit_saves_the_average_of_the_candidates_and_predict_reads_it(tmp_path: 
     assert weights == sorted(weights, reverse=True)
     average = library.Average.load(tmp_path / "s.safetensors")
     assert average.weights.sort(descending=True).values.tolist() == pytest.approx(weights)
+    done = ppgp("diagnose", "s.safetensors", cwd=tmp_path)
+    assert "scalars, the largest weight first" in done.stdout
+    assert "nan" not in done.stdout
     done = ppgp("predict", "s.safetensors", "ahead.csv", "--out", "p.csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     forecast = pd.read_csv(tmp_path / "p.csv")

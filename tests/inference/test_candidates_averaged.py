@@ -236,6 +236,54 @@ def test_after_an_interrupt_of_another_method_the_rest_stays_as_map_fitted_it(
     assert kinds == ["Laplace", *["MAP"] * (len(kinds) - 1)]
 
 
+def test_warnings_name_the_candidates_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module("ppgp.inference.fitting.fit")
+    own, count = module._with_evidence, []
+
+    def noted(posterior: ppgp.Posterior) -> ppgp.Posterior:
+        count.append(posterior)
+        notes = ("the search is hard", *["the noise is small"] * (len(count) == 1))
+        return replace(own(posterior), warnings=notes)
+
+    monkeypatch.setattr(module, "_with_evidence", noted)
+    with pytest.warns(ConvergenceWarning) as said:
+        average = ppgp.fit_candidates(models.StateSpaceGP(), DATA)
+    used = list(average.used())
+    assert f"{', '.join(used)}: the search is hard" in average.warnings
+    (alone,) = [note for note in average.warnings if note.endswith(": the noise is small")]
+    assert alone.partition(":")[0] in used
+    assert {str(one.message) for one in said} == set(average.warnings)
+    findings = ppgp.diagnose(average).findings
+    assert findings.count("the search is hard") == 1
+    assert not any(note.endswith(", ".join(used) + ": the search is hard") for note in findings)
+
+
+def test_warnings_of_another_method_name_its_candidate() -> None:
+    method = inference.NUTS(draws=4, warmup=4, chains=1)
+    with pytest.warns(ConvergenceWarning) as said:
+        average = ppgp.fit_candidates(models.StateSpaceGP(), DATA, method)
+    messages = [str(one.message) for one in said if one.category is ConvergenceWarning]
+    assert messages
+    assert all(message.startswith(average.names) for message in messages)
+    assert all(note.startswith(average.names) for note in average.warnings)
+
+
+def test_a_diagnosis_of_an_average_shows_weights_and_no_missing_numbers() -> None:
+    average = ppgp.fit_candidates(models.StateSpaceGP(), DATA)
+    table = ppgp.diagnose(average).table
+    assert list(table.columns) == ["weight", "mean"]
+    assert table.notna().all(axis=None)
+    weights = table["weight"].to_numpy()
+    np.testing.assert_array_equal(weights, np.sort(weights)[::-1])
+    assert str(table.index[0]).startswith(f"{average.best}: ")
+    names = [str(index).partition(": ")[0] for index in table.index]
+    of_names = dict(zip(names, weights.tolist(), strict=True))
+    assert list(of_names) == sorted(average.used(), key=lambda name: -of_names[name])
+    assert sum(of_names.values()) == pytest.approx(1.0)
+    laplace = ppgp.fit_candidates(models.StateSpaceGP(), DATA, inference.Laplace(draws=50))
+    assert {"weight", "mean", "sd"} <= set(ppgp.diagnose(laplace).table.columns)
+
+
 def test_the_seconds_of_the_best_candidate_count_the_choice() -> None:
     best = ppgp.fit(models.StateSpaceGP(), DATA, inference.MAP(), progress=False)
     alone = ppgp.fit(best.recipe, DATA, inference.MAP(starts=1), progress=False)

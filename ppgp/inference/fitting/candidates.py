@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import torch
 
@@ -94,14 +95,13 @@ def fit_candidates(
         raise without_candidates(model, data)
     named = {_name(recipe, data): fitted for recipe, fitted in fits}
     found = average(named) if len(named) > 1 else Average(named, torch.ones(1).double())
-    used = [each for each, w in zip(named.values(), found.weights, strict=True) if w > NEGLIGIBLE]
-    notes = dict.fromkeys(note for fitted in used for note in fitted.warnings)
+    weights = zip(named.items(), found.weights, strict=True)
+    notes = _with_names({name: fitted for (name, fitted), w in weights if w > NEGLIGIBLE})
     stopped = any(cut_short(fitted.stats) for _, fitted in fits)
     if how is not None and how != MAP() and not stopped:
         found, notes = _by_method(how, data, found, [recipe for recipe, _ in fits], options)
     else:
-        for note in notes:
-            warn(f"{note}; {TWICE}" if STOPPED in note else note, ConvergenceWarning)
+        _say(notes)
     return replace(found, warnings=tuple(notes), took=time.perf_counter() - begun)
 
 
@@ -126,23 +126,27 @@ def without_candidates(model: Any, data: Dataset) -> PpgpError:
 
 def _by_method(
     how: Inference, data: Dataset, by_map: Average, recipes: Sequence[Any], options: dict[str, Any]
-) -> tuple[Average, dict[str, None]]:
+) -> tuple[Average, list[str]]:
     """Return the candidates whose weight counts, fitted by a method, and its notes.
 
     After Ctrl-C those that follow stay as MAP has fitted them.
     """
     kept = by_map.weights > NEGLIGIBLE
     posteriors: dict[str, Posterior] = {}
-    notes: dict[str, None] = {}
+    by_method: dict[str, Posterior] = {}
     stopped = False
     for (name, fitted), recipe, counts in zip(by_map.items(), recipes, kept.tolist(), strict=True):
         if not counts:
             continue
         posteriors[name] = fitted
         if not stopped:
-            posteriors[name] = fit(recipe, data, how, init=fitted, **options)
-            notes |= dict.fromkeys(posteriors[name].warnings)
-            stopped = cut_short(posteriors[name].stats)
+            with catch_warnings():
+                simplefilter("ignore", ConvergenceWarning)
+                by_method[name] = fit(recipe, data, how, init=fitted, **options)
+            _say(_with_names({name: by_method[name]}))
+            stopped = cut_short(by_method[name].stats)
+    posteriors |= by_method
+    notes = _with_names(by_method)
     by_how = sum(each.how == how for each in posteriors.values())
     if by_how < len(posteriors):
         note = (
@@ -150,8 +154,28 @@ def _by_method(
             f"{type(how).__name__}, the others by MAP"
         )
         warn(note, ConvergenceWarning)
-        notes[note] = None
+        notes.append(note)
     return Average(posteriors, by_map.weights[kept] / by_map.weights[kept].sum()), notes
+
+
+def _with_names(fits: Mapping[str, Posterior]) -> list[str]:
+    """Return the warnings of candidates, each after the names of those that have it.
+
+    What says that Ctrl-C ended the choice stands alone.
+    """
+    names: dict[str, list[str]] = {}
+    for name, fitted in fits.items():
+        for note in dict.fromkeys(fitted.warnings):
+            names.setdefault(note, []).append(name)
+    return [
+        note if STOPPED in note else f"{', '.join(those)}: {note}" for note, those in names.items()
+    ]
+
+
+def _say(notes: Iterable[str]) -> None:
+    """Issue the warnings of candidates."""
+    for note in notes:
+        warn(f"{note}; {TWICE}" if STOPPED in note else note, ConvergenceWarning)
 
 
 def expected_seconds(candidates: int, rows: int) -> float:
