@@ -23,7 +23,7 @@ from .options import Seed
 from .output import Json, NotWritten, print_json, print_table, results, whole_output
 from .posterior_commands import calibrate, diagnose, predict
 from .report_command import report
-from .signals import exit_on_signals
+from .signals import exit_on_signals, in_words_of
 
 PARTS = {
     "kernels": "kernels, in the recipe of a model",
@@ -138,8 +138,8 @@ def main() -> None:
     """
     import warnings
 
-    warnings.formatwarning = format_warning
-    with exit_on_signals():
+    with exit_on_signals() as received:
+        warnings.formatwarning = lambda message, *_: in_words_of(received, format_warning(message))
         try:
             with whole_output():
                 app()

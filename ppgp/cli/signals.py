@@ -6,13 +6,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-__all__ = ["INTERRUPTED", "exit_on_signals"]
+__all__ = ["INTERRUPTED", "exit_on_signals", "in_words_of"]
 
 INTERRUPTED = 128 + int(signal.SIGINT)  # exit status after Ctrl-C
+ADVICE = "; Ctrl-C twice within two seconds ends a loop of fits"  # which warnings end with
 RETRY_SECONDS = 0.01  # until a signal is sent again that came inside a callback of a weak reference
 DEFAULT_HANDLERS = (
     (signal.SIGINT, signal.default_int_handler),
@@ -20,13 +21,28 @@ DEFAULT_HANDLERS = (
 )
 
 
+def in_words_of(received: Sequence[int], sentence: str) -> str:
+    """Return a message on a fit that was stopped, which names SIGTERM where that came first.
+
+    Args:
+        received: The numbers of the signals, in order.
+        sentence: The message, which names Ctrl-C.
+    """
+    if signal.SIGTERM not in received[:1]:
+        return sentence
+    return sentence.replace(ADVICE, "").replace("Ctrl-C", "SIGTERM")
+
+
 @contextmanager
-def exit_on_signals() -> Iterator[None]:
+def exit_on_signals() -> Iterator[list[int]]:
     """Raise KeyboardInterrupt inside on either signal, and exit with its status at the end.
 
     At the end the cursor is shown again and the exit status is 128 plus the number of the first
     signal, whether or not the work inside caught the KeyboardInterrupt. A signal that the caller
     ignores stays ignored.
+
+    Yields:
+        The numbers of the signals that have come, in order.
 
     Raises:
         SystemExit: If a signal came.
@@ -60,7 +76,7 @@ def exit_on_signals() -> Iterator[None]:
         signal.signal(number, interrupt)
     sys.unraisablehook = send_again
     try:
-        yield
+        yield received
     except KeyboardInterrupt as stopped:
         said = str(stopped)
         raise
@@ -71,8 +87,9 @@ def exit_on_signals() -> Iterator[None]:
             signal.signal(number, default)
         if received:
             _show_cursor()
+            ended_by = in_words_of(received, "stopped by Ctrl-C")
             with suppress(OSError):
-                print(f"ppgp: {said or 'stopped'}", file=sys.stderr, flush=True)
+                print(f"ppgp: {said or ended_by}", file=sys.stderr, flush=True)
             raise SystemExit(128 + received[0])
 
 

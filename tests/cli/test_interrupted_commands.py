@@ -31,6 +31,7 @@ from ppgp.cli.main import app
 from ppgp.inference import Inference
 from ppgp.inference.fitting import fit as fitting
 from ppgp.inference.optimise import scipy_search
+from ppgp.inference.runs import TWICE
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 HIDDEN, SHOWN = b"\x1b[?25l", b"\x1b[?25h"
@@ -166,6 +167,15 @@ def test_a_signal_that_the_caller_ignores_stays_ignored() -> None:
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
+def test_messages_name_the_signal_that_came_first() -> None:
+    sentence = f"stopped by Ctrl-C after 3 steps; {TWICE}"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        found = signals.in_words_of([number, signal.SIGINT], sentence)
+        assert (found == sentence) == (number == signal.SIGINT)
+    assert found == "stopped by SIGTERM after 3 steps"
+    assert signals.in_words_of([], sentence) == sentence
+
+
 def read_terminal(descriptor: int, until: re.Pattern[bytes] | None = None) -> bytes:
     """Read from a terminal up to a pattern, or to its end."""
     text = b""
@@ -216,6 +226,10 @@ def test_a_signal_stops_a_fit_on_a_terminal(
     assert process.returncode == status
     assert text.rfind(SHOWN) > text.rfind(HIDDEN) >= 0
     assert b"Traceback" not in text
+    name, other = (b"Ctrl-C", b"SIGTERM")[:: 1 if status == 130 else -1]
+    assert b"warning: stopped by " + name in text
+    assert b"ppgp: stopped by " + name in text
+    assert other not in text
     assert good.read_bytes() == b"good"
     assert ppgp.load_posterior(table.parent / "good.partial.safetensors").stats["interrupted"]
 
