@@ -5,11 +5,12 @@ A kill at any moment leaves the last complete save.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,11 @@ from ..posterior.posterior import Posterior
 from ..runtime.fingerprint import fingerprint
 from ..runtime.seeding import standard_normal
 
-FORMAT = "ppgp-checkpoint-3"
+FORMAT = "ppgp-checkpoint-4"
 EVERY = 2.0  # seconds between saves
 ROUNDING = {torch.float64: 1e-6}  # by how much processes and machines may differ in a density
 IN_SINGLE = 1e-3  # the same for other dtypes
+SHOWN = 60  # characters of a setting in a message
 SHARE = 0.05  # of the run's time that saves take at most; slow saves are further apart
 
 
@@ -53,7 +55,8 @@ class Checkpoint:
     def __init__(self, path: str | Path | None, how: Any, target: Target, seed: int) -> None:
         self.path: Path | None = None
         self._team = target.team
-        self._identity, self._density = "", ""
+        self._identity: dict[str, Any] = {}
+        self._density = ""
         if path is not None:
             target.model.check_storable()
             self.path = Path(path)
@@ -120,10 +123,13 @@ class Checkpoint:
                 "choose another path",
             )
         same = _agree(metadata.get("density", ""), self._density, self._rounding)
-        if metadata.get("identity") != self._identity or not same:
+        others = _differences(metadata.get("identity", ""), self._identity)
+        if not others and not same:
+            others = ["another density of the program, which reads other data"]
+        if others:
             raise StorageError(
                 "a checkpoint of this run",
-                f"{path.name}, of another method, model, seed or data",
+                f"{path.name}, of a run with {', '.join(others)}",
                 "choose another path, or delete it",
             )
         if metadata.get("checksum") != _checksum(tensors):
@@ -152,8 +158,8 @@ class Checkpoint:
         clones = {
             name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()
         }
-        about = {"format": FORMAT, "identity": self._identity, "checksum": _checksum(clones)}
-        about["density"] = self._density
+        about = {"format": FORMAT, "identity": json.dumps(self._identity)}
+        about |= {"checksum": _checksum(clones), "density": self._density}
         content = to_bytes(clones, about)
         del clones
         self._saves.attempt(lambda: files.write(path, content, folder=True))
@@ -165,9 +171,55 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
     return fingerprint(*sorted(tensors.items()))
 
 
-def _identity(how: Any, target: Target, seed: int) -> str:
-    """Return a digest of all that the result depends on."""
-    return fingerprint(how, target.model, int(seed), target.data.content)
+def _identity(how: Any, target: Target, seed: int) -> dict[str, Any]:
+    """Return digests of all that the result depends on, with names for messages."""
+    settings = {field.name: f"{getattr(how, field.name)!r:.{SHOWN}}" for field in fields(how)}
+    return {
+        "method": type(how).__name__,
+        "settings": settings,
+        "how": fingerprint(how),
+        "model": fingerprint(target.model),
+        "name": type(target.model).__name__,
+        "seed": int(seed),
+        "data": fingerprint(target.data.content),
+    }
+
+
+def _differences(identity: str, here: Mapping[str, Any]) -> list[str]:
+    """Return in words how the run of a file differs from this one; [] if it is this one.
+
+    A recipe that is made ready for other data may be another one for that reason alone.
+
+    Args:
+        identity: What the file says of its run.
+        here: Of this run.
+    """
+    try:
+        there = json.loads(identity)
+    except ValueError:
+        there = None
+    if not isinstance(there, dict) or there.keys() != here.keys():
+        return ["another method, model, seed or data"]
+    found = []
+    if there["method"] != here["method"]:
+        found.append(f"the method {there['method']}, not {here['method']}")
+    elif there["how"] != here["how"]:
+        changed = [
+            f"{name}={there['settings'].get(name)}, not {value}"
+            for name, value in here["settings"].items()
+            if there["settings"].get(name) != value
+        ]
+        found += changed or [f"other settings of {here['method']}"]
+    if there["seed"] != here["seed"]:
+        found.append(f"seed={there['seed']}, not {here['seed']}")
+    if there["name"] != here["name"]:
+        found.append(f"the model {there['name']}, not {here['name']}")
+    if there["data"] != here["data"]:
+        found.append("other data")
+    elif there["name"] == here["name"] and there["model"] != here["model"]:
+        kind = here["name"]
+        found.append("another program" if kind == "Program" else f"another recipe of {kind}")
+    return found
 
 
 def _density(target: Target) -> str:

@@ -6,18 +6,19 @@ import random
 import time
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import forked
 import pytest
 import torch
 
 import ppgp
-from ppgp import inference
+from ppgp import inference, likelihoods
 from ppgp.errors import NotApplicable, StorageError
 from ppgp.inference import HMC, NUTS, SGHMC, SGLD, SVI, Gibbs, Inference, MetropolisHastings
 from ppgp.inference import checkpoint as checkpoints
-from ppgp.models import LinearRegression, LogisticRegression
-from ppgp.priors import InverseGamma
+from ppgp.models import GLM, LinearRegression, LogisticRegression
+from ppgp.priors import InverseGamma, Normal
 
 SCRIPT = """
 import sys, torch, ppgp
@@ -140,23 +141,20 @@ def test_the_file_of_another_run_is_refused_and_not_changed(tmp_path: Path) -> N
     with pytest.warns(ppgp.errors.ConvergenceWarning):
         ppgp.fit(LogisticRegression(), small(), how, progress=False, checkpoint=path)
     before = path.read_bytes()
-    for other in (
-        lambda: ppgp.fit(
-            LogisticRegression(), small(), how, seed=1, progress=False, checkpoint=path
-        ),
-        lambda: ppgp.fit(
-            LogisticRegression(), small().rows(slice(0, 100)), how, progress=False, checkpoint=path
-        ),
-        lambda: ppgp.fit(
-            LogisticRegression(),
-            small(),
-            SGLD(draws=11, warmup=10, chains=2),
-            progress=False,
-            checkpoint=path,
-        ),
-    ):
-        with pytest.raises(StorageError, match="another method, model, seed or data"):
-            other()
+    half = small().rows(slice(0, 100))
+    narrow = LogisticRegression(weight=Normal(0.0, 0.5))
+    more = SGLD(draws=11, warmup=9, chains=2)
+    others: list[tuple[Any, Any, Inference, int, str]] = [
+        (LogisticRegression(), small(), how, 1, "a run with seed=0, not 1: choose"),
+        (LogisticRegression(), half, how, 0, "a run with other data: choose"),
+        (LogisticRegression(), small(), more, 0, "with draws=10, not 11, warmup=10, not 9: choose"),
+        (narrow, small(), how, 0, "with another recipe of LogisticRegression: choose"),
+        (GLM(likelihoods.Bernoulli()), small(), how, 0, "the model LogisticRegression, not GLM: "),
+        (LogisticRegression(), half, NUTS(), 2, "method SGLD, not NUTS, seed=0, not 2, other data"),
+    ]
+    for model, data, method, seed, words in others:
+        with pytest.raises(StorageError, match=words):
+            ppgp.fit(model, data, method, seed=seed, progress=False, checkpoint=path)
     assert path.read_bytes() == before
     path.write_text("something else")
     with pytest.raises(StorageError, match="cannot be read"):

@@ -260,14 +260,14 @@ def test_the_file_of_another_fit_is_refused_and_not_changed(name: str, tmp_path:
     fitted(name, path)
     before = path.read_bytes()
     model, how = FITS[name]
-    others: list[tuple[Any, ppgp.Dataset, Inference, int]] = [
-        (model, rows(), how, 1),
-        (model, rows().rows(slice(0, 50)), how, 0),
-        (model, rows(), replace(how, steps=7), 0),
-        (replace(model, kernel=ARD(RBF(0.7))), rows(), how, 0),
+    others: list[tuple[Any, ppgp.Dataset, Inference, int, str]] = [
+        (model, rows(), how, 1, "seed=0, not 1"),
+        (model, rows().rows(slice(0, 50)), how, 0, "other data"),
+        (model, rows(), replace(how, steps=7), 0, "steps=.*, not 7"),
+        (replace(model, kernel=ARD(RBF(0.7))), rows(), how, 0, "another recipe of "),
     ]
-    for model, data, how, seed in others:
-        with pytest.raises(StorageError, match="another method, model, seed or data"):
+    for model, data, how, seed, words in others:
+        with pytest.raises(StorageError, match=f"of a run with {words}"):
             ppgp.fit(model, data, how, seed=seed, progress=False, checkpoint=path)
     assert path.read_bytes() == before
 

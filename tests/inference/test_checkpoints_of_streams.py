@@ -87,7 +87,7 @@ def test_the_file_of_another_stream_is_refused(path: Path, tmp_path: Path) -> No
         {"path": path, "columns": ["x0", "x2"]},
     ]
     for options in fits:
-        with pytest.raises(StorageError, match="another method, model, seed or data"):
+        with pytest.raises(StorageError, match="of a run with other data"):
             fitted("linear by adam", checkpoint=tmp_path / "a.ckpt", **options)
 
 
