@@ -72,6 +72,15 @@ def log_evidence_near(target: Target, z: Tensor) -> float:
     raise _not_curved()
 
 
+def precision_near(target: Target, z: Tensor) -> Tensor:
+    """Return about minus the second derivatives of the log density at z [p], [p, p] in float64.
+
+    They are one-sided differences of gradients, unless the density has derivatives of its own.
+    """
+    density = _Density(target)
+    return density.precision(z, density(z)[1])[0]
+
+
 def _near_kinks(density: _Density, z: Tensor) -> float:
     """Return the log evidence near a mode at kinks, where gradients average to 0.
 

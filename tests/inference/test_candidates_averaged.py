@@ -331,3 +331,25 @@ def test_forecasts_hardly_depend_on_standardising(scale: float, level: float) ->
     assert abs(mean - other_mean) < 0.1 * sd
     assert other_sd == pytest.approx(sd, rel=0.1)
     assert abs(gain - other_gain) < 0.7
+
+
+def test_all_rows_of_a_long_series_are_searched_to_the_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The curvature at the mode of fewer rows gives the steps, few of which are needed."""
+    module = import_module("ppgp.inference.fitting.fit")
+    monkeypatch.setattr(module, "MOST_TO_COMPARE", 100)
+    monkeypatch.setattr(module, "ROWS_TO_COMPARE", 100)
+    monkeypatch.setattr(module, "ROWS_BETWEEN", 200)
+    rng = np.random.default_rng(0)
+    t = np.arange(900.0)
+    y = 0.1 * rng.normal(size=900).cumsum() + rng.normal(size=900)
+    data = ppgp.Dataset(t[:, None], y)
+    posterior = ppgp.fit(models.StateSpaceGP(), data, inference.MAP(), progress=False)
+    assert posterior.warnings == ()
+    assert posterior.stats["steps"] <= 10
+    height = float(posterior.stats["log_density"])
+    assert posterior.stats["gradient"] < 1e-3 * abs(height) ** 0.5
+    plain = ppgp.fit(posterior.recipe, data, inference.MAP(), init=posterior, progress=False)
+    assert height == pytest.approx(float(plain.stats["log_density"]), abs=1e-3)
+    assert posterior.how == inference.MAP(starts=1, steps=posterior.how.steps)

@@ -158,3 +158,18 @@ def test_values_in_float32_do_not_keep_a_search_from_the_mode() -> None:
     assert found.stats["gradient"] < 0.1
     apart = np.sqrt(CURVATURE) * (found.z.double().numpy() - 1)  # in standard deviations
     assert np.abs(apart).max() < 1e-2
+
+
+def test_a_root_of_the_curvature_leads_to_the_mode_in_a_step_or_two() -> None:
+    """In its units the quadratic is round, whatever the rotation of the root."""
+    rotation = torch.linalg.qr(
+        torch.randn(5, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ).Q
+    root = torch.as_tensor(CURVATURE**-0.5)[:, None] * rotation
+    z0 = torch.full((5,), 1.5, dtype=torch.float64)
+    plain = lbfgs(SearchOptions(), Quadratic(0.0), z0, 0)
+    found = lbfgs(SearchOptions(root=root), Quadratic(0.0), z0, 0)
+    assert found.stats["steps"] <= 2 < plain.stats["steps"]
+    assert found.stats["gradient"] < 1e-6
+    torch.testing.assert_close(found.z, torch.ones_like(z0))
+    assert found.notes == []

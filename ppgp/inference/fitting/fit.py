@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -24,6 +24,7 @@ from ...data.dataset import Dataset, IdentityScaler, Scaler, of_all_ranks
 from ...data.outputs import Outputs
 from ...data.stream.stream import Stream
 from ...data.training_data import TrainingData, same_value
+from ...density.evidence_at_mode import precision_near
 from ...density.target import Target
 from ...display.user_warnings import warn
 from ...errors import (
@@ -55,6 +56,7 @@ from ..ensemble import Ensemble
 from ..mcmc.nuts import NUTS
 from ..optimise.laplace import Laplace
 from ..optimise.map import MAP
+from ..optimise.search import SearchOptions
 from ..runs import TWICE, run, second_goes_to_the_caller
 from .checks import (
     check_options,
@@ -81,6 +83,7 @@ STEPS_OF_ALL = 20  # of a search over more rows
 SETTLED = 0.1  # nats, which the last steps of a search gain less than
 OF_STEPS = "the search ended after"
 ROWS_BETWEEN = 8_000  # on which a search begins for more, where a step costs far less
+LEAST_CURVATURE = 1.0  # of a log density in a direction, about that of a prior
 MOST_ROUNDS = 3  # fits that may follow a first one, each with a recipe that suits the last
 
 
@@ -392,14 +395,47 @@ def fits_of_candidates(
                 if n <= data.n:
                     rows = data.rows(in_order[-n:]) if n < data.n else data
                     init = _on_scale_of(at_mode, rows, best, options["standardise"])
-                    how = MAP(starts=1, steps=1 if stopped else STEPS_OF_ALL)
+                    try:
+                        root = None if stopped else _root_of_steps(at_mode, n)
+                    except KeyboardInterrupt:
+                        root, stopped = None, True
+                    how = _FromMode(starts=1, steps=1 if stopped else STEPS_OF_ALL, root=root)
                     at_mode = _settled(fit(best, rows, how, init=init, **options))
+                    at_mode = replace(at_mode, how=MAP(starts=1, steps=how.steps))
             found = [(best, at_mode)]
     if stopped:
         number = f"{len(every)} of {counted(len(candidates), 'candidate')}"
         note = f"{STOPPED}: {number} fitted and compared"
         found = [(each, _interrupted(fitted, note)) for each, fitted in found]
     return found
+
+
+@dataclass(frozen=True)
+class _FromMode(MAP):
+    """A search for a mode near that of fewer rows.
+
+    Attributes:
+        root: That of ``SearchOptions``.
+    """
+
+    root: Tensor | None = field(default=None, repr=False, compare=False, kw_only=True)
+
+    def _options(self, progress: bool, target: Target | None = None) -> SearchOptions:
+        return replace(super()._options(progress, target), root=self.root)
+
+
+def _root_of_steps(at_mode: Posterior, n: int) -> Tensor | None:
+    """Return the root of steps for n rows, given the mode of fewer rows; None if there is none.
+
+    Their second derivatives grow with the number of rows.
+    """
+    target = Target(at_mode.model, at_mode.data)
+    z = target.unconstrain(at_mode.draws)[0, 0]
+    precision = precision_near(target, z) * (n / at_mode.data.n)
+    if not bool(torch.isfinite(precision).all()):
+        return None
+    values, vectors = torch.linalg.eigh(precision)
+    return vectors / values.abs().clamp_min(LEAST_CURVATURE).sqrt()
 
 
 def _fitted_in_turn(

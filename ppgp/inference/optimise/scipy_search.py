@@ -23,6 +23,8 @@ from .search import GIVEN_UP, Few, Record, SearchOptions, SearchResult, is_steep
 
 #: Of the value in one iteration, at which L-BFGS ends: in float64, and in float32.
 RELATIVE_GAIN, RELATIVE_GAIN_IN_SINGLE = 1e-13, 1e-10
+#: The largest gradient, where its numbers are in units of the posterior sd: 1e-7 nats are left.
+LEAST_SLOPE, LEAST_SLOPE_IN_SD = 1e-7, 3e-4
 IDLE = 3  # evaluations of one iteration, all within that of the best value, that end a search
 
 
@@ -53,7 +55,7 @@ class _Ended(Exception):
 
 
 class _Objective:
-    """The objective for SciPy, as a function of z / unit.
+    """The objective for SciPy, as a function of z / unit, or of unit^-1 z for a matrix.
 
     It remembers the best point, its value and the largest entry of its gradient, so that the end
     of a search, or an interrupted one, needs no evaluation.
@@ -97,7 +99,7 @@ class _Objective:
         return bool(abs(value - other) <= self.rounding * max(1.0, abs(other)))
 
     def __call__(self, scaled: np.ndarray) -> tuple[float, np.ndarray]:
-        z = scaled * self.unit
+        z = scaled * self.unit if self.unit.ndim == 1 else self.unit @ scaled
         value, gradient = self.callback(z)
         self.last = -math.inf
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
@@ -117,7 +119,7 @@ class _Objective:
             self.slope = float(np.abs(gradient).max())
         if self.idle == IDLE:
             raise _Ended
-        return -value, -gradient * self.unit
+        return -value, -(gradient * self.unit if self.unit.ndim == 1 else gradient @ self.unit)
 
 
 def lbfgs(
@@ -131,14 +133,17 @@ def lbfgs(
 
     ``seed`` is not used: the search is deterministic.
     """
-    with torch.no_grad():
-        scales = target.step_scales(z0)
+    if options.root is not None:
+        scales = options.root
+    else:
+        with torch.no_grad():
+            scales = target.step_scales(z0)
     limits = {
         "maxiter": options.steps,
         "maxfun": 4 * options.steps,
         "maxcor": 20,
         "ftol": RELATIVE_GAIN if z0.dtype == torch.float64 else RELATIVE_GAIN_IN_SINGLE,
-        "gtol": 1e-7,
+        "gtol": LEAST_SLOPE if options.root is None else LEAST_SLOPE_IN_SD,
     }
     arguments = {"method": "L-BFGS-B", "options": limits}
     return _maximised(options, target, z0, scales, arguments, early_stopping)
@@ -183,11 +188,12 @@ def _maximised(
         options: The options of the search.
         target: The density.
         z0: The start.
-        scales: [p], the units in which SciPy sees z.
+        scales: [p], the units in which SciPy sees z; or [p, p], as the root of ``options``.
         arguments: Those of ``scipy.optimize.minimize`` that state the method.
         early_stopping: Ends the search on held-out rows; None: there are none.
     """
-    unit = scales.double().cpu().numpy()
+    unit, begun = scales.double().cpu().numpy(), z0.double().cpu().numpy()
+    begun = begun / unit if unit.ndim == 1 else np.linalg.solve(unit, begun)
     objective = _Objective(target, options, unit, z0.dtype)
     notes: list[str] = []
     iterations, interrupted, stopped_early, took_all = 0, False, False, False
@@ -223,7 +229,7 @@ def _maximised(
             with blas_on_one_thread(), suppress(_Ended):
                 optimize.minimize(
                     objective,
-                    z0.double().cpu().numpy() / unit,
+                    begun,
                     jac=True,
                     callback=after_iteration,
                     **arguments,

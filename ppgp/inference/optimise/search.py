@@ -265,6 +265,9 @@ class SearchOptions:
         progress: Whether to show a progress bar.
         compile_after: Evaluations after which the SciPy searches compile the density.
         few: Makes it a search of few steps. None: it goes on to the mode.
+        root: R [p, p] of L-BFGS, where about R R' = -H^-1 of the second derivatives H: it searches
+            over u, z = R u, to a gradient in u that says that the mode is reached. None: the steps
+            of the target.
         record: What the search has computed so far, for a checkpoint.
     """
 
@@ -279,6 +282,7 @@ class SearchOptions:
     progress: bool = False
     compile_after: float = COMPILE_AFTER
     few: Few | None = None
+    root: Tensor | None = None
     record: Record = field(default_factory=Record)
 
     def most_steps(self, height: float) -> int:
