@@ -69,6 +69,21 @@ def test_an_interrupted_fit_leaves_an_existing_file(table: Path) -> None:
 
 
 @pytest.mark.usefixtures("interrupt_lbfgs")
+def test_an_interrupted_choice_of_a_series_is_saved_as_partial(tmp_path: Path) -> None:
+    walk = np.random.default_rng(0).normal(size=30).cumsum()
+    pd.DataFrame({"t": np.arange(30.0), "y": walk}).to_csv(tmp_path / "s.csv", index=False)
+    options = "--target y --time t --no-progress --json --out"
+    out = str(tmp_path / "s.safetensors")
+    done = CliRunner().invoke(app, ["fit", str(tmp_path / "s.csv"), *options.split(), out])
+    assert done.exit_code == 130
+    found = json.loads(done.stdout)
+    assert found["interrupted"] is True
+    assert found["warnings"][0].startswith("stopped by Ctrl-C: 1 of ")
+    assert ppgp.Average.load(tmp_path / "s.partial.safetensors").stats["interrupted"]
+    assert not Path(out).exists()
+
+
+@pytest.mark.usefixtures("interrupt_lbfgs")
 def test_an_interrupted_comparison_reports_the_completed_fits(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
