@@ -15,6 +15,7 @@ from .exponential import Exponential
 from .linear import Linear
 from .linear_variogram import LinearVariogram
 from .matern import Matern
+from .metric import Metric
 from .periodic import Periodic
 from .polynomial import Polynomial
 from .rational_quadratic import RationalQuadratic
@@ -38,6 +39,7 @@ __all__ = [
     "Linear",
     "LinearVariogram",
     "Matern",
+    "Metric",
     "Multiple",
     "Periodic",
     "Polynomial",

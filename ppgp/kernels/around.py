@@ -41,6 +41,11 @@ class Around(Kernel):
 
     about_origin = computed(_about_origin)
 
+    def _several_modes(self) -> bool:
+        return self.kernel.several_modes
+
+    several_modes = computed(_several_modes)
+
     def measured(self) -> bool:
         return self.kernel.measured()
 

@@ -126,6 +126,8 @@ class Kernel:
             which are ``variance``, ``lengthscale`` and ``period``; a missing name has no unit.
         rescales: Whether X enters only through |x - x'| / lengthscale, as ARD requires.
         about_origin: Whether the kernel depends on where X = 0 is; a stationary one does not.
+        several_modes: Whether the density of the hyperparameters has several modes by the making of
+            the kernel, so that a search begins at several places.
         terms: The number of elementary kernels, each of which keeps matrices for the gradient.
         multiple: (kernel, number) -> the product; ``wrappers`` sets it.
         proportioned: (kernel, units) -> the kernel on columns in the proportions of the data;
@@ -177,6 +179,7 @@ class Kernel:
     }
     rescales: ClassVar[bool] = False
     about_origin: ClassVar[bool] = True
+    several_modes: ClassVar[bool] = False
     terms: ClassVar[int] = 1
     multiple: ClassVar[Callable[..., Kernel]]
     proportioned: ClassVar[Callable[..., Kernel]]
@@ -507,6 +510,11 @@ class _Combination(Kernel, Markov):
         return any(child.about_origin for child in self.children)
 
     about_origin = computed(_about_origin)
+
+    def _several_modes(self) -> bool:
+        return any(child.several_modes for child in self.children)
+
+    several_modes = computed(_several_modes)
 
     def measured(self) -> bool:
         return any(child.measured() for child in self.children)

@@ -26,6 +26,7 @@ from .base import Kernel, Product, Sum, Theta
 from .constant import Constant
 from .cosine import Cosine
 from .distance import FEW_COLUMNS, NEAR, far_columns
+from .metric import Metric
 from .periodic import Periodic
 from .radial import Radial
 from .white import White
@@ -33,7 +34,10 @@ from .wrappers import ARD, Multiple, Scale, Subspace
 
 Slopes = dict[str, Tensor]
 #: the part of the kernel that has formulas; other kernels are differentiated by torch
-WITH_FORMULAS = (ARD, Constant, Multiple, Product, Radial, Scale, Subspace, Sum, Unscaled, White)
+WITH_FORMULAS = (
+    ARD, Constant, Metric, Multiple, Product, Radial, Scale, Subspace, Sum, Unscaled, White,
+)  # fmt: skip
+IN_P = "P"  # the name of the slope in the P of a Metric around a kernel
 KEPT_ROWS = 512  # up to which the distances of a table are kept as long as the table
 #: a copy and the distances of each tensor of rows that is alive
 _KEPT: Any = WeakTensorKeyDictionary()
@@ -70,7 +74,7 @@ class Gram:
 def has_formulas(kernel: Kernel) -> bool:
     """Return whether ``gram`` has formulas for at least the outermost part of a kernel."""
     inner: Any = kernel
-    while isinstance(inner, ARD | Multiple | Scale | Subspace | Unscaled):
+    while isinstance(inner, ARD | Metric | Multiple | Scale | Subspace | Unscaled):
         if not type(inner).__module__.startswith(OWN):
             return False
         inner = inner.kernel
@@ -88,7 +92,8 @@ def gram(
         kernel: Any kernel; a part without formulas is differentiated by torch.
         theta: {hyperparameter: [] or [d]}, without fixed numbers and without leading axes.
         rows: The rows, in double precision.
-        lengthscale: The lengthscales [d] of an ARD around the kernel, in place of its own.
+        lengthscale: The lengthscales [d] of an ARD around the kernel, in place of its own, or the
+            P [d, r] of a Metric around it.
     """
     if isinstance(kernel, Product) and rows.lags is not None and _of_lags(kernel):
         return _by_lags({"": (kernel, theta)}, *rows.lags)
@@ -97,6 +102,8 @@ def gram(
             return _by_autograd(kernel, theta, rows.given())
         case ARD():
             return gram(kernel.kernel, theta, rows, kernel.lengthscales(theta, rows.given()))
+        case Metric():
+            return _under_metric(kernel, theta, rows)
         case Multiple():
             inner = gram(kernel.kernel, theta, rows, lengthscale)
             return _multiplied(inner, kernel.factor)
@@ -142,8 +149,11 @@ def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tenso
     """Return the covariance of a kernel of one distance."""
     h = kernel._values(theta, rows.given(), 0)
     length = h["lengthscale"] if lengthscale is None else lengthscale
-    free = "lengthscale" in theta
-    squared = rows.squared(length, fixed=not free, times=kernel.times)
+    free = "lengthscale" in theta or "shear" in theta
+    if length.ndim == 2:
+        squared = rows.squared_under(length, times=kernel.times)
+    else:
+        squared = rows.squared(length, fixed=not free, times=kernel.times)
     # the slope in a single lengthscale reads it again, and one under fixed lengthscales is a
     # constant that a graph stores
     profile = kernel.profile(h, squared, spare=free and length.ndim > 0)
@@ -159,6 +169,9 @@ def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tenso
             P = W.mul_(profile.decline) if spare else W * profile.decline
             if "variance" in theta and own:
                 found["variance"] = P.sum() / h["variance"]
+            if length.ndim == 2:
+                found[IN_P] = -profile.factor * (rows.weighted_products(P) @ length)
+                return found
             if length.ndim == 0:
                 slope = torch.dot(P.view(-1), squared.view(-1)) / (kernel.times * length)
             else:
@@ -167,6 +180,19 @@ def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tenso
         return found
 
     return Gram(profile.value, slopes)
+
+
+def _under_metric(kernel: Metric, theta: Theta, rows: RowDistances) -> Gram:
+    """Return the covariance of a kernel of a learnt linear map of the columns."""
+    P = kernel.projection(theta, rows.given())
+    inner = gram(kernel.kernel, theta, rows, P)
+
+    def slopes(W: Tensor, spare: bool = False) -> Slopes:
+        found = inner.slopes(W, spare)
+        slope = found.pop(IN_P, None)
+        return found if slope is None else found | kernel.slopes(theta, P, slope)
+
+    return Gram(inner.K, slopes)
 
 
 def _multiplied(inner: Gram, factor: Tensor | float, free: bool = False) -> Gram:
@@ -398,6 +424,71 @@ class RowDistances:
             return self._by_product(torch.ones_like(self.X[0]), times) / lengthscale.square()
         return self._by_product(lengthscale.pow(-2), times)
 
+    def squared_under(self, P: Tensor, times: float = 1.0) -> Tensor:
+        """Return |P'(x - x')|^2, [n, n] in row-major memory; 0 on the diagonal.
+
+        Args:
+            P: [d, r].
+            times: A number that multiplies the result.
+        """
+        Z = self.X @ P
+        r = P.shape[-1]
+        wide = list(range(r))
+        if not self._by_differences:
+            wide = far_columns(Z, Z, Z.new_ones(()), REACH)
+        total = torch.zeros(self.n, self.n, dtype=Z.dtype, device=Z.device)
+        others = [k for k in range(r) if k not in wide]
+        if others:
+            turned, by = Z[:, others], P[:, others]
+            norms = times * turned.square().sum(-1, keepdim=True)
+            ones = torch.ones_like(norms)
+            left = torch.cat([-2.0 * times * turned, ones, norms], -1)
+            total = left @ torch.cat([turned, norms, ones], -1).mT
+            total.diagonal().zero_()
+            if len(self._near_differences):
+                near = (self._near_differences @ by).square().sum(-1)
+                total.index_put_(self.near, times * near)
+        for k in wide:
+            total += times * (Z[:, k, None] - Z[None, :, k]).square_()
+        return total
+
+    @cached_property
+    def _by_differences(self) -> bool:
+        """Whether distances under a metric are summed by differences."""
+        return self.few or self.near is None or bool(self._in_bursts)
+
+    @cached_property
+    def _near_differences(self) -> Tensor:
+        """The differences between the rows of each near pair, [pairs, d]."""
+        assert self.near is not None
+        return self.X[self.near[0]] - self.X[self.near[1]]
+
+    def weighted_products(self, P: Tensor) -> Tensor:
+        """Return sum_ij P_ij (x_i - x_j)(x_i - x_j)', [d, d].
+
+        Args:
+            P: [n, n], symmetric, in row-major memory. Its diagonal does not matter. With many
+                columns it is overwritten.
+        """
+        if self._by_differences:
+            # each product is antisymmetric, so that sums over its rows are those over its columns
+            sums = [(P * (self.X[:, k, None] - self.X[None, :, k])).sum(-1) for k in range(self.d)]
+            found = 2.0 * self.X.mT @ torch.stack(sums, -1)
+            return 0.5 * (found + found.mT)
+        P.diagonal().zero_()
+        of_near: Tensor | float = 0.0
+        if len(self._near_differences):
+            of_near = self._near_differences.mT @ (
+                P[self.near].unsqueeze(-1) * self._near_differences
+            )
+            P.index_put_(self.near, P.new_zeros(()))
+        sums, rows = (self._columns_and_ones @ P).split([self.d, 1])
+        rows = 0.5 * (rows + P.sum(-1))  # see weighted_squares
+        columns = self._columns_and_ones[:-1]
+        moments = torch.addcmul(sums, columns, rows, value=-1)
+        found = -2.0 * moments @ columns.mT
+        return 0.5 * (found + found.mT) + of_near
+
     def _wide_columns(self, lengthscale: Tensor) -> tuple[list[int], list[int]]:
         """Return the columns to sum by differences, and the others."""
         if self.near is None:
@@ -453,8 +544,7 @@ class RowDistances:
     @cached_property
     def _near_squares(self) -> Tensor:
         """The squared differences between the rows of each near pair, [pairs, d]."""
-        assert self.near is not None
-        return (self.X[self.near[0]] - self.X[self.near[1]]).square()
+        return self._near_differences.square()
 
     def weighted_squares(self, P: Tensor, lengthscale: Tensor) -> Tensor:
         """Return sum_ij P_ij (x_ik - x_jk)^2 for each column k, [d].

@@ -224,21 +224,11 @@ class ARD(Around, Markov):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self._leaf().rescales:
-            wanted = "a kernel of |x - x'| / lengthscale inside ARD"
-            do = "put ARD around RBF, Matern, ... itself"
-            raise NotApplicable(wanted, repr(self.kernel), do)
-
-    def _leaf(self) -> Any:
-        """Return the kernel inside all Scale and Multiple, which has a lengthscale."""
-        leaf = self.kernel
-        while isinstance(leaf, Scale | Multiple):
-            leaf = leaf.kernel
-        return leaf
+        leaf_of_distance(self.kernel, "ARD")
 
     def sites(self, d: int) -> dict[str, Site | Param]:
-        inner = _with_one_length(self.kernel).sites(d)
-        prior = per_column(self._leaf().lengthscale, d)
+        inner = with_one_length(self.kernel).sites(d)
+        prior = per_column(leaf_of_distance(self.kernel).lengthscale, d)
         own = site("lengthscale", prior, (d,), True)
         return {**inner, "lengthscale": own}
 
@@ -253,7 +243,8 @@ class ARD(Around, Markov):
         Raises:
             SettingError: If X has another number of columns.
         """
-        lengthscale = value_of(theta, "lengthscale", self._leaf().lengthscale, X)
+        given = leaf_of_distance(self.kernel).lengthscale
+        lengthscale = value_of(theta, "lengthscale", given, X)
         if lengthscale.ndim == 0:
             lengthscale = lengthscale.expand(X.shape[-1])
         if lengthscale.shape[-1] != X.shape[-1]:
@@ -282,15 +273,39 @@ class ARD(Around, Markov):
         return lambda X: inner(X / lengthscale)
 
     def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
-        lengthscale = value_of(theta, "lengthscale", self._leaf().lengthscale, like)
+        given = leaf_of_distance(self.kernel).lengthscale
+        lengthscale = value_of(theta, "lengthscale", given, like)
         one = lengthscale if lengthscale.ndim == 0 else lengthscale[..., 0]
         return require(self.kernel).state_space({**theta, "lengthscale": one}, like)
 
 
-def _with_one_length(kernel: Kernel) -> Kernel:
-    """Return the kernel inside an ARD with lengthscale 1, as its own site takes no tuple."""
+def leaf_of_distance(kernel: Kernel, wrapper: str = "ARD") -> Any:
+    """Return the kernel inside all Scale and Multiple, which has a lengthscale.
+
+    Args:
+        kernel: The kernel inside an ARD or a Metric.
+        wrapper: The name of the latter, for the error message.
+
+    Raises:
+        NotApplicable: If it has no lengthscale that merely rescales the inputs.
+    """
+    leaf: Any = kernel
+    while isinstance(leaf, Scale | Multiple):
+        leaf = leaf.kernel
+    if not leaf.rescales:
+        wanted = f"a kernel of |x - x'| / lengthscale inside {wrapper}"
+        do = f"put {wrapper} around RBF, Matern, ... itself"
+        raise NotApplicable(wanted, repr(kernel), do)
+    return leaf
+
+
+def with_one_length(kernel: Kernel) -> Kernel:
+    """Return the kernel inside an ARD or a Metric with lengthscale 1.
+
+    Its own site takes no tuple.
+    """
     if isinstance(kernel, Scale | Multiple):
-        return replace(kernel, kernel=_with_one_length(kernel.kernel))
+        return replace(kernel, kernel=with_one_length(kernel.kernel))
     return replaced(kernel, lengthscale=1.0)
 
 

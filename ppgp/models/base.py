@@ -226,8 +226,9 @@ class Model:
 
     @property
     def several_modes(self) -> bool:
-        """Whether the heavy tails of its likelihood may give the density several modes."""
-        return isinstance(getattr(self, "likelihood", None), StudentT)
+        """Whether heavy tails of its likelihood, or its kernel, give the density several modes."""
+        of_kernel = getattr(self.covariance, "several_modes", False)
+        return of_kernel or isinstance(getattr(self, "likelihood", None), StudentT)
 
     @property
     def covariance(self) -> Any:

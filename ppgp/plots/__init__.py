@@ -28,7 +28,8 @@ The subject of a figure decides its file:
   empirical variograms, and the models fitted to them.
 - ``forecasts``: predictions over time, as a fan of intervals.
 - ``additive_figures``: the terms of a sum of kernels.
-- ``kernel_figures``: kernel matrices and learned features. ``relevances``: lengthscales of columns.
+- ``kernel_figures``: kernel matrices, learned features and the directions of a metric.
+  ``relevances``: lengthscales of columns.
 - ``inducing_figures``: the inducing inputs among the rows.
 - ``replicates``: data drawn from the prior or the posterior, against the data.
 - ``counts``: counts against those that a fit expects (rootogram).
@@ -53,7 +54,7 @@ from .forecasts import forecast
 from .groups import shrinkage
 from .inducing_figures import inducing
 from .interval_scores import interval_score
-from .kernel_figures import features, kernel_matrix
+from .kernel_figures import features, kernel_matrix, metric
 from .labels import decision, reliability
 from .maps import map_of, surface
 from .pit_histogram import pit
@@ -87,6 +88,7 @@ __all__ = [
     "loo",
     "map_of",
     "marginals",
+    "metric",
     "online",
     "pair",
     "pit",

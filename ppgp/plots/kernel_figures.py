@@ -1,4 +1,4 @@
-"""Figures of kernels: the covariance between the training rows, and learned features."""
+"""Figures of kernels: their matrices, learned features, and the directions of a metric."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..errors import NotApplicable
-from ..kernels import Deep, Kernel, Product, Sum
+from ..kernels import Deep, Kernel, Metric, Product, Subspace, Sum, Unscaled
 from ..kernels.wrappers import Multiple, Scale
 from ..posterior.posterior import Posterior
-from ..priors import under
+from ..priors import tensor_of, under
 from ..runtime.whole_numbers import check_whole_number
 from .common import colour_of, described, legend_below, marker_of, panel, set_title
+from .shown_scalars import scale_in_words
 from .table_columns import column_names, column_numbers, inputs_and_targets, table_of, target_name
 
 MOST_ROWS = 300
 MOST_DRAWS = 20
+MOST_DIRECTIONS = 10
 
 
 def kernel_matrix(
@@ -155,6 +157,105 @@ def features(posterior: Posterior, ax: Axes | None = None) -> Figure:
     rows = f"of {len(values)} training rows"
     set_title(axis, f"{values.shape[1]} learned features {rows}: {described(posterior)}")
     return figure
+
+
+def metric(
+    posterior: Posterior, directions: int = MOST_DIRECTIONS, ax: Axes | None = None
+) -> Figure:
+    """Plot the directions in which a kernel with a full metric changes, the fastest first.
+
+    They are the eigenvectors of the mean of P P' over at most 20 draws, in standard deviations of
+    the columns if the fit standardised them. A cell holds the step in one column, in its own units,
+    of the step along its direction that is one lengthscale, and its colour the entry of the
+    eigenvector. Signs of a whole row are arbitrary. Vivarelli & Williams (1999), section 4.
+
+    Args:
+        posterior: A fit of a model with one kernel ``Metric`` to rows X [n, d].
+        directions: The largest number of directions to show.
+        ax: The axes to draw in; None: those of a new figure.
+
+    Raises:
+        NotApplicable: If the kernel has no metric, or several.
+        SettingError: If there is not at least one direction, or ``ax`` is not one Axes.
+
+    Examples:
+        The function depends on the sum of two columns: the fastest direction has equal entries.
+
+        >>> import numpy as np
+        >>> import ppgp
+        >>> from ppgp import inference, kernels, models, plots
+        >>> X = np.random.default_rng(0).normal(size=(40, 2))
+        >>> model = models.GP(kernels.Metric(kernels.RBF()), noise=0.01)
+        >>> data = ppgp.Dataset(X, np.sin(X.sum(1)))
+        >>> posterior = ppgp.fit(model, data, inference.MAP(), progress=False)
+        >>> axis = plots.metric(posterior).axes[0]
+        >>> axis.images[0].get_array()[0].round(1).tolist()
+        [0.7, 0.7]
+    """
+    data = table_of(posterior)
+    kernel = _kernel_of(posterior)
+    check_whole_number("directions", directions, 1, f"the default is {MOST_DIRECTIONS}")
+    products = []
+    with torch.no_grad():
+        for theta in _draws_of(posterior):
+            maps = _maps_of_metrics(kernel, under("kernel", theta), data.X[:1])
+            if len(maps) != 1:
+                got = f"{len(maps)} in {type(kernel).__name__}"
+                do = "fit a kernel such as Metric(RBF())"
+                raise NotApplicable("one full metric in the kernel", got, do)
+            products.append((maps[0] @ maps[0].mT).double())
+    values, vectors = torch.linalg.eigh(torch.stack(products).mean(0))
+    rank = min(maps[0].shape[-1], directions)
+    lengths = values.flip(0)[:rank].rsqrt()
+    vectors = vectors.flip(1)[:, :rank].mT
+    largest = vectors.gather(1, vectors.abs().argmax(1, keepdim=True))
+    vectors = vectors * largest.sign()
+    steps = vectors * lengths[:, None] * posterior.scaler.x_sd.double()
+    names = column_names(data)
+    figure, axis = panel(ax, 2.6 + 0.75 * len(names), 1.6 + 0.34 * rank)
+    shown = vectors.cpu().numpy()
+    image = axis.imshow(shown, vmin=-1.0, vmax=1.0, cmap="RdBu_r", aspect="auto")
+    for (i, j), step in np.ndenumerate(steps.cpu().numpy()):
+        dark = abs(shown[i, j]) > 0.6
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+        axis.text(j, i, f"{step:.2g}", color="white" if dark else "black", **style)
+    axis.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)
+    axis.set_yticks(range(rank), [f"{length:.2g}" for length in lengths.tolist()], fontsize=8)
+    figure.colorbar(image, ax=axis, label="entry of the eigenvector")
+    label = f"lengthscale ({scale_in_words(posterior)})"
+    axis.set_ylabel(label, fontsize=8)
+    what = "Directions of the metric, and one lengthscale along each in the units of the columns"
+    set_title(axis, f"{what}: {described(posterior)}")
+    return figure
+
+
+def _maps_of_metrics(kernel: Kernel, theta: Mapping[str, Tensor], like: Tensor) -> list[Tensor]:
+    """Return the matrix P [d, r] of each full metric in a kernel, 0 in columns it does not see.
+
+    Args:
+        kernel: The kernel.
+        theta: Its hyperparameters, without leading axes.
+        like: A row of X, as the kernel sees it, [1, d].
+    """
+    if isinstance(kernel, Metric):
+        return [kernel.projection(theta, like)]
+    if isinstance(kernel, Scale | Multiple):
+        return _maps_of_metrics(kernel.kernel, theta, like)
+    if isinstance(kernel, Unscaled):
+        factor = tensor_of(kernel.factor, like).expand(like.shape[-1])
+        found = _maps_of_metrics(kernel.kernel, theta, kernel.rescaled(like))
+        return [factor[:, None] * P for P in found]
+    if isinstance(kernel, Subspace):
+        whole = []
+        for P in _maps_of_metrics(kernel.kernel, theta, kernel.chosen(like)):
+            padded = P.new_zeros(like.shape[-1], P.shape[-1])
+            padded[list(kernel.columns)] = P
+            whole.append(padded)
+        return whole
+    if isinstance(kernel, Sum | Product):
+        parts = kernel.parts(dict(theta))
+        return [found for child, own in parts for found in _maps_of_metrics(child, own, like)]
+    return []
 
 
 def _in_a_plane(values: np.ndarray, y: np.ndarray, name: str) -> tuple[np.ndarray, list[str]]:

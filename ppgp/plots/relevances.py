@@ -118,7 +118,9 @@ def _lengthscales(posterior: Posterior) -> dict[str, dict[str, np.ndarray]]:
     dims, coords = table_axes(posterior.model, data, shapes)
     found = {}
     for name, value in posterior.draws.items():
-        if name.split(".")[-1] == "lengthscale" and len(shapes[name]) == 1 and name in dims:
+        *before, last = name.split(".")
+        of_metric = ".".join([*before, "shear"]) in posterior.draws
+        if last == "lengthscale" and len(shapes[name]) == 1 and name in dims and not of_metric:
             found[name] = _by_column(value, coords[dims[name][0]])
     if not found:
         do = "fit a kernel such as ARD(RBF())"

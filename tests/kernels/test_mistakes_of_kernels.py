@@ -28,6 +28,7 @@ def without_checks_of_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (kernels.Anisotropy, ()),
         (kernels.ARD, ()),
+        (kernels.Metric, ()),
         (kernels.Multiple, (2.0,)),
         (kernels.Scale, ()),
         (kernels.Sphere, ()),

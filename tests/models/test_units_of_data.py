@@ -59,6 +59,8 @@ KERNELS: dict[str, kernels.Kernel] = {
     "sum in a product": (RBF(20.0, 9.0) + Constant(3.0)) * Matern(0.5, 0.8, 12.0),
     "scale": Scale(RBF(2.0, 5.0) * Matern(1.5, 3.0, 8.0), 4.0),
     "ARD of a scale": ARD(Scale(RBF(2.0, 5.0), 8.0)),
+    "metric": kernels.Metric(RBF(70.0, 6.0), shear=0.2),
+    "metric of one direction": kernels.Metric(Matern(0.5, 70.0, 20.0), rank=1, shear=-0.3),
     "anisotropy": Anisotropy(RBF(40.0, 7.0) + Linear(0.01), 30.0, 0.3),
     "subspaces": Subspace(Periodic(30.0, 1.0, 6.0), [0]) + Subspace(RBF(20.0, 30.0), [1]),
     "spectral mixture": SpectralMixture(2, 10.0, 0.1, 0.02),

@@ -354,6 +354,12 @@ def kernel_matrix(**options: Any) -> Figure:
 
 
 @figure
+def metric(**options: Any) -> Figure:
+    model = models.GP(kernels.Metric(kernels.RBF()))
+    return plots.metric(fit(model, table()[0], inference.MAP()), **options)
+
+
+@figure
 def relevance(**options: Any) -> Figure:
     return plots.relevance(ard(), **options)
 

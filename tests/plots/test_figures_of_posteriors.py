@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -103,6 +105,23 @@ def test_relevance_is_one_over_the_lengthscale(ard: ppgp.Posterior) -> None:
         plots.relevance(ard, "lengthscales")
     with pytest.raises(NotApplicable, match="one lengthscale per column"):
         plots.relevance(fitted(models.GP(kernels.RBF())))
+
+
+def test_the_directions_of_a_metric_are_steps_of_one_lengthscale() -> None:
+    posterior = fitted(models.GP(kernels.Metric(kernels.RBF())))
+    axis = plots.metric(posterior).axes[0]
+    theta = {name.removeprefix("kernel."): v[0, 0] for name, v in posterior.draws.items()}
+    kernel = kernels.Metric(kernels.RBF())
+    # a step along a row of the figure is one lengthscale; its numbers have two digits
+    words = [float(text.get_text()) for text in axis.texts]
+    steps = torch.tensor(words, dtype=torch.float64).view(2, 2) / posterior.scaler.x_sd
+    found = kernel(theta, torch.zeros(1, 2, dtype=torch.float64), steps)[0] / theta["variance"]
+    torch.testing.assert_close(found, torch.full_like(found, math.exp(-0.5)), rtol=0.06, atol=0)
+    assert [t.get_text() for t in axis.get_xticklabels()] == ["age", "dose"]
+    with pytest.raises(NotApplicable, match="one full metric in the kernel"):
+        plots.metric(fitted(models.GP(kernels.ARD(kernels.RBF()))))
+    with pytest.raises(NotApplicable, match="one lengthscale per column"):
+        plots.relevance(posterior)
 
 
 def test_a_kernel_matrix_is_in_squared_units_of_y(ard: ppgp.Posterior) -> None:

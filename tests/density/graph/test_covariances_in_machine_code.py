@@ -169,6 +169,8 @@ KERNELS: dict[str, k.Kernel] = {
     "ARD": k.ARD(k.RBF()),
     "ARD of Matern": k.ARD(k.Matern(1.5)),
     "ARD of RationalQuadratic": k.ARD(k.RationalQuadratic()),
+    "Metric": k.Metric(k.RBF()),
+    "Metric of Matern": k.Metric(k.Matern(0.5), rank=1),
     "Scale": k.Scale(k.RBF()),
     "sum of products": k.RBF() + k.Periodic() * k.Matern(2.5),
     "columns": k.Subspace(k.RBF(), (0,)) * k.Subspace(k.Matern(1.5), (1,)),
