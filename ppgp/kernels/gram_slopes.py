@@ -1,4 +1,4 @@
-"""The covariance of some rows with themselves, and its slopes in the hyperparameters by formula.
+"""The covariances of rows, and their slopes in the hyperparameters by formula.
 
 Automatic differentiation keeps a matrix for every operation and passes over each again. Where a
 kernel depends on X through |x - x'| / lengthscale alone, a few passes and one matrix product do.
@@ -61,10 +61,11 @@ class Gram:
     """A covariance and its slopes.
 
     Attributes:
-        K: The matrix k(X, X), [n, n]. It may share memory with what ``slopes`` reads.
-        slopes: (W, spare) -> {hyperparameter: sum_ij W_ij dK_ij / dhyperparameter}, for a symmetric
-            W [n, n] with the memory of a row-major matrix. ``spare`` says whether W may be
-            overwritten; it is left as it is otherwise.
+        K: The matrix k(X, X), [n, n], or the covariances of pairs, [pairs, sets]. It may share
+            memory with what ``slopes`` reads.
+        slopes: (W, spare) -> {hyperparameter: sum_ij W_ij dK_ij / dhyperparameter}, for a W of the
+            shape of K, symmetric if K is, with the memory of a row-major matrix. ``spare`` says
+            whether W may be overwritten; it is left as it is otherwise.
     """
 
     K: Tensor
@@ -82,16 +83,19 @@ def has_formulas(kernel: Kernel) -> bool:
 
 
 def gram(
-    kernel: Kernel, theta: Theta, rows: RowDistances, lengthscale: Tensor | None = None
+    kernel: Kernel,
+    theta: Theta,
+    rows: RowDistances | PairDistances,
+    lengthscale: Tensor | None = None,
 ) -> Gram:
-    """Return the covariance of some rows with themselves, and its slopes.
+    """Return the covariance of some rows with themselves, or of pairs of rows, and its slopes.
 
     Rasmussen & Williams (2006), equations 4.9 to 4.19, and their derivatives.
 
     Args:
         kernel: Any kernel; a part without formulas is differentiated by torch.
         theta: {hyperparameter: [] or [d]}, without fixed numbers and without leading axes.
-        rows: The rows, in double precision.
+        rows: The rows or the pairs of rows, in double precision.
         lengthscale: The lengthscales [d] of an ARD around the kernel, in place of its own, or the
             P [d, r] of a Metric around it.
     """
@@ -99,7 +103,7 @@ def gram(
         return _by_lags({"": (kernel, theta)}, *rows.lags)
     match kernel:
         case _ if not type(kernel).__module__.startswith(OWN):
-            return _by_autograd(kernel, theta, rows.given())
+            return _by_autograd(kernel, theta, rows)
         case ARD():
             return gram(kernel.kernel, theta, rows, kernel.lengthscales(theta, rows.given()))
         case Metric():
@@ -112,12 +116,9 @@ def gram(
             factor = value_of(theta, "outputscale", kernel.outputscale, rows.given())
             return _multiplied(inner, factor, "outputscale" in theta)
         case Subspace():
-            return gram(
-                kernel.kernel, theta, RowDistances(kernel.chosen(rows.given())), lengthscale
-            )
+            return gram(kernel.kernel, theta, rows.moved(kernel.chosen), lengthscale)
         case Unscaled():
-            moved = RowDistances(kernel.rescaled(rows.given()))
-            return gram(kernel.kernel, theta, moved, lengthscale)
+            return gram(kernel.kernel, theta, rows.moved(kernel.rescaled), lengthscale)
         case Sum():
             each: dict[str, tuple[Kernel, Theta]]
             each = {f"{i}.": own for i, own in enumerate(kernel.parts(theta))}
@@ -132,20 +133,25 @@ def gram(
             return _multiplied_together(parts)
         case Constant():
             level = value_of(theta, "variance", kernel.variance, rows.given())
-            K = level.expand(rows.n, rows.n)
+            K = level.expand(rows.shape)
             return Gram(K, lambda W, _: {"variance": W.sum()} if "variance" in theta else {})
         case White():
             level = value_of(theta, "variance", kernel.variance, rows.given())
-            K = torch.diag_embed(level.expand(rows.n))
-            trace = "variance" in theta
-            return Gram(K, lambda W, _: {"variance": W.diagonal().sum()} if trace else {})
+            free = "variance" in theta
+            trace = rows.trace
+            return Gram(rows.unit() * level, lambda W, _: {"variance": trace(W)} if free else {})
         case Radial():
             return _radial(kernel, theta, rows, lengthscale)
         case _:
-            return _by_autograd(kernel, theta, rows.given())
+            return _by_autograd(kernel, theta, rows)
 
 
-def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tensor | None) -> Gram:
+def _radial(
+    kernel: Radial,
+    theta: Theta,
+    rows: RowDistances | PairDistances,
+    lengthscale: Tensor | None,
+) -> Gram:
     """Return the covariance of a kernel of one distance."""
     h = kernel._values(theta, rows.given(), 0)
     length = h["lengthscale"] if lengthscale is None else lengthscale
@@ -182,7 +188,7 @@ def _radial(kernel: Radial, theta: Theta, rows: RowDistances, lengthscale: Tenso
     return Gram(profile.value, slopes)
 
 
-def _under_metric(kernel: Metric, theta: Theta, rows: RowDistances) -> Gram:
+def _under_metric(kernel: Metric, theta: Theta, rows: RowDistances | PairDistances) -> Gram:
     """Return the covariance of a kernel of a learnt linear map of the columns."""
     P = kernel.projection(theta, rows.given())
     inner = gram(kernel.kernel, theta, rows, P)
@@ -228,11 +234,11 @@ def _multiplied_together(parts: list[Gram]) -> Gram:
     return Gram(reduce(mul, [part.K for part in parts]), slopes)
 
 
-def _by_autograd(kernel: Kernel, theta: Theta, X: Tensor) -> Gram:
+def _by_autograd(kernel: Kernel, theta: Theta, rows: RowDistances | PairDistances) -> Gram:
     """Return the covariance of a kernel without formulas, which torch differentiates."""
-    inputs, free = _inputs(kernel, theta, X)
+    inputs, free = _inputs(kernel, theta, rows.given())
     with torch.enable_grad():
-        K = kernel(inputs, X)
+        K = rows.covariance(kernel, inputs)
     return Gram(K.detach(), lambda W, _: _slopes_by_autograd(K, inputs, free, W))
 
 
@@ -338,6 +344,27 @@ class RowDistances:
         self.X = X - X.median(-2, keepdim=True).values
         self.few = self.d <= FEW_COLUMNS
         self._of_columns: dict[tuple[int, ...], RowDistances] = {}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of a covariance."""
+        return self.n, self.n
+
+    def moved(self, function: Callable[[Tensor], Tensor]) -> RowDistances:
+        """Return the distances between the rows that a function makes of X."""
+        return RowDistances(function(self.given()))
+
+    def covariance(self, kernel: Kernel, theta: Theta) -> Tensor:
+        """Return k(X, X), [n, n]."""
+        return kernel(theta, self.given())
+
+    def unit(self) -> Tensor:
+        """Return the covariance of white noise of variance 1."""
+        return torch.eye(self.n, dtype=self.X.dtype, device=self.X.device)
+
+    def trace(self, W: Tensor) -> Tensor:
+        """Return the sum of the entries of W [n, n] that belong to a row and itself."""
+        return W.diagonal().sum()
 
     @cached_property
     def lags(self) -> tuple[Tensor, Tensor] | None:
@@ -578,3 +605,72 @@ class RowDistances:
         columns = self._columns_and_ones[:-1]
         moments = torch.addcmul(sums, columns, rows, value=-1)
         return ((-2.0 * columns) * moments).sum(-1) + of_near
+
+
+class PairDistances:
+    """The squared distances of pairs of rows, summed by differences; see ``RowDistances``.
+
+    Args:
+        X: [k, sets, d], the k members of each set of rows, in double precision.
+        pairs: The first and the second member of each pair, [pairs] each.
+    """
+
+    lags = None
+
+    def __init__(self, X: Tensor, pairs: tuple[Tensor, Tensor]) -> None:
+        self.X, self.pairs = X, pairs
+        self.shape = len(pairs[0]), X.shape[1]
+
+    def given(self) -> Tensor:
+        """Return the members as rows, [k sets, d]."""
+        return self.X.flatten(0, 1)
+
+    def moved(self, function: Callable[[Tensor], Tensor]) -> PairDistances:
+        """Return the distances between the rows that a function makes of X."""
+        return PairDistances(function(self.X), self.pairs)
+
+    def covariance(self, kernel: Kernel, theta: Theta) -> Tensor:
+        """Return the covariance of each pair, [pairs, sets]."""
+        A, B = (self.X.index_select(0, each).flatten(0, 1)[:, None] for each in self.pairs)
+        return kernel(theta, A, B).reshape(self.shape)
+
+    def unit(self) -> Tensor:
+        """Return the covariance of white noise of variance 1, which two rows do not share."""
+        return self.X.new_zeros(self.shape)
+
+    def trace(self, W: Tensor) -> Tensor:
+        """Return 0: no pair is a row and itself."""
+        return W.new_zeros(())
+
+    def squared(self, lengthscale: Tensor, fixed: bool = False, times: float = 1.0) -> Tensor:
+        """Return |x - x'|^2 under the lengthscale, [pairs, sets]; see ``RowDistances.squared``."""
+        return self._sum_of_squares(self.X / lengthscale, times)
+
+    def squared_under(self, P: Tensor, times: float = 1.0) -> Tensor:
+        """Return |P'(x - x')|^2, [pairs, sets]."""
+        return self._sum_of_squares(self.X @ P, times)
+
+    def _sum_of_squares(self, Z: Tensor, times: float) -> Tensor:
+        first, *others = Z.unbind(-1)
+        total = self._difference(first).square_()
+        for column in others:
+            difference = self._difference(column)
+            total.addcmul_(difference, difference)
+        return total if times == 1.0 else total.mul_(times)
+
+    def _difference(self, column: Tensor) -> Tensor:
+        """Return the differences of a column [k, sets], [pairs, sets]."""
+        column = column.contiguous()
+        i, j = self.pairs
+        return column.index_select(0, i).sub_(column.index_select(0, j))
+
+    def weighted_squares(self, P: Tensor, lengthscale: Tensor) -> Tensor:
+        """Return the sum of P [pairs, sets] times the squared differences of each column, [d]."""
+        flat = P.view(-1)
+        squares = (self._difference(column).square_() for column in self.X.unbind(-1))
+        return torch.stack([torch.dot(flat, each.view(-1)) for each in squares])
+
+    def weighted_products(self, P: Tensor) -> Tensor:
+        """Return the sum of P [pairs, sets] times the products of two differences, [d, d]."""
+        D = torch.stack([self._difference(column).view(-1) for column in self.X.unbind(-1)])
+        return (D * P.view(-1)) @ D.mT

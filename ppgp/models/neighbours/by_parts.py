@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["Part", "by_parts", "sum_of_parts"]
+__all__ = ["Part", "PartBySlopes", "by_parts", "sum_of_parts"]
 
 #: (row numbers, the rows of each table, the shared tensors) -> outputs
 Part = Callable[[Tensor, Sequence[Tensor], Sequence[Tensor]], tuple[Tensor, ...]]
 Pieces = Sequence[Tensor]
+
+
+@dataclass(frozen=True)
+class PartBySlopes:
+    """A part with its derivatives by formula; second derivatives are those of ``outputs``.
+
+    Attributes:
+        outputs: The part itself.
+        begun: (row numbers, tables, shared) -> the outputs, and a function of their cotangents that
+            returns the derivatives in each table and each shared tensor.
+    """
+
+    outputs: Part
+    begun: Callable[..., tuple[tuple[Tensor, ...], Callable[..., Sequence[Tensor]]]]
+
+    def __call__(
+        self, piece: Tensor, tables: Sequence[Tensor], shared: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        return self.outputs(piece, tables, shared)
 
 
 class _Work:
@@ -20,6 +40,7 @@ class _Work:
 
     def __init__(self, part: Part, pieces: Pieces, tables: int) -> None:
         self.part, self.pieces, self.tables = part, pieces, tables
+        self.formula = part.begun if isinstance(part, PartBySlopes) else None
 
     def rows(self, piece: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the rows of the tables that a part reads, and the shared tensors."""
@@ -28,6 +49,40 @@ class _Work:
 
     def outputs(self, piece: Tensor, read: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return self.part(piece, read[: self.tables], read[self.tables :])
+
+    def values(self, piece: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the outputs of a part, which nothing differentiates."""
+        read = self.rows(piece, tensors)
+        if self.formula is None:
+            return self.outputs(piece, read)
+        return self.formula(piece, read[: self.tables], read[self.tables :])[0]
+
+    def slopes(
+        self,
+        piece: Tensor,
+        leaves: Sequence[Tensor],
+        needed: Sequence[bool],
+        cotangents: Sequence[Tensor] | None,
+    ) -> tuple[tuple[Tensor, ...], Sequence[Any]]:
+        """Return the outputs of a part, and the slopes of their weighted sum that are needed.
+
+        Args:
+            piece: The row numbers.
+            leaves: What it reads, as tensors that require gradients.
+            needed: By which of them slopes are needed.
+            cotangents: The weights; None: 1.
+        """
+        if self.formula is not None:
+            with torch.no_grad():
+                read = [leaf.detach() for leaf in leaves]
+                outputs, slopes = self.formula(piece, read[: self.tables], read[self.tables :])
+                weights = cotangents or [torch.ones_like(each) for each in outputs]
+                return outputs, _required(slopes(*weights), needed)
+        with torch.enable_grad():
+            outputs = self.outputs(piece, leaves)
+            weights = cotangents or [torch.ones_like(each) for each in outputs]
+            required = _required(leaves, needed)
+            return outputs, torch.autograd.grad(outputs, required, weights, allow_unused=True)
 
     def leaves(
         self, tensors: Sequence[Tensor], needed: Sequence[bool]
@@ -72,15 +127,9 @@ class _Slopes(torch.autograd.Function):
         cotangents, inputs = tensors[:count], tensors[count:]
         totals, start = _zeros(inputs, needed), 0
         for piece, leaves in work.leaves(inputs, needed):
-            with torch.enable_grad():
-                outputs = work.outputs(piece, leaves)
-                stop = start + len(outputs[0])
-                slopes = torch.autograd.grad(
-                    outputs,
-                    _required(leaves, needed),
-                    [c[start:stop] for c in cotangents],
-                    allow_unused=True,
-                )
+            stop = start + piece.shape[-1]
+            weights = [c[start:stop] for c in cotangents]
+            _, slopes = work.slopes(piece, leaves, needed, weights)
             work.add(totals, piece, slopes)
             start = stop
         return tuple(totals)
@@ -121,7 +170,7 @@ class _ByParts(torch.autograd.Function):
     def forward(ctx: Any, work: _Work, *inputs: Tensor) -> Any:
         ctx.work, ctx.needed = work, ctx.needs_input_grad[1:]
         ctx.save_for_backward(*inputs)
-        outputs = [work.outputs(piece, work.rows(piece, inputs)) for piece in work.pieces]
+        outputs = [work.values(piece, inputs) for piece in work.pieces]
         return tuple(torch.cat(each) for each in zip(*outputs, strict=True))
 
     @staticmethod
@@ -140,13 +189,12 @@ class _SumOfParts(torch.autograd.Function):
         ctx.work, ctx.needed = work, ctx.needs_input_grad[1:]
         totals, values = _zeros(inputs, ctx.needed), []
         for piece, leaves in work.leaves(inputs, ctx.needed):
-            with torch.set_grad_enabled(any(ctx.needed)):
-                value = work.outputs(piece, leaves)[0].sum()
-                values.append(value.detach())
-                if any(ctx.needed):
-                    required = _required(leaves, ctx.needed)
-                    slopes = torch.autograd.grad(value, required, allow_unused=True)
-                    work.add(totals, piece, slopes)
+            if any(ctx.needed):
+                (output,), slopes = work.slopes(piece, leaves, ctx.needed, None)
+                work.add(totals, piece, slopes)
+            else:
+                (output,) = work.values(piece, inputs)
+            values.append(output.detach().sum())
         ctx.totals = totals
         ctx.save_for_backward(*inputs)
         return torch.stack(values).sum()

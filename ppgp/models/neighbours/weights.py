@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,9 +19,11 @@ from scipy import sparse
 from scipy.sparse.linalg import spsolve_triangular
 from torch import Tensor
 
+from ...kernels import Kernel
+from ...kernels.gram_slopes import PairDistances, gram, has_formulas
 from ...numerics.cholesky import LOG_2PI, factor_or_nan
 from ...runtime.team import ALONE, Team
-from .by_parts import Part, by_parts, sum_of_parts
+from .by_parts import Part, PartBySlopes, by_parts, sum_of_parts
 
 __all__ = [
     "ROWS_AT_ONCE",
@@ -151,6 +153,12 @@ def pairs_below(k: int) -> tuple[Tensor, Tensor]:
     return below[0], below[1]
 
 
+def pairs_of(k: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return ``pairs_below`` on a device."""
+    i, j = pairs_below(k)
+    return i.to(device), j.to(device)
+
+
 def _matrices(covariances: Tensor, variances: Tensor) -> Tensor:
     """Return the matrices [sets, k, k], whose upper triangles are 0."""
     k, sets = variances.shape
@@ -194,13 +202,22 @@ class _ConditionalWeights(torch.autograd.Function):
             lower = _matrices(covariances, variances)
             L = factor_or_nan(lower + lower.tril(-1).mT)
             weights = conditional_weights(covariances, variances)
-        solved = (
-            -torch.cholesky_solve(grad_outputs[0].T.unsqueeze(-1), L).squeeze(-1).T.contiguous()
-        )
-        i, j = (rows.to(L.device) for rows in pairs_below(len(variances)))
-        of_pairs = solved.index_select(0, i) * weights.index_select(0, j)
-        of_pairs = of_pairs.addcmul(solved.index_select(0, j), weights.index_select(0, i))
-        return of_pairs, solved * weights
+        return slopes_of_weights(grad_outputs[0], weights, L)
+
+
+def slopes_of_weights(slopes: Tensor, weights: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the derivatives in the covariances of pairs and in the variances.
+
+    Args:
+        slopes: The derivatives in the weights, [k, sets].
+        weights: [k, sets].
+        L: The Cholesky factors of the covariances, [sets, k, k].
+    """
+    solved = -torch.cholesky_solve(slopes.T.unsqueeze(-1), L).squeeze(-1).T.contiguous()
+    i, j = pairs_of(len(weights), L.device)
+    of_pairs = solved.index_select(0, i) * weights.index_select(0, j)
+    of_pairs = of_pairs.addcmul(solved.index_select(0, j), weights.index_select(0, i))
+    return of_pairs, solved * weights
 
 
 def conditional_weights(
@@ -234,7 +251,7 @@ def weights_of_sets(
         places: [k, rows, d], where each member is.
         exist: [k, rows], which members exist; the others get the weight 0. None: all.
     """
-    i, j = (pair.to(places.device) for pair in pairs_below(len(diagonal)))
+    i, j = pairs_of(len(diagonal), places.device)
     A, B = (places.index_select(0, pair).flatten(0, 1)[:, None] for pair in (i, j))
     K = covariance(A, B).reshape(len(i), -1)
     if exist is not None:
@@ -292,7 +309,12 @@ class Law:
             values, log_weights = self._of_sets(members, of_rows, theta)
             return values.T, log_weights
 
-        values, logs = self._computed(by_parts, part, Z, sets)
+        def begun(members: Tensor, of_rows: Rows, theta: Rows) -> Any:
+            found = self._by_formula(members, of_rows, theta)
+            outputs = found.values.T, found.log_weights
+            return outputs, lambda of_values, of_logs: found.slopes(of_values.T, of_logs)
+
+        values, logs = self._computed(by_parts, PartBySlopes(part, begun), Z, sets)
         return Whitened(values, logs)
 
     def log_density(self, z: Tensor, sets: Sets) -> Tensor:
@@ -302,7 +324,12 @@ class Law:
             values, log_weights = self._of_sets(members, of_rows, theta)
             return (0.5 * (log_weights - values[0].square() - LOG_2PI),)
 
-        return self._computed(sum_of_parts, part, z[:, None], sets)
+        def begun(members: Tensor, of_rows: Rows, theta: Rows) -> Any:
+            found = self._by_formula(members, of_rows, theta)
+            densities = 0.5 * (found.log_weights - found.values[0].square() - LOG_2PI)
+            return (densities,), lambda each: found.slopes(-each * found.values, 0.5 * each)
+
+        return self._computed(sum_of_parts, PartBySlopes(part, begun), z[:, None], sets)
 
     def log_density_of_batch(self, Z: Tensor) -> Tensor:
         """Return the log density of the last of each k rows given the others, [b].
@@ -329,6 +356,18 @@ class Law:
         covariance = partial(self.kernel, named)
         return weights_of_sets(covariance, of_rows[1], of_rows[0], _existing(members))
 
+    @property
+    def _has_formulas(self) -> bool:
+        """Whether the derivatives of the weights are known by formula."""
+        kernel, X = self.kernel, self.X
+        known = isinstance(kernel, Kernel) and has_formulas(kernel)
+        return known and X.dtype == torch.float64 and not X.requires_grad
+
+    def _by_formula(self, members: Tensor, of_rows: Rows, theta: Rows) -> _SetsByFormula:
+        """Return the columns of Z times U, with their derivatives by formula."""
+        named = dict(zip(self.theta, theta, strict=True))
+        return _SetsByFormula(cast(Kernel, self.kernel), named, _existing(members), *of_rows)
+
     def _computed(self, how: Callable[..., Any], part: Part, Z: Tensor, sets: Sets) -> Any:
         """Compute a function of all sets, some of them at a time.
 
@@ -337,6 +376,8 @@ class Law:
         width = ROWS_AT_ONCE if self.X.device.type == "cpu" else ROWS_AT_ONCE_ON_GPU
         pieces = sets.members.T.split(width, 1)
         tables, shared = (self.X, self.variance, Z), tuple(self.theta.values())
+        if isinstance(part, PartBySlopes) and not self._has_formulas:
+            part = part.outputs
         if len(sets.members) > ROWS_IN_ONE_PASS:
             return how(part, pieces, tables, shared)
         at = (piece.clamp_min(0).long() for piece in pieces)
@@ -346,6 +387,68 @@ class Law:
         ]
         outputs = [torch.cat(each) for each in zip(*computed, strict=True)]
         return outputs[0].sum() if how is sum_of_parts else outputs
+
+
+class _SetsByFormula:
+    """The columns of Z times U for some sets, and their derivatives by formula.
+
+    Args:
+        kernel: A kernel that has formulas.
+        theta: Its hyperparameters, of one draw.
+        exist: [k, rows], which members exist; None: all.
+        places: [k, rows, d], where each member is.
+        variance: [k, rows], of each member, the noise included.
+        Z: [k, rows, q].
+
+    Attributes:
+        values: [q, rows].
+        log_weights: [rows], twice the log of the diagonal of U.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        theta: Mapping[str, Tensor],
+        exist: Tensor | None,
+        places: Tensor,
+        variance: Tensor,
+        Z: Tensor,
+    ) -> None:
+        i, j = self.pairs = pairs_of(len(variance), places.device)
+        self.theta, self.exist, self.Z = theta, exist, Z
+        self.gram = gram(kernel, theta, PairDistances(places, self.pairs))
+        K = self.gram.K
+        if exist is not None:
+            K = torch.where(exist[i] & exist[j], K, torch.zeros_like(K))
+            variance = torch.where(exist, variance, torch.ones_like(variance))
+        self.w, self.L = _ConditionalWeights.forward(K, variance)
+        self.root = self.w[-1].sqrt()
+        products = [(self.w * column).sum(0) for column in Z.unbind(-1)]
+        self.values = torch.stack(products) / self.root
+        self.log_weights = self.w[-1].log()
+
+    def slopes(self, of_values: Tensor, of_logs: Tensor) -> list[Tensor]:
+        """Return the derivatives in the places (0), the variances, Z and the hyperparameters.
+
+        Args:
+            of_values: The derivatives of a number in ``values``, [q, rows].
+            of_logs: Those in ``log_weights``, [rows].
+        """
+        scaled = of_values / self.root
+        in_w = torch.zeros_like(self.w)
+        for each, column in zip(scaled, self.Z.unbind(-1), strict=True):
+            in_w.addcmul_(each, column)
+        last = of_logs - 0.5 * (of_values * self.values).sum(0)
+        in_w[-1] += last / self.w[-1]
+        of_pairs, of_variances = slopes_of_weights(in_w, self.w, self.L)
+        if self.exist is not None:
+            i, j = self.pairs
+            of_pairs.masked_fill_(~(self.exist[i] & self.exist[j]), 0.0)
+            of_variances.masked_fill_(~self.exist, 0.0)
+        found = self.gram.slopes(of_pairs, True)
+        of_Z = scaled.T * self.w[..., None]
+        of_theta = [found.get(name, torch.zeros_like(v)) for name, v in self.theta.items()]
+        return [self.Z.new_zeros(()), of_variances, of_Z, *of_theta]
 
 
 def root_of_precision(w: Tensor, sets: Sets) -> sparse.csr_array:
