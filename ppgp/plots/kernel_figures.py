@@ -223,8 +223,8 @@ def metric(
     axis.set_yticks(range(rank), [f"{length:.2g}" for length in lengths.tolist()], fontsize=8)
     figure.colorbar(image, ax=axis, label="entry of the eigenvector")
     label = f"lengthscale ({scale_in_words(posterior)})"
-    axis.set_ylabel(label, fontsize=8)
-    what = "Directions of the metric, and one lengthscale along each in the units of the columns"
+    axis.set(xlabel="columns, in their units", ylabel=label)
+    what = "Directions of the metric: a step of one lengthscale along each"
     set_title(axis, f"{what}: {described(posterior)}")
     return figure
 

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 import ppgp
-from ppgp import Dataset, inference, models, priors
+from ppgp import Dataset, inference, kernels, models, priors
 from ppgp.density import Target
 from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError
 from ppgp.kernels import ARD, Matern, White
 from ppgp.models import Vecchia
+from ppgp.models.neighbours import weights
 from ppgp.models.neighbours.nearest_rows import correlation_lengths
 from ppgp.models.neighbours.weights import conditional_weights, pairs_below
 from ppgp.runtime.seeding import seeded
@@ -375,3 +376,36 @@ def test_few_neighbours_are_told_by_the_variances_of_rows() -> None:
     assert f"given 2 neighbours, the standard deviations of rows are {percent:.0f} % larger" in said
     for number in (14, 15, None):
         assert not replace(model, neighbours=number).check_fit({}, data)
+
+
+@pytest.mark.parametrize("drift", ["none", None, 1])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        kernels.ARD(kernels.Matern(0.5)),
+        kernels.Metric(kernels.RBF(), rank=2),
+        kernels.Scale(kernels.RationalQuadratic()) + kernels.White(),
+        kernels.Subspace(kernels.Matern(2.5), [1]) * kernels.Linear() + kernels.Constant(),
+    ],
+    ids=["ARD", "metric", "sum", "product"],
+)
+def test_slopes_of_parts_by_formula_are_those_of_torch(
+    kernel: kernels.Kernel, drift: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first rows have fewer neighbours than the others."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(60, 3, generator=generator, dtype=torch.float64)
+    y = torch.sin(X.sum(1)) + 0.1 * torch.randn(60, generator=generator, dtype=torch.float64)
+    monkeypatch.setattr(weights, "ROWS_IN_ONE_PASS", 10)
+    monkeypatch.setattr(weights, "ROWS_AT_ONCE", 16)
+    model = models.Vecchia(kernel, neighbours=7, drift=drift)
+    found = []
+    for formulas in (True, False):
+        if not formulas:
+            monkeypatch.setattr(weights.Law, "_has_formulas", False)
+        target = ppgp.Target(model, ppgp.Dataset(X, y, noise_sd=0.01 + y.abs()))
+        z = target.origin() + 0.2
+        value, slope = target.value_and_grad(z, compile=False)
+        found.append((value, slope, target.hessian(z)))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
