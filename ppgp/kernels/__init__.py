@@ -15,7 +15,6 @@ from .exponential import Exponential
 from .linear import Linear
 from .linear_variogram import LinearVariogram
 from .matern import Matern
-from .metric import Metric
 from .periodic import Periodic
 from .polynomial import Polynomial
 from .rational_quadratic import RationalQuadratic
@@ -24,7 +23,7 @@ from .spectral_mixture import SpectralMixture
 from .sphere import Sphere
 from .spherical import Spherical
 from .white import White
-from .wrappers import ARD, Multiple, Scale, Subspace
+from .wrappers import ARD, Metric, Multiple, Scale, Subspace
 
 __all__ = [
     "ARD",

@@ -26,11 +26,10 @@ from .base import Kernel, Product, Sum, Theta
 from .constant import Constant
 from .cosine import Cosine
 from .distance import FEW_COLUMNS, NEAR, far_columns
-from .metric import Metric
 from .periodic import Periodic
 from .radial import Radial
 from .white import White
-from .wrappers import ARD, Multiple, Scale, Subspace
+from .wrappers import ARD, Metric, Multiple, Scale, Subspace
 
 Slopes = dict[str, Tensor]
 #: the part of the kernel that has formulas; other kernels are differentiated by torch

@@ -195,7 +195,7 @@ def metric(
     data = table_of(posterior)
     kernel = _kernel_of(posterior)
     check_whole_number("directions", directions, 1, f"the default is {MOST_DIRECTIONS}")
-    products = []
+    products, rank = [], directions
     with torch.no_grad():
         for theta in _draws_of(posterior):
             maps = _maps_of_metrics(kernel, under("kernel", theta), data.X[:1])
@@ -204,8 +204,8 @@ def metric(
                 do = "fit a kernel such as Metric(RBF())"
                 raise NotApplicable("one full metric in the kernel", got, do)
             products.append((maps[0] @ maps[0].mT).double())
+            rank = min(rank, maps[0].shape[-1])
     values, vectors = torch.linalg.eigh(torch.stack(products).mean(0))
-    rank = min(maps[0].shape[-1], directions)
     lengths = values.flip(0)[:rank].rsqrt()
     vectors = vectors.flip(1)[:, :rank].mT
     largest = vectors.gather(1, vectors.abs().argmax(1, keepdim=True))
