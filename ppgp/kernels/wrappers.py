@@ -30,6 +30,7 @@ from ..priors import (
     refuse_negative,
     rescaled,
     site,
+    tensor_of,
     value_of,
 )
 from .around import Around, Unscaled, proportioned
@@ -483,6 +484,35 @@ class Metric(Around):
         own = replace(draw, like=draw.like @ P)
         path = self.kernel.path(inner, P.shape[-1], own)
         return lambda X: path(X @ P)
+
+
+def maps_of_metrics(kernel: Kernel, theta: Theta, like: Tensor) -> list[Tensor]:
+    """Return the matrix P [d, r] of each full metric in a kernel, 0 in columns it does not see.
+
+    Args:
+        kernel: The kernel.
+        theta: Its hyperparameters, without leading axes.
+        like: Inputs [n, d].
+    """
+    if isinstance(kernel, Metric):
+        return [kernel.projection(theta, like)]
+    if isinstance(kernel, Scale | Multiple):
+        return maps_of_metrics(kernel.kernel, theta, like)
+    if isinstance(kernel, Unscaled):
+        factor = tensor_of(kernel.factor, like).expand(like.shape[-1])
+        found = maps_of_metrics(kernel.kernel, theta, kernel.rescaled(like))
+        return [factor[:, None] * P for P in found]
+    if isinstance(kernel, Subspace):
+        whole = []
+        for P in maps_of_metrics(kernel.kernel, theta, kernel.chosen(like)):
+            padded = P.new_zeros(like.shape[-1], P.shape[-1])
+            padded[list(kernel.columns)] = P
+            whole.append(padded)
+        return whole
+    if isinstance(kernel, Sum | Product):
+        parts = kernel.parts(theta)
+        return [found for child, own in parts for found in maps_of_metrics(child, own, like)]
+    return []
 
 
 @cache

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..errors import NotApplicable
-from ..kernels import Deep, Kernel, Metric, Product, Subspace, Sum, Unscaled
-from ..kernels.wrappers import Multiple, Scale
+from ..kernels import Deep, Kernel, Product, Sum
+from ..kernels.wrappers import Multiple, Scale, maps_of_metrics
 from ..posterior.posterior import Posterior
-from ..priors import tensor_of, under
+from ..priors import under
 from ..runtime.whole_numbers import check_whole_number
 from .common import colour_of, described, legend_below, marker_of, panel, set_title
 from .shown_scalars import scale_in_words
@@ -198,7 +198,7 @@ def metric(
     products, rank = [], directions
     with torch.no_grad():
         for theta in _draws_of(posterior):
-            maps = _maps_of_metrics(kernel, under("kernel", theta), data.X[:1])
+            maps = maps_of_metrics(kernel, under("kernel", theta), data.X[:1])
             if len(maps) != 1:
                 got = f"{len(maps)} in {type(kernel).__name__}"
                 do = "fit a kernel such as Metric(RBF())"
@@ -227,35 +227,6 @@ def metric(
     what = "Directions of the metric: a step of one lengthscale along each"
     set_title(axis, f"{what}: {described(posterior)}")
     return figure
-
-
-def _maps_of_metrics(kernel: Kernel, theta: Mapping[str, Tensor], like: Tensor) -> list[Tensor]:
-    """Return the matrix P [d, r] of each full metric in a kernel, 0 in columns it does not see.
-
-    Args:
-        kernel: The kernel.
-        theta: Its hyperparameters, without leading axes.
-        like: A row of X, as the kernel sees it, [1, d].
-    """
-    if isinstance(kernel, Metric):
-        return [kernel.projection(theta, like)]
-    if isinstance(kernel, Scale | Multiple):
-        return _maps_of_metrics(kernel.kernel, theta, like)
-    if isinstance(kernel, Unscaled):
-        factor = tensor_of(kernel.factor, like).expand(like.shape[-1])
-        found = _maps_of_metrics(kernel.kernel, theta, kernel.rescaled(like))
-        return [factor[:, None] * P for P in found]
-    if isinstance(kernel, Subspace):
-        whole = []
-        for P in _maps_of_metrics(kernel.kernel, theta, kernel.chosen(like)):
-            padded = P.new_zeros(like.shape[-1], P.shape[-1])
-            padded[list(kernel.columns)] = P
-            whole.append(padded)
-        return whole
-    if isinstance(kernel, Sum | Product):
-        parts = kernel.parts(dict(theta))
-        return [found for child, own in parts for found in _maps_of_metrics(child, own, like)]
-    return []
 
 
 def _in_a_plane(values: np.ndarray, y: np.ndarray, name: str) -> tuple[np.ndarray, list[str]]:

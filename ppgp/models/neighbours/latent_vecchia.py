@@ -29,7 +29,7 @@ from ..exact.latent_gp import LatentGP
 from ..exact.latent_model import LatentModel, check_latent
 from ..means import MeanLike
 from ..sites import Theta, draw, first_draw, medians, one_by_one
-from .nearest_rows import NearestRows, nearest_rows
+from .nearest_rows import Lengths, NearestRows, nearest_rows
 from .sparse_laplace import MOST_DENSE, MOST_DENSE_COVARIANCE, SparseLaplace
 from .weights import Law, Sets, part_of_new_rows, solve_earlier
 
@@ -73,7 +73,8 @@ class LatentVecchia(LatentModel, WarmStart, FollowsFit):
         mean: Of f: number, prior, ``LinearMean`` or function of X, see ``GP``; None: as in
             ``LatentGP``.
         seed: Seed of the order, of the probes and of the draws.
-        lengths: Set by ``prepare``: the length of each column by which neighbours are nearest.
+        lengths: Set by ``prepare``: the length of each column by which neighbours are nearest, or
+            the matrix P of a metric.
         standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
@@ -109,7 +110,7 @@ class LatentVecchia(LatentModel, WarmStart, FollowsFit):
     order: str = "random"
     mean: MeanLike | None = None
     seed: int = 0
-    lengths: tuple[float, ...] | None = field(default=None, repr=False, kw_only=True)
+    lengths: Lengths | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
     sampled_rows = 200
     joint_rows = True
@@ -451,7 +452,7 @@ def with_likelihood(
     *,
     likelihood: Any = None,
     latent: Any = None,
-    lengths: tuple[float, ...] | None = None,
+    lengths: Lengths | None = None,
     standardised: bool = False,
 ) -> LatentVecchia:
     """Return the LatentVecchia that ``Vecchia`` with these arguments makes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from scipy.spatial import KDTree
 from torch import Tensor, from_numpy
 
 from ...errors import SettingError
-from ...kernels import Kernel
+from ...kernels import Kernel, Product, Sum
+from ...kernels.wrappers import maps_of_metrics
 from ...priors import Param, under
 from ..exact.drift import Drift, places
 from ..sites import Theta
@@ -21,6 +23,7 @@ from .weights import Law, Sets
 
 __all__ = [
     "ORDERS",
+    "Lengths",
     "NearestRows",
     "correlation_lengths",
     "nearest_earlier",
@@ -29,6 +32,7 @@ __all__ = [
 ]
 
 DEFAULT_NEIGHBOURS = 30
+HARDLY = 0.01  # of the mean squared length of a metric, which is added in each direction
 MOVED = 2.0  # neighbours are searched again if the ratio of two lengthscales changes so much
 ENOUGH = 15  # neighbours from which nothing is checked
 MORE = 30  # neighbours to compare with
@@ -41,20 +45,27 @@ DISTANCES = 15  # that are tried for a length in each decade
 PASSES = 4  # of that search, each between two distances of the one before it
 FINER = 121  # distances of the later passes
 REACH = 4  # decades, from below the smallest spread of a column to above the largest
+TREE_COLUMNS = 8  # of more, a tree is slower than comparing all rows
+COMPARED = 20_000_000  # the most distances at once
+
+#: the length of each coordinate, or the matrix P [d, r] of a full metric
+Lengths: TypeAlias = tuple[float, ...] | tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
 class NearestRows:
     """The neighbours of each row, nearest in columns divided by how far the kernel correlates.
 
-    The attributes are options of ``Vecchia``.
+    Under a kernel ``Metric``, which is no term of a sum or product, they are nearest in
+    |P'(x - x')|. The attributes are options of ``Vecchia``.
 
     Attributes:
         kernel: The covariance of f.
         neighbours: How many earlier rows each row depends on; None: 30.
         order: The order of the rows.
         seed: Seed of the order.
-        lengths: The length of each coordinate by which neighbours are nearest; None: 1.
+        lengths: The length of each coordinate by which neighbours are nearest, or the matrix P of
+            the metric; None: 1.
         drift: The functions of the trend, which say what columns are coordinates.
     """
 
@@ -62,7 +73,7 @@ class NearestRows:
     neighbours: int | None
     order: str
     seed: int
-    lengths: tuple[float, ...] | None
+    lengths: Lengths | None
     drift: Drift = "none"
 
     def check(self) -> None:
@@ -102,7 +113,7 @@ class NearestRows:
         """Return the number of neighbours of a new row: all n where rows depend on all others."""
         return n if self.number == n - 1 else self.number
 
-    def lengths_at(self, hyper: Theta, where: Tensor) -> tuple[float, ...]:
+    def lengths_at(self, hyper: Theta, where: Tensor) -> Lengths:
         """Return the lengths of the recipe, or without them those of the kernel.
 
         Args:
@@ -113,13 +124,17 @@ class NearestRows:
             return self.lengths_of(hyper, where)
         return self.lengths
 
-    def lengths_of(self, hyper: Theta, where: Tensor) -> tuple[float, ...]:
-        """Return how far the kernel correlates along each coordinate.
+    def lengths_of(self, hyper: Theta, where: Tensor) -> Lengths:
+        """Return how far the kernel correlates along each coordinate, or the P of its metric.
 
         That of a column of codes is infinite: rows are near by their places, whatever the output.
         """
         if self.deep(where.shape[1]):
             return (1.0,) * where.shape[1]
+        several = isinstance(self.kernel, Sum | Product)
+        maps = [] if several else maps_of_metrics(self.kernel, hyper, where)
+        if maps:
+            return tuple(tuple(row) for row in maps[0].tolist())
         outputs = self.kernel.output_columns()
         if not outputs:
             return correlation_lengths(self.kernel, hyper, where)
@@ -141,7 +156,10 @@ class NearestRows:
     def scaled(self, X: Tensor) -> Tensor:
         """Return the coordinates in the lengths by which rows are near."""
         where = places(self.drift, X)
-        return where if self.lengths is None else where / where.new_tensor(self.lengths)
+        if self.lengths is None:
+            return where
+        lengths = where.new_tensor(self.lengths)
+        return where @ lengths if lengths.ndim == 2 else where / lengths
 
     def sets(self, X: Tensor) -> Sets:
         """Return the neighbours of the rows; they are searched once for the same rows."""
@@ -174,11 +192,17 @@ class NearestRows:
         return torch.cat([members, itself], 1)
 
     def outdated(self, theta: Theta, X: Tensor) -> bool:
-        """Return whether lengthscales relative to one another have changed by more than 2."""
+        """Return whether lengthscales relative to one another have changed by more than 2.
+
+        Under a metric these are those of all directions.
+        """
         if self.lengths is None or self.deep(len(self.lengths)):
             return False
         new = self.lengths_of(under("kernel", theta), places(self.drift, X))
-        pairs = zip(new, self.lengths, strict=True)
+        before, after = (torch.tensor(each, dtype=torch.float64) for each in (self.lengths, new))
+        if before.ndim == 2 or after.ndim == 2:
+            return _turned(before, after)
+        pairs = zip(after.tolist(), before.tolist(), strict=True)
         ratios = [a / b for a, b in pairs if math.isfinite(a)] or [1.0]
         return max(ratios) > MOVED * min(ratios)
 
@@ -223,6 +247,28 @@ class NearestRows:
             f"given {m} neighbours, the standard deviations of rows are {percent} larger than "
             f"given {more}: a poor approximation; pass neighbours={more}"
         ]
+
+
+def _turned(before: Tensor, after: Tensor) -> bool:
+    """Return whether the ratio of two distances has changed by more than 2 under another metric.
+
+    Directions along which rows are hardly apart under both do not count.
+
+    Args:
+        before: The lengths [d], or P [d, r] of a metric.
+        after: The others.
+    """
+    products = []
+    for each in (before, after):
+        P = each if each.ndim == 2 else torch.diag(1 / each)
+        product = P @ P.mT
+        floor = HARDLY * product.trace() / len(product)
+        products.append(product + floor * torch.eye(len(product)).to(product))
+    L = torch.linalg.cholesky(products[0])
+    half = torch.linalg.solve_triangular(L, products[1], upper=False)
+    whole = torch.linalg.solve_triangular(L, half.mT, upper=False)
+    ratios = torch.linalg.eigvalsh(whole)
+    return bool(ratios[-1] > MOVED**2 * ratios[0])
 
 
 def correlation_lengths(
@@ -336,6 +382,8 @@ def nearest_earlier(X: Float[Tensor, "n d"], neighbours: int) -> Int[Tensor, "n 
     Returns:
         [n, k], row numbers, the nearest first; -1 where fewer rows come before.
     """
+    if X.shape[1] > TREE_COLUMNS:
+        return _compared(X, X, neighbours, earlier=True)
     points, n = X.detach().cpu().numpy(), len(X)
     k = min(neighbours, max(n - 1, 1))
     found = np.full((n, k), -1, dtype=np.int64)
@@ -367,6 +415,38 @@ def nearest_rows(
 ) -> Int[Tensor, "m k"]:
     """Return the rows of X that are nearest to each place, the nearest first: [m, k]."""
     k = min(neighbours, len(X))
+    if X.shape[1] > TREE_COLUMNS:
+        return _compared(X, places, k, earlier=False)
     tree = KDTree(X.detach().cpu().numpy())
     _, near = tree.query(places.detach().cpu().numpy(), k)
     return from_numpy(np.asarray(near).reshape(len(places), k)).to(X.device)
+
+
+def _compared(X: Tensor, places: Tensor, neighbours: int, earlier: bool) -> Int[Tensor, "m k"]:
+    """Return the rows of X that are nearest to each place, by comparing all of them.
+
+    Args:
+        X: [n, d].
+        places: [m, d].
+        neighbours: The number k.
+        earlier: Whether the places are the rows, and only rows before each of them count.
+
+    Returns:
+        [m, k], the nearest first; -1 where fewer rows come before.
+    """
+    n, device = len(X), X.device
+    k = min(neighbours, max(n - 1, 1)) if earlier else neighbours
+    found = []
+    step = max(1, COMPARED // max(n, 1))
+    for start in range(0, len(places), step):
+        some = places[start : start + step].detach()
+        stop = min(n, start + step) if earlier else n
+        away = torch.cdist(some, X[:stop].detach())
+        if earlier:
+            rows = torch.arange(start, start + len(some), device=device)[:, None]
+            away = away.masked_fill(torch.arange(stop, device=device) >= rows, torch.inf)
+        width = min(k, stop)
+        values, near = away.topk(width, largest=False)
+        near = near.masked_fill(values.isinf(), -1)
+        found.append(torch.nn.functional.pad(near, (0, k - width), value=-1))
+    return torch.cat(found)

@@ -43,7 +43,7 @@ from ..noise import check_aligned, refuse_duplicate_rows, with_known, with_noise
 from ..sites import Theta, draw, first_draw, medians, one_by_one
 from ..units import power
 from .latent_vecchia import with_likelihood
-from .nearest_rows import NearestRows, nearest_rows
+from .nearest_rows import Lengths, NearestRows, nearest_rows
 from .weights import (
     ROWS_IN_ONE_PASS,
     Law,
@@ -95,7 +95,8 @@ class Vecchia(TakesLikelihood, WithMean, LatentFunction, LeaveOneOut, WarmStart,
         likelihood: The distribution of y given f in place of Gaussian noise, such as Poisson(). The
             result is a ``LatentVecchia``, whose f has a ``mean`` in place of a drift. None:
             Gaussian noise.
-        lengths: Set by ``prepare``: the length of each coordinate by which neighbours are nearest.
+        lengths: Set by ``prepare``: the length of each coordinate by which neighbours are nearest,
+            or the matrix P of a metric.
         standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     With a likelihood, ``latent="laplace"`` says how f is integrated out; see ``LatentVecchia``.
@@ -132,7 +133,7 @@ class Vecchia(TakesLikelihood, WithMean, LatentFunction, LeaveOneOut, WarmStart,
     mean: MeanLike | None = None
     seed: int = 0
     likelihood: Likelihood | None = field(default=None, repr=False, kw_only=True)
-    lengths: tuple[float, ...] | None = field(default=None, repr=False, kw_only=True)
+    lengths: Lengths | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
     known_noise = True
     sampled_rows = 500

@@ -15,7 +15,7 @@ def rows(n: int, d: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "k"), [(700, 2, 10), (600, 5, 3), (40, 1, 60), (2, 2, 1), (1, 2, 3)]
+    ("n", "d", "k"), [(700, 2, 10), (600, 5, 3), (40, 1, 60), (2, 2, 1), (1, 2, 3), (300, 12, 4)]
 )
 def test_the_nearest_rows_are_those_of_all_pairs(n: int, d: int, k: int) -> None:
     X = rows(n, d)
@@ -36,8 +36,9 @@ def test_equal_rows_are_neighbours_of_one_another() -> None:
     torch.testing.assert_close(X[found[late]], X[late][:, None].expand(-1, 8, -1))
 
 
-def test_the_nearest_rows_of_new_places() -> None:
-    X, places = rows(200, 3), rows(15, 3, seed=1)
+@pytest.mark.parametrize("d", [3, 12])
+def test_the_nearest_rows_of_new_places(d: int) -> None:
+    X, places = rows(200, d), rows(15, d, seed=1)
     expected = torch.cdist(places, X).sort(dim=1).indices
     assert nearest_rows(X, places, 6).tolist() == expected[:, :6].tolist()
     assert nearest_rows(X, places, 1).tolist() == expected[:, :1].tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError
 from ppgp.kernels import ARD, Matern, White
 from ppgp.models import Vecchia
 from ppgp.models.neighbours import weights
-from ppgp.models.neighbours.nearest_rows import correlation_lengths
+from ppgp.models.neighbours.nearest_rows import NearestRows, correlation_lengths
 from ppgp.models.neighbours.weights import conditional_weights, pairs_below
 from ppgp.runtime.seeding import seeded
 
@@ -409,3 +410,43 @@ def test_slopes_of_parts_by_formula_are_those_of_torch(
         found.append((value, slope, target.hessian(z)))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_neighbours_are_nearest_under_the_metric_that_was_learnt(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(400, 3, generator=generator, dtype=F64)
+    y = torch.sin(3 * (X[:, 0] + X[:, 1])) + 0.05 * torch.randn(400, generator=generator, dtype=F64)
+    model = models.Vecchia(kernels.Metric(Matern(2.5)), neighbours=12)
+    fit = ppgp.fit(model, Dataset(X, y), inference.MAP(), progress=False)
+    P = torch.tensor(fit.model.lengths, dtype=F64)
+    assert P.shape == (3, 3)
+    # across the direction of the function, neighbours are far apart
+    sets = fit.model._nearest.sets(fit.data.X)
+    last = sets.members[-1].long()
+    steps = fit.data.X[last[:-1]] - fit.data.X[last[-1:]]
+    along, across = (steps @ torch.tensor(v, dtype=F64) for v in ([1.0, 1, 0], [1.0, -1, 0]))
+    assert float(across.abs().mean()) > 2 * float(along.abs().mean())
+    every = (fit.data.X - fit.data.X[last[-1]]) @ P
+    nearest = every.norm(dim=1).argsort()[1:13]
+    assert set(nearest.tolist()) == set(last[:-1].tolist())
+    fit.save(tmp_path / "fit.safetensors")
+    again = ppgp.load_posterior(tmp_path / "fit.safetensors")
+    new = torch.randn(5, 3, generator=generator, dtype=F64)
+    assert torch.equal(again.predict(new).mean, fit.predict(new).mean)
+
+
+def test_a_metric_is_outdated_where_distances_have_changed_their_ratios() -> None:
+    X = field(50, d=2).X
+    nearest = NearestRows(kernels.Metric(Matern(1.5)), 5, "random", 0, ((1.0, 0.0), (0.0, 1.0)))
+    theta = {"variance": torch.ones(1, dtype=F64)}
+
+    def outdated(lengthscale: list[float], shear: float) -> bool:
+        own = {"lengthscale": lengthscale, "shear": [shear]}
+        values = {name: torch.tensor(value, dtype=F64) for name, value in own.items()}
+        return nearest.outdated({f"kernel.{n}": v for n, v in (theta | values).items()}, X)
+
+    assert not outdated([1.0, 1.0], 0.0)
+    assert not outdated([0.1, 0.1], 0.0)  # a common factor changes no neighbour
+    assert not outdated([1.0, 1.5], 0.2)
+    assert outdated([1.0, 3.0], 0.0)
+    assert outdated([1.0, 1.0], 2.0)
