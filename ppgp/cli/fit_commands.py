@@ -292,8 +292,11 @@ def _of_series(
     try:
         models, methods = build_models_and_methods([name], [how], settings, likelihood, ())
     except (UnknownName, SettingError, NotApplicable):
-        if not settings:
+        of_method = [s for s in settings if s.startswith(f"{how}.")]
+        if of_method == settings:
             raise
+        # a setting that the method itself refuses is no matter of the model
+        build_models_and_methods([name], [how], of_method, likelihood, ())
         return None, refused
     found = models[name]
     if not supports(found, Candidates):
@@ -301,7 +304,7 @@ def _of_series(
     # only a likelihood leaves the table to other models
     if likelihood is not None and table.n >= FEWEST_ROWS and not found.candidates(table):
         error = without_candidates(found, table)
-        return None, f"they take {error.expected}, got {error.got}"
+        return None, f"candidates for a series need {error.expected}, got {error.got}"
     return (found, methods[how]), None
 
 

@@ -95,6 +95,9 @@ def with_time_first(frame: Any, time: str, target: str, dates: str) -> tuple[Any
         raise UnknownName("column", time, columns)
     if time == target:
         raise SettingError("another column than the target as time", repr(time), "name the time")
+    if columns.count(time) > 1:
+        got = f"{columns.count(time)} columns of the name"
+        raise DataError(f"one column {time} as the time", got, "rename or drop the others")
     if not holds_dates(frame[time]):
         refuse_no_times(frame[time], time)
         warn_of_coded_dates(frame[time], time)

@@ -145,9 +145,12 @@ class _End:
     concave: bool
 
     def is_near(self, a: Tensor, h: Tensor) -> bool:
-        """Return whether a place is within a posterior sd of this one."""
+        """Return whether a place is within a posterior sd of this one.
+
+        At a saddle no place is: the squared distance is negative along some direction.
+        """
         d = h - self.h
-        return bool(d @ (a - self.a) + (self.W * d) @ d < SAME)
+        return 0 <= float(d @ (a - self.a) + (self.W * d) @ d) < SAME
 
     def log_evidence(self, prior: LatentPrior) -> float:
         """Return Laplace's approximation of the log density of the rows, -inf if there is none."""
@@ -163,8 +166,9 @@ def mode_of(
     The search begins at h = 0. If a row is not concave on the way, there may be several modes, and
     a search begins at f = y too where the rows are mixtures of normal ones. If it ends elsewhere,
     another begins after steps from f = y with noise that narrows in stages, as in the graduated
-    non-convexity of Blake & Zisserman (1987). The answer is the mode with the highest Laplace
-    approximation of the log density of the rows, which is then continuous in the parameters.
+    non-convexity of Blake & Zisserman (1987). The answer is the end with the highest Laplace
+    approximation of the log density of the rows. That removes most of the jumps that the density of
+    one search has in the parameters, where the search comes to lead to another mode.
 
     Returns:
         a [n] and h [n], where h = K a; NaN if a step from h = 0 is not finite or descends.

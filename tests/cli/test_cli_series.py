@@ -16,7 +16,7 @@ from forked import ppgp
 import ppgp as library
 from ppgp.cli.fit_commands import _of_series, _warn_of_long_choice
 from ppgp.cli.recipe_options import has_times
-from ppgp.errors import DataError, PpgpWarning
+from ppgp.errors import DataError, PpgpWarning, UnknownName
 
 MONTHS = pd.date_range("2020-01-01", periods=48, freq="MS")
 WAVE = 10 + 2 * np.sin(2 * np.pi * np.arange(48) / 12)
@@ -100,10 +100,11 @@ def test_a_table_of_times_without_an_average_says_why() -> None:
     shares = FRAME.assign(sales=np.linspace(0.1, 0.9, 48))
     for law in (None, "student-t"):
         assert why_none(shares, likelihood=law) is None
-    expected = "they take a likelihood whose series have candidates, .*, got Beta$"
+    need = "candidates for a series need "
+    expected = need + "a likelihood whose series have candidates, .*, got Beta$"
     assert re.match(expected, str(why_none(shares, likelihood="beta")))
     zeros = FRAME.assign(sales=0.0)
-    expected = "they take rows of a series that differ in time and y, got y = 0 in all 48"
+    expected = need + "rows of a series that differ in time and y, got y = 0 in all 48"
     assert why_none(zeros, likelihood="poisson") == expected
     assert why_none(zeros.iloc[:3], likelihood="poisson") is None  # fit_candidates names the number
     labels = FRAME.assign(sales=np.where(WAVE > 10, "high", "low"))
@@ -122,6 +123,9 @@ def test_settings_that_all_candidates_take_keep_them() -> None:
     assert series[1] == library.inference.Laplace(draws=7)
     for setting in ("kernel.lengthscale=2", "kernel=RBF()", "gp.noise=0.1"):
         assert why_none(FRAME, setting) == f"not all of them take --set {setting}"
+    for settings in (["map.stepz=50"], ["map.stepz=50", "kernel.lengthscale=2"]):
+        with pytest.raises(UnknownName, match="stepz"):
+            why_none(FRAME, *settings)
 
 
 def test_the_command_says_what_it_fits_in_place_of_the_average(tmp_path: Path) -> None:

@@ -93,6 +93,25 @@ def test_whole_numbers_that_look_like_dates_are_said(look: str, call: str) -> No
     assert in_the_shell(str(said[0].message)).endswith("plain numbers: write them as 2024-05-31")
 
 
+def test_the_line_for_months_in_floats_makes_dates_of_them() -> None:
+    column = pd.Series(pd.date_range("2015-01-01", periods=N, freq="MS").strftime("%Y%m"))
+    column = column.astype(float)
+    with pytest.warns(DataWarning, match="look like yyyymm") as said:
+        of_times(column)
+    line = str(said[0].message).split("plain numbers: ")[1].removesuffix(" makes dates of them")
+    assert line == "pandas.to_datetime(column.astype('Int64').astype(str), format='%Y%m')"
+    column[2] = np.nan
+    found = pd.to_datetime(column.astype("Int64").astype(str), format="%Y%m")
+    assert found[1] == pd.Timestamp("2015-02-01")
+    assert found.isna().sum() == 1
+
+
+def test_two_columns_of_the_name_of_the_time_are_refused() -> None:
+    doubled = pd.concat([FRAME, FRAME[["day"]]], axis=1)
+    with pytest.raises(DataError, match="one column day as the time, got 2 columns"):
+        Dataset.from_frame(doubled, "sales", time="day")
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("start", [0.0, 1990.0, 2e4, 200_020.0, 1e9 + 0.5, 3e9])
 def test_other_numbers_are_taken_as_they_are(start: float) -> None:

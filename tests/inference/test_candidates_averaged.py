@@ -86,7 +86,7 @@ COUNTS = np.arange(42.0) % 5
         (
             likelihoods.Gamma(),
             1e-20 * (COUNTS + 1),
-            r"got y with a variance of 2\.\S*e-40: rescale",
+            r"got a variance of 2\.\S*e-40: multiply y by a constant",
         ),
     ],
 )
@@ -96,6 +96,12 @@ def test_the_error_names_why_there_are_no_candidates(
     recipe = models.StateSpaceGP(likelihood=likelihood)
     with pytest.raises((DataError, NotApplicable), match=sentence):
         ppgp.fit_candidates(recipe, of_y(y))
+
+
+def test_log_of_y_that_is_not_above_0_is_named() -> None:
+    recipe = models.StateSpaceGP(log=True)
+    with pytest.raises(DataError, match=r"expected y above 0 for log=True, got -0\.5 in row 3"):
+        ppgp.fit_candidates(recipe, of_y(np.where(np.arange(42) == 3, -0.5, COUNTS + 1)))
 
 
 def test_rows_of_one_time_are_named() -> None:

@@ -99,6 +99,8 @@ def warn_of_coded_dates(column: Any, name: str) -> None:
             whole, column_as = values.astype("int64"), "column"
             if option == "format":
                 whole, column_as = whole.astype(str), "column.astype(str)"
+                if column.dtype.kind == "f":
+                    column_as = "column.astype('Int64').astype(str)"
             if pd.to_datetime(whole, errors="coerce", **how).notna().all():
                 warn(
                     f"the times in column {name} look like {look}, and are taken as plain numbers: "

@@ -120,8 +120,13 @@ def without_candidates(model: Any, data: Dataset) -> PpgpError:
             do = "look at the times and the values, or give a kernel"
             got = f"{name} = {float(column[0]):g} in all {data.n}"
             return DataError(wanted, got, do)
-    got = f"y with a variance of {float(data.y.double().var()):g}"
-    return DataError(wanted, got, "rescale y, or give a kernel")
+    low = int(data.y.argmin())
+    if getattr(model, "log", False) and float(data.y[low]) <= 0:
+        do = "leave log=True out, or give a kernel"
+        return DataError("y above 0 for log=True", f"{float(data.y[low]):g} in row {low}", do)
+    wanted = "y whose variance is a number of its precision, above 0"
+    got = f"a variance of {float(data.y.double().var()):g}"
+    return DataError(wanted, got, "multiply y by a constant, or give a kernel")
 
 
 def _by_method(

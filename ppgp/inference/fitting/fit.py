@@ -431,7 +431,10 @@ def _root_of_steps(at_mode: Posterior, n: int) -> Tensor | None:
     """
     target = Target(at_mode.model, at_mode.data)
     z = target.unconstrain(at_mode.draws)[0, 0]
-    precision = precision_near(target, z) * (n / at_mode.data.n)
+    try:
+        precision = precision_near(target, z) * (n / at_mode.data.n)
+    except NumericalError:  # a factor that fails beside the mode
+        return None
     if not bool(torch.isfinite(precision).all()):
         return None
     values, vectors = torch.linalg.eigh(precision)
