@@ -254,10 +254,24 @@ def weights_of_sets(
     i, j = pairs_of(len(diagonal), places.device)
     A, B = (places.index_select(0, pair).flatten(0, 1)[:, None] for pair in (i, j))
     K = covariance(A, B).reshape(len(i), -1)
-    if exist is not None:
-        K = torch.where(exist[i] & exist[j], K, torch.zeros_like(K))
-        diagonal = torch.where(exist, diagonal, torch.ones_like(diagonal))
-    return conditional_weights(K, diagonal)
+    return conditional_weights(*_of_existing(K, diagonal, exist))
+
+
+def _of_existing(K: Tensor, diagonal: Tensor, exist: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the covariances [pairs, rows] and the variances [k, rows] of the members that exist.
+
+    The others are independent of them and have the variance 1. None: all exist.
+    """
+    if exist is None:
+        return K, diagonal
+    i, j = pairs_of(len(diagonal), K.device)
+    K = torch.where(exist[i] & exist[j], K, torch.zeros_like(K))
+    return K, torch.where(exist, diagonal, torch.ones_like(diagonal))
+
+
+def _sums(w: Tensor, Z: Tensor) -> Tensor:
+    """Return the sums over the members of w [k, rows] times Z [k, rows, q], [q, rows]."""
+    return torch.stack([(w * column).sum(0) for column in Z.unbind(-1)])
 
 
 def _existing(members: Tensor) -> Tensor | None:
@@ -347,8 +361,7 @@ class Law:
     def _of_sets(self, members: Tensor, of_rows: Rows, theta: Rows) -> tuple[Tensor, Tensor]:
         """Return the columns of Z times U [q, rows], and twice the log of the diagonal of U."""
         Z, w = of_rows[2], self._weights(members, of_rows, theta)
-        products = torch.stack([(w * column).sum(0) for column in Z.unbind(-1)])
-        return products / w[-1].sqrt(), w[-1].log()
+        return _sums(w, Z) / w[-1].sqrt(), w[-1].log()
 
     def _weights(self, members: Tensor, of_rows: Rows, theta: Rows) -> Tensor:
         """Return the weights of the sets, [k, rows]."""
@@ -414,17 +427,12 @@ class _SetsByFormula:
         variance: Tensor,
         Z: Tensor,
     ) -> None:
-        i, j = self.pairs = pairs_of(len(variance), places.device)
+        self.pairs = pairs_of(len(variance), places.device)
         self.theta, self.exist, self.Z = theta, exist, Z
         self.gram = gram(kernel, theta, PairDistances(places, self.pairs))
-        K = self.gram.K
-        if exist is not None:
-            K = torch.where(exist[i] & exist[j], K, torch.zeros_like(K))
-            variance = torch.where(exist, variance, torch.ones_like(variance))
-        self.w, self.L = _ConditionalWeights.forward(K, variance)
+        self.w, self.L = _ConditionalWeights.forward(*_of_existing(self.gram.K, variance, exist))
         self.root = self.w[-1].sqrt()
-        products = [(self.w * column).sum(0) for column in Z.unbind(-1)]
-        self.values = torch.stack(products) / self.root
+        self.values = _sums(self.w, Z) / self.root
         self.log_weights = self.w[-1].log()
 
     def slopes(self, of_values: Tensor, of_logs: Tensor) -> list[Tensor]:
